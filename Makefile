@@ -1,0 +1,57 @@
+# Every target sets up what it needs in .venv, from nothing but a Python >= 3.11 (PYTHON=...).
+
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test check lint types format api clean
+
+help:
+	@echo "make demo    train on MNIST with mixed parallelism"
+	@echo "make test    run every test"
+	@echo "make check   lint, types and tests, as CI does"
+	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt), clean"
+
+setup: $(STAMP)
+
+# One pip call resolves everything under the constraints, so nothing replaces the torch they name.
+$(STAMP): pyproject.toml constraints.txt
+	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') || version="not there"; \
+	case $$version in \
+	  "not there"|2.*|3.?|3.10) \
+	    echo "onefold needs Python 3.11 or newer; PYTHON=$(PYTHON) is $$version." \
+	      "Name another, such as: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+	    exit 1;; \
+	esac
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing onefold and what it needs into $(VENV); torch is large, this takes minutes."
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[tests,examples]'
+	@touch $@
+
+demo: $(STAMP)
+	$(VENV)/bin/python examples/mnist.py --strategy mixed
+
+test: $(STAMP)
+	$(VENV)/bin/pytest -n 2 --dist worksteal
+
+check: lint types test
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+types: $(STAMP)
+	@mkdir -p build/typecheck && ln -sfn ../.. build/typecheck/onefold
+	cd build/typecheck && ../../$(VENV)/bin/mypy --config-file ../../pyproject.toml
+
+format: $(STAMP)
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+api: $(STAMP)
+	$(VENV)/bin/python -c 'import onefold; print(*sorted(onefold.__all__), sep="\n")' > tests/public_api.txt
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

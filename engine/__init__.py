@@ -1,0 +1,7 @@
+"""The engine: what a tensor is, how it is laid out, and how one op runs on it.
+
+Read in this order: `sbp`, `placement`, `meta` (what a layout is), `tensor` (shards + meta),
+`signature` (the rule language), `op` (the one place to add an operation), `dispatch` (op + metas
+-> plan, replayed), `boxing` (changing a layout), `autograd` (the tape), `convert` (to_global and
+its kin), then `ops/` (the knowledge: one file per op family; the mechanism knows none of them).
+"""

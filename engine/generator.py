@@ -1,0 +1,90 @@
+"""Generator: the seed and call counter of counter-based random numbers."""
+
+from __future__ import annotations
+
+import secrets
+
+from ..errors import OnefoldTypeError, OnefoldValueError
+
+_MASK = (1 << 64) - 1
+
+
+class Generator:
+    """A source of random call ids. Every random op takes the next id of one generator.
+
+    The numbers depend on (seed, call id, logical index of the element) alone, so the same program
+    draws the same numbers for every placement, sbp and number of processes. All processes of a
+    job must therefore make the same random calls in the same order.
+
+    >>> generator = Generator().manual_seed(7)
+    >>> generator.next_call(), generator.next_call()
+    (0, 1)
+    """
+
+    __slots__ = ("_next", "_seed", "device")
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self._seed = 0
+        self._next = 0
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Set the seed (any integer, taken modulo 2**64) and start from the first call again."""
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise OnefoldTypeError(f"manual_seed needs an integer, but got {seed!r}")
+        self._seed = seed & _MASK
+        self._next = 0
+        return self
+
+    def seed(self) -> int:
+        """Set a random seed and return it. Each process of a job gets another one."""
+        self.manual_seed(secrets.randbits(63))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def next_call(self) -> int:
+        """The id of the next random call."""
+        call = self._next
+        self._next = (call + 1) & _MASK
+        return call
+
+    def get_state(self) -> tuple[int, int]:
+        """(seed, next call id): all there is to save."""
+        return self._seed, self._next
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        if len(state) != 2 or not all(isinstance(part, int) for part in state):
+            raise OnefoldValueError(
+                f"a generator state is (seed, next call id), as get_state() gives; got {state!r}"
+            )
+        self._seed, self._next = state
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Set the seed of the default generator; see `Generator`."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Set a random seed on the default generator and return it."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> tuple[int, int]:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: tuple[int, int]) -> None:
+    """Restore a state that `get_rng_state` gave."""
+    default_generator.set_state(state)

@@ -1,0 +1,46 @@
+"""The interpreter that runs ops: eager when `current` is None, else whatever stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class Interpreter(Protocol):
+    """Runs one op on its arguments, instead of the eager dispatcher."""
+
+    def run(self, op: Any, args: tuple[Any, ...]) -> Any: ...
+
+
+current: Interpreter | None = None
+grad_enabled: bool = True
+
+
+@contextmanager
+def using(interpreter: Interpreter | None) -> Iterator[None]:
+    """Run the ops of the block under `interpreter` (None: eagerly)."""
+    global current
+    before, current = current, interpreter
+    try:
+        yield
+    finally:
+        current = before
+
+
+class grad_mode:
+    """Switch the recording of gradients on or off, in a block or for a decorated function."""
+
+    __slots__ = ("_before", "_mode")
+
+    def __init__(self, mode: bool) -> None:
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        global grad_enabled
+        self._before = grad_enabled
+        grad_enabled = self._mode
+
+    def __exit__(self, *exc: object) -> None:
+        global grad_enabled
+        grad_enabled = self._before

@@ -1,0 +1,37 @@
+"""The table of names through which tensor methods reach the ops, which are defined above them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Names:
+    """Functions by name; an op's function is an attribute once the op is defined."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(f"no op named {name!r} is defined")
+
+    def find(self, name: str) -> Callable[..., Any] | None:
+        found: Callable[..., Any] | None = self.__dict__.get(name)
+        return found
+
+    def all(self) -> dict[str, Callable[..., Any]]:
+        return dict(self.__dict__)
+
+
+names = Names()
+
+
+def named(function: F) -> F:
+    """Enter a function into the table under its own name (a decorator)."""
+    return enter(function.__name__, function)
+
+
+def enter(name: str, function: F) -> F:
+    """Enter `function` under `name`; a name is entered once."""
+    assert name not in names.__dict__, f"two functions are named {name}"
+    setattr(names, name, function)
+    return function

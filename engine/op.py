@@ -1,0 +1,184 @@
+"""Op: the one place where an operation is defined (shapes, layouts, gradient, local kernel)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from ..errors import (
+    OnefoldError,
+    OnefoldIndexError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+)
+from .meta import Meta
+from .placement import Placement
+from .signature import Axis, Rule, from_spec, partials, pointwise_of
+
+Arg = Any  # a Meta where a tensor was passed, else the argument itself
+Kernel = Callable[..., Any]  # local torch tensors (and runtime numbers) -> local torch tensor(s)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a kernel may know of the rank it runs on: the boxes of its input and output shards."""
+
+    position: int
+    inputs: tuple[Meta | None, ...]  # global metas; None for an absent optional tensor
+    outputs: tuple[Meta, ...]
+    placement: Placement | None
+
+    def input_shape(self, index: int) -> tuple[int, ...]:
+        meta = self.inputs[index]
+        assert meta is not None
+        return meta.local_shape(self.position)
+
+    def input_offset(self, index: int) -> tuple[int, ...]:
+        meta = self.inputs[index]
+        assert meta is not None
+        return meta.local_offset(self.position)
+
+    def output_shape(self, index: int = 0) -> tuple[int, ...]:
+        return self.outputs[index].local_shape(self.position)
+
+    def output_offset(self, index: int = 0) -> tuple[int, ...]:
+        return self.outputs[index].local_offset(self.position)
+
+
+class Op:
+    """One operation. A subclass is final; families are functions that return ops.
+
+    A subclass gives `kernel` and `rule` (or `spec`), and where the defaults do not fit `infer`,
+    `vjp`, `bind` and `flops`. In `infer`, `rule` and `flops` every tensor argument is a Meta.
+    """
+
+    name: str
+    num_outputs: int = 1
+    spec: str = ""  # default rule; see `signature.from_spec`
+    linear: str = ""  # how partial sums pass; see `signature.from_spec`
+    saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
+    saves_output: bool = False  # whether vjp needs the output
+    differentiable: bool = True
+    aliases: bool = False  # the kernel may return memory of its first input
+    flops_per_element: ClassVar[float] = 1.0
+
+    def kernel(self, *args: Any) -> Any:
+        """The local computation: torch tensors and attributes -> torch tensor(s)."""
+        raise NotImplementedError
+
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        """Shapes and dtypes of the outputs, as metas whose layout is ignored.
+
+        The default runs the kernel on torch's data-free "meta" device, so that shapes, dtypes and
+        error conditions are torch's own.
+        """
+        results = self.kernel(*[_as_torch_meta(arg) for arg in args])
+        if isinstance(results, torch.Tensor):
+            return _as_meta(results)
+        return tuple(_as_meta(result) for result in results)
+
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        """The legal signatures on one mesh axis (all-broadcast is added by the dispatcher).
+
+        The metas' shapes are those seen along this axis: split already by the axes before it.
+        """
+        return from_spec(self.spec, self.linear)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        """The kernel for one rank, attributes bound; takes the local tensors."""
+        kernel = self.kernel
+        if not attrs:
+            return kernel
+        return lambda *tensors: kernel(*tensors, *attrs)
+
+    @property
+    def depends_on_position(self) -> bool:
+        """Whether `bind` must be asked for each rank."""
+        return type(self).bind is not Op.bind
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        """Gradients for the tensor inputs; `needs[i]` is falsy where none is wanted.
+
+        Written with ops, so that it can be differentiated and captured again. Inputs that
+        `saves` leaves out, and the output unless `saves_output`, arrive as metas.
+        """
+        raise OnefoldRuntimeError(f"{self.name} has no gradient")
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        """A function of the same tensors and attributes to call instead, where one is better.
+
+        For ops that must communicate inside: their form in smaller ops for these layouts.
+        """
+        return None
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        """Arithmetic of the whole logical op."""
+        return self.flops_per_element * sum(meta.numel for meta in outputs)
+
+    def __repr__(self) -> str:
+        return f"op {self.name}"
+
+
+class PointwiseOp(Op):
+    """An elementwise op over broadcasting inputs: a row of a family table."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        vjp: Callable[..., Any] | None = None,
+        *,
+        linear: str = "",
+        saves: tuple[int, ...] | None = None,
+        saves_output: bool = False,
+    ) -> None:
+        self.name = name
+        self.kernel = kernel  # type: ignore[method-assign]
+        self.linear = linear
+        self.saves = saves
+        self.saves_output = saves_output
+        self.differentiable = vjp is not None
+        if vjp is not None:
+            self.vjp = vjp  # type: ignore[method-assign]
+
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        return pointwise_of([arg for arg in args if isinstance(arg, Meta)], self.linear)
+
+
+def passes_partial(num_inputs: int, linear: str) -> Rule:
+    """Only the signatures by which partial sums pass; for ops that build their own rule."""
+    return partials(num_inputs, linear)
+
+
+def _as_torch_meta(arg: Arg) -> Any:
+    if isinstance(arg, Meta):
+        return torch.empty(arg.shape, dtype=arg.dtype, device="meta")
+    return arg
+
+
+def _as_meta(result: torch.Tensor) -> Meta:
+    return Meta.of(result.shape, result.dtype, device=result.device)
+
+
+_KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
+    (IndexError, OnefoldIndexError),
+    (TypeError, OnefoldTypeError),
+    (ValueError, OnefoldValueError),
+    (RuntimeError, OnefoldRuntimeError),
+    (NotImplementedError, OnefoldRuntimeError),
+)
+
+
+def explain(op: Op, error: Exception, args: Sequence[Arg], line: str) -> OnefoldError:
+    """The error of one op call, told once: the reason, then what the op was given and where."""
+    kind = type(error) if isinstance(error, OnefoldError) else None
+    if kind is None:
+        kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), None)
+    reason = str(error).split("\n")[0]
+    given = "\n".join(f"  argument {i}: {arg!r}" for i, arg in enumerate(args))
+    text = f"{op.name}: {reason}\n{given}\n  called at {line}"
+    return (kind or OnefoldRuntimeError)(text)

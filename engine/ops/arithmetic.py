@@ -1,0 +1,373 @@
+"""Arithmetic on two tensors, or a tensor and a Python number: add, sub, mul, div, pow and kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ..dispatch import binary, unary, with_number
+from ..meta import Meta
+from ..names import enter, named, names
+from ..op import Kernel
+from ..tensor import Tensor
+from .pointwise import DECREASING, INCREASING, NUMBERS, Elementwise, as_operands, conj_of, mixed
+from .reduce import constant_like, sum_to
+
+Needs = Sequence[object]
+
+
+def _number_last(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[..., Any]:
+    return with_number(Elementwise(name, kernel, vjp, **how), False)
+
+
+def _number_first(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[..., Any]:
+    return with_number(Elementwise(name, kernel, vjp, **how), True)
+
+
+def _swapped(entry: Callable[..., Any]) -> Callable[..., Any]:
+    """The entry with its arguments swapped: for operations in which the order does not matter."""
+
+    def call(number: Any, x: Tensor) -> Any:
+        return entry(x, number)
+
+    return call
+
+
+# Negation.
+
+
+def _neg_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+    return (neg(dy),)
+
+
+neg = enter(
+    "neg",
+    unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=())),
+)
+enter("negative", neg)
+
+
+# Addition and subtraction.
+
+
+def _add_vjp(needs: Needs, dy: Tensor, y: Meta, a: Meta, b: Meta) -> Any:
+    return needs[0] and sum_to(dy, a), needs[1] and sum_to(dy, b)
+
+
+def _add_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
+    return (sum_to(dy, x),)
+
+
+def _sub_vjp(needs: Needs, dy: Tensor, y: Meta, a: Meta, b: Meta) -> Any:
+    return needs[0] and sum_to(dy, a), needs[1] and neg(sum_to(dy, b))
+
+
+def _rsub_number_vjp(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tuple[None, Tensor]:
+    return None, neg(sum_to(dy, x))
+
+
+_add = binary(Elementwise("add", torch.add, _add_vjp, linear="all", saves=()))
+_add_number = _number_last("add", torch.add, _add_number_vjp, saves=())
+_sub = binary(Elementwise("sub", torch.sub, _sub_vjp, linear="all", saves=()))
+_sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
+_rsub_number = _number_first("rsub", lambda n, x: torch.rsub(x, n), _rsub_number_vjp, saves=())
+
+
+@named
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input + alpha * other`; either may be a Python number.
+
+    Two partial sums are added without communication.
+    """
+    if alpha != 1:
+        other = _scaled("add", input, other, alpha)
+    if isinstance(other, Tensor):
+        if isinstance(input, Tensor):
+            return _add(input, other)  # type: ignore[no-any-return]
+        if isinstance(input, NUMBERS):
+            return _add_number(other, input)  # type: ignore[no-any-return]
+    elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+        return _add_number(input, other)  # type: ignore[no-any-return]
+    return add(*as_operands("add", input, other))
+
+
+@named
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`input - alpha * other`; either may be a Python number."""
+    if alpha != 1:
+        other = _scaled("sub", input, other, alpha)
+    if isinstance(other, Tensor):
+        if isinstance(input, Tensor):
+            return _sub(input, other)  # type: ignore[no-any-return]
+        if isinstance(input, NUMBERS):
+            return _rsub_number(input, other)  # type: ignore[no-any-return]
+    elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+        return _sub_number(input, other)  # type: ignore[no-any-return]
+    return sub(*as_operands("sub", input, other))
+
+
+enter("subtract", sub)
+
+
+@named
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`other - alpha * input`."""
+    return sub(other, input, alpha=alpha)
+
+
+def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
+    operands = [x for x in (input, other) if isinstance(x, Tensor)]
+    if isinstance(alpha, (float, complex)) and not any(x.meta.is_floating for x in operands):
+        raise OnefoldRuntimeError(
+            f"{name}: for integral input tensors, argument alpha must not be a floating point "
+            f"number, but is {alpha!r}"
+        )
+    return mul(other, alpha) if isinstance(other, Tensor) else other * alpha
+
+
+# Multiplication and division.
+
+
+def _mul_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+    if dy.meta.dtype.is_complex:
+        a, b = conj_of(a), conj_of(b)
+    return (
+        needs[0] and sum_to(_mul(dy, b), a.meta),
+        needs[1] and sum_to(_mul(dy, a), b.meta),
+    )
+
+
+def _mul_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
+    return (sum_to(_mul_number(dy, _conj(n)), x),)
+
+
+def _conj(number: Any) -> Any:
+    return number.conjugate() if isinstance(number, complex) else number
+
+
+def _div_vjp(needs: Needs, dy: Tensor, y: Tensor, a: Meta, b: Tensor) -> Any:
+    if dy.meta.dtype.is_complex:
+        y, b = conj_of(y), conj_of(b)
+    share = _div(dy, b)
+    return (
+        needs[0] and sum_to(share, a),
+        needs[1] and sum_to(neg(_mul(share, y)), b.meta),
+    )
+
+
+def _div_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
+    return (sum_to(_div_number(dy, _conj(n)), x),)
+
+
+def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> Any:
+    if dy.meta.dtype.is_complex:
+        y, x = conj_of(y), conj_of(x)
+    return None, sum_to(neg(_mul(_div(dy, x), y)), x.meta)
+
+
+_mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
+_mul_number = _number_last("mul", torch.mul, _mul_number_vjp, linear="0", saves=())
+mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped(_mul_number)))
+enter("multiply", mul)
+
+_div = binary(
+    Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True)
+)
+_div_number = _number_last("div", torch.div, _div_number_vjp, linear="0", saves=())
+# As torch does: its own division of a number by a tensor multiplies by the reciprocal.
+_rdiv_number = _number_first(
+    "div", lambda n, x: torch.reciprocal(x) * n, _rdiv_number_vjp, saves_output=True
+)
+true_divide = enter("true_divide", mixed("true_divide", _div, _div_number, _rdiv_number))
+
+
+@named
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """`input / other`; `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers.
+
+    Raises OnefoldValueError for another rounding mode.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)  # type: ignore[no-any-return]
+    if rounding_mode == "floor":
+        return _div_floor(input, other)  # type: ignore[no-any-return]
+    if rounding_mode == "trunc":
+        return _div_trunc(input, other)  # type: ignore[no-any-return]
+    raise OnefoldValueError(
+        "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+        f"{rounding_mode!r}"
+    )
+
+
+enter("divide", div)
+
+
+# Rounded division: its gradient is zero.
+
+
+def zeros_vjp(needs: Needs, dy: Tensor, y: Meta, *args: Any) -> tuple[Any, ...]:
+    """Zero for each input that is a tensor."""
+    metas = (arg for arg in args if isinstance(arg, Meta))
+    return tuple(sum_to(constant_like(dy, 0), meta) for meta in metas)
+
+
+def _zeros_second(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tuple[None, Tensor]:
+    return None, sum_to(constant_like(dy, 0), x)
+
+
+def _zero_gradient(
+    name: str, kernel: Kernel, first: Kernel, vjp: Any = zeros_vjp, vjp_first: Any = _zeros_second
+) -> Callable[..., Any]:
+    return mixed(
+        name,
+        binary(Elementwise(name, kernel, vjp, saves=())),
+        _number_last(name, kernel, vjp, saves=()),
+        _number_first(name, first, vjp_first, saves=()),
+    )
+
+
+def _number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
+    """The number as a 0-d tensor that promotes as the number does."""
+    return torch.full((), n, dtype=torch.result_type(x, n), device=x.device)
+
+
+_div_floor = _zero_gradient(
+    "div",
+    lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    lambda n, x: torch.div(_number_like(n, x), x, rounding_mode="floor"),
+)
+_div_trunc = _zero_gradient(
+    "div",
+    lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    lambda n, x: torch.div(_number_like(n, x), x, rounding_mode="trunc"),
+)
+floor_divide = enter(
+    "floor_divide",
+    _zero_gradient(
+        "floor_divide",
+        torch.floor_divide,
+        lambda n, x: torch.floor_divide(_number_like(n, x), x),
+        None,
+        None,
+    ),
+)
+
+
+# Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
+
+
+def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -> Any:
+    def both(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        return (
+            needs[0] and sum_to(dy, a.meta),
+            needs[1] and sum_to(neg(_mul(dy, quotient(a, b))), b.meta),
+        )
+
+    def last(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
+        return (sum_to(dy, x),)
+
+    def first(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Tensor) -> tuple[None, Tensor]:
+        return None, sum_to(neg(_mul(dy, quotient(n, x))), x.meta)
+
+    return mixed(
+        name,
+        binary(Elementwise(name, kernel, both)),
+        _number_last(name, kernel, last, saves=()),
+        _number_first(name, lambda n, x: kernel(_number_like(n, x), x), first),
+    )
+
+
+remainder = enter("remainder", _remainder_family("remainder", torch.remainder, _div_floor))
+fmod = enter("fmod", _remainder_family("fmod", torch.fmod, _div_trunc))
+
+
+# Powers.
+
+
+def _pow_base(dy: Tensor, x: Tensor, exponent: Any) -> Tensor:
+    """dy * exponent * x ** (exponent - 1), and 0 where the exponent is 0."""
+    slope = mul(pow(x, sub(exponent, 1)), exponent)
+    return _mul(dy, conj_of(names.where(names.eq(exponent, 0), 0.0, slope)))
+
+
+def _pow_exponent(dy: Tensor, y: Tensor, x: Any, exponent: Tensor) -> Tensor:
+    """dy * y * log(x), and 0 where x is 0 and the exponent is not negative."""
+    if isinstance(x, Tensor):
+        flat = names.logical_and(names.eq(x, 0), names.ge(names.real(exponent), 0))
+        slope = mul(y, names.log(x))
+        return _mul(dy, conj_of(names.where(flat, 0.0, slope)))
+    if x == 0:
+        return _mul(dy, names.where(names.ge(names.real(exponent), 0), 0.0, mul(y, -torch.inf)))
+    number = complex(x) if exponent.meta.dtype.is_complex or isinstance(x, complex) else x
+    log = torch.log(torch.tensor(number, dtype=None if isinstance(number, complex) else torch.float64))
+    return _mul(dy, conj_of(mul(y, log.item())))
+
+
+def _pow_vjp(needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
+    return (
+        needs[0] and sum_to(_pow_base(dy, a, b), a.meta),
+        needs[1] and sum_to(_pow_exponent(dy, y, a, b), b.meta),
+    )
+
+
+def _pow_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: Any) -> tuple[Tensor]:
+    if n == 2:
+        slope = _mul_number(x, 2)
+    elif n == 0:
+        return (sum_to(constant_like(dy, 0), x.meta),)
+    else:
+        slope = _mul_number(_pow_number(x, n - 1), n)
+    return (sum_to(_mul(dy, conj_of(slope)), x.meta),)
+
+
+def _number_pow_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> Any:
+    return None, sum_to(_pow_exponent(dy, y, n, x), x.meta)
+
+
+_pow = binary(Elementwise("pow", torch.pow, _pow_vjp, saves_output=True))
+_pow_number = _number_last("pow", torch.pow, _pow_number_vjp)
+_number_pow = _number_first("pow", torch.pow, _number_pow_vjp, saves_output=True)
+pow = enter("pow", mixed("pow", _pow, _pow_number, _number_pow))
+
+
+def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
+    return (_mul(dy, _mul_number(conj_of(x), 2)),)
+
+
+square = enter("square", unary(Elementwise("square", torch.square, _square_vjp)))
+
+
+@named
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    input, exponent = as_operands("float_power", input, exponent)
+    pair = [_in_double(operand) for operand in (input, exponent)]
+    return pow(*pair)  # type: ignore[no-any-return]
+
+
+def _in_double(operand: Any) -> Any:
+    if isinstance(operand, Tensor):
+        double = torch.complex128 if operand.meta.dtype.is_complex else torch.float64
+        return names.cast(operand, double)
+    return operand if isinstance(operand, complex) else float(operand)
+
+
+def _positive_kernel(x: torch.Tensor) -> torch.Tensor:
+    return torch.positive(x).clone()
+
+
+def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+    return (dy,)
+
+
+positive = enter(
+    "positive",
+    unary(
+        Elementwise(
+            "positive", _positive_kernel, _same_vjp, linear="0", passes=INCREASING, saves=()
+        )
+    ),
+)

@@ -1,0 +1,145 @@
+"""batch_norm over the whole logical batch, group_norm and instance_norm, in smaller ops."""
+
+from __future__ import annotations
+
+from ...errors import OnefoldValueError, ShapeError
+from ..names import named, names
+from ..tensor import Tensor
+
+
+def _per_channel(vector: Tensor, ndim: int) -> Tensor:
+    """A vector of channels, shaped to broadcast along dim 1 of `ndim` dims."""
+    return names.view(vector, (-1, *[1] * (ndim - 2)))  # type: ignore[no-any-return]
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        x = names.mul(x, _per_channel(weight, x.ndim))
+    return x if bias is None else names.add(x, _per_channel(bias, x.ndim))  # type: ignore[no-any-return]
+
+
+def batch_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(input normalised, mean, biased variance), per channel (dim 1), over the whole batch.
+
+    A batch that is split over ranks gives the same numbers: two sums per channel are exchanged.
+    The mean is subtracted before squaring, so that a large mean costs no accuracy.
+    """
+    dims = (0, *range(2, input.ndim))
+    mean = names.mean(input, dims, True)
+    centred = names.sub(input, mean)
+    variance = names.mean(names.mul(centred, centred), dims, True)
+    unit = names.mul(centred, names.rsqrt(names.add(variance, eps)))
+    return unit, names.view(mean, (-1,)), names.view(variance, (-1,))
+
+
+@named
+def batch_norm_train(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise by the statistics of the whole batch; (y, mean, unbiased variance), per channel.
+
+    The functional form for modules that keep running statistics. Raises OnefoldValueError when a
+    channel has fewer than two values.
+
+    Example: `y, mean, variance = batch_norm_train(x)` with x (8, 3, 4, 4).
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"batch_norm needs (N, C, ...), but got shape {tuple(input.shape)}")
+    count = input.numel() // input.shape[1] if input.shape[1] else 0
+    if count == 1:
+        raise OnefoldValueError(
+            "Expected more than 1 value per channel when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+    unit, mean, variance = batch_stats(input, eps)
+    unbiased = names.mul(names.detach(variance), count / max(count - 1, 1))
+    return _scaled(unit, weight, bias), names.detach(mean), unbiased
+
+
+@named
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel, as in torch: by the batch when training, else by running statistics.
+
+    In training the running statistics, where given, are updated in place, with the unbiased
+    variance. The batch is the whole logical batch, however it is split. Raises OnefoldValueError
+    without running statistics outside training, or for one value per channel in training.
+
+    Example: `batch_norm(x, mean, variance, w, b)` with x (8, 3, 4, 4) and vectors of 3.
+    """
+    if training:
+        y, mean, variance = batch_norm_train(input, weight, bias, eps)
+        for running, now in ((running_mean, mean), (running_var, variance)):
+            if running is not None:
+                names.assign_result(running, "lerp", names.to(now, running.dtype), momentum)
+        return y
+    if running_mean is None or running_var is None:
+        raise OnefoldValueError(
+            "Expected running_mean and running_var to be defined when training=False"
+        )
+    # Small arithmetic on the channels first, so that the input is passed over only twice.
+    scale = names.rsqrt(names.add(running_var, eps))
+    if weight is not None:
+        scale = names.mul(scale, weight)
+    shift = names.mul(running_mean, scale)
+    shift = names.neg(shift) if bias is None else names.sub(bias, shift)
+    y = names.mul(input, _per_channel(scale, input.ndim))
+    return names.add(y, _per_channel(shift, input.ndim))  # type: ignore[no-any-return]
+
+
+@named
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise groups of channels of each sample, then scale and shift per channel, as in torch.
+
+    Raises OnefoldValueError when the channels do not divide into the groups.
+
+    Example: `group_norm(x, 2, w, b)` with x (8, 4, 5, 5) and vectors of 4.
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"group_norm needs (N, C, ...), but got shape {tuple(input.shape)}")
+    batch, channels, *rest = input.shape
+    if num_groups <= 0 or channels % num_groups:
+        raise OnefoldValueError(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {tuple(input.shape)} and num_groups={num_groups}"
+        )
+    shape = (channels // num_groups, *rest)
+    grouped = names.view(input, (batch, num_groups, *shape))
+    unit = names.layer_norm(grouped, shape, None, None, eps)
+    return _scaled(names.view(unit, input.shape), weight, bias)
+
+
+@named
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each sample by its own statistics, then scale and shift.
+
+    Raises OnefoldValueError when a channel has one value only.
+
+    Example: `instance_norm(x)` with x (8, 4, 5, 5).
+    """
+    rest = tuple(input.shape[2:])
+    if rest.count(1) == len(rest):
+        raise OnefoldValueError(
+            "Expected more than 1 spatial element when training, got input size "
+            f"{tuple(input.shape)}"
+        )
+    return _scaled(names.layer_norm(input, rest, None, None, eps), weight, bias)

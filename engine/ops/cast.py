@@ -1,0 +1,121 @@
+"""Casts between dtypes, and clone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import enter, named
+from ..op import Op
+from ..sbp import partial_sum
+from ..signature import Axis, Rule, Signature, pointwise_of
+from ..tensor import Tensor
+from .pointwise import INCREASING, Elementwise
+
+
+def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether a cast keeps every value, so that a sum of casts is the cast of the sum.
+
+    >>> is_widening(torch.bfloat16, torch.float32), is_widening(torch.float16, torch.bfloat16)
+    (True, False)
+    """
+    if torch.bool in (source, target):
+        return False
+    same_kind = _is_inexact(source) == _is_inexact(target)
+    return same_kind and torch.promote_types(source, target) == target
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+class Cast(Op):
+    """The same values in another dtype."""
+
+    name = "cast"
+    saves = ()
+
+    def kernel(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
+            x = torch.real(x)
+        return x.to(dtype)
+
+    def rule(self, axis: Axis, x: Meta, dtype: torch.dtype) -> Rule:
+        found = [*pointwise_of([x])]
+        if is_widening(x.dtype, dtype):
+            found.append(Signature((partial_sum,), (partial_sum,)))
+        if x.dtype.is_floating_point and dtype.is_floating_point:
+            found += INCREASING
+        return found
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dtype: torch.dtype
+    ) -> tuple[Tensor]:
+        return (cast(dy, x.dtype),)
+
+
+_cast = unary(Cast())
+
+
+@named
+def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
+    """`input` in `dtype`; the same tensor when it is in that dtype already.
+
+    Complex values become real ones by their real part.
+    """
+    if input.meta.dtype is dtype:
+        return input
+    return _cast(input, dtype)  # type: ignore[no-any-return]
+
+
+@named
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` in the dtype of `other`."""
+    return cast(input, other.meta.dtype)
+
+
+def _caster(name: str, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    def call(input: Tensor) -> Tensor:
+        return cast(input, dtype)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"`input` as {dtype}; the same tensor when it is that already."
+    return call
+
+
+CASTS = {
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float": torch.float32,
+    "double": torch.float64,
+    "bool": torch.bool,
+    "byte": torch.uint8,
+    "char": torch.int8,
+    "short": torch.int16,
+    "int": torch.int32,
+    "long": torch.int64,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
+}
+for _name, _dtype in CASTS.items():
+    enter(_name, _caster(_name, _dtype))
+
+
+def _clone_vjp(needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+    return (dy,)
+
+
+_clone = unary(
+    Elementwise("clone", torch.clone, _clone_vjp, linear="0", passes=INCREASING, saves=())
+)
+
+
+@named
+def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+    """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
+    no kernel: tensors are dense)."""
+    return _clone(input)  # type: ignore[no-any-return]

@@ -1,0 +1,385 @@
+"""cross_entropy and nll_loss: batch and classes may be split, and no logits are gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldValueError
+from ...kernels import loss as kernels
+from ...kernels.loss import Classes
+from .. import interp
+from ..dispatch import general
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import Sbp, broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .softmax import is_split_at
+
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise OnefoldValueError unless it is "none", "mean" or "sum"."""
+    if reduction not in REDUCTIONS:
+        raise OnefoldValueError(
+            f"{reduction!r} is not a valid value for reduction; allowed are none, mean and sum"
+        )
+
+
+def _class_dim(x: Meta | Tensor) -> int:
+    return 1 if x.ndim > 1 else 0
+
+
+def _classes(local: Local, index: int, ignore_index: int, smoothing: float) -> Classes:
+    """What the shard of input `index` (the logits) holds."""
+    x = local.inputs[index]
+    assert x is not None
+    dim = _class_dim(x)
+    return Classes(local.input_offset(index)[dim], x.shape[dim], ignore_index, smoothing)
+
+
+def _sample_splits(x: Meta) -> list[tuple[Sbp, Sbp]]:
+    """The splits of each dim but the classes': of x, and of what lacks the class dim."""
+    dim = _class_dim(x)
+    return [(split(i), split(i - (i > dim))) for i in range(x.ndim) if i != dim]
+
+
+def _present(sbps: Sequence[Sbp], tensors: Sequence[Meta | None]) -> tuple[Sbp, ...]:
+    return tuple(sbp for sbp, tensor in zip(sbps, tensors, strict=True) if tensor is not None)
+
+
+class ClassLoss(Op):
+    """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged
+
+    The inputs are (x, target, weight, lse); lse is only given when the classes are split.
+    """
+
+    num_outputs = 1
+    flops_per_element = 4.0
+
+    def __init__(self, log_input: bool) -> None:
+        self.name = "nll_loss" if log_input else "cross_entropy"
+        self.log_input = log_input
+
+    def infer(
+        self,
+        x: Meta,
+        target: Meta,
+        weight: Meta | None,
+        lse: Meta | None,
+        reduction: str,
+        ignore_index: int,
+        smoothing: float,
+    ) -> Meta:
+        if target.is_floating and not self.log_input:
+            raise OnefoldValueError("class indices must be integers")
+        inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
+        y = self._whole(*inputs, reduction, ignore_index, smoothing)
+        return Meta.of(y.shape, y.dtype, device=y.device)
+
+    def _whole(self, x: Any, target: Any, weight: Any, *attrs: Any) -> torch.Tensor:
+        reduction, ignore_index, smoothing = attrs
+        number = REDUCTIONS[reduction]
+        if self.log_input:
+            return torch._C._nn.nll_loss_nd(x, target, weight, number, ignore_index)
+        return torch._C._nn.cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
+
+    def rule(
+        self,
+        axis: Axis,
+        x: Meta,
+        target: Meta,
+        weight: Meta | None,
+        lse: Meta | None,
+        reduction: str,
+        ignore_index: int,
+        smoothing: float,
+    ) -> Rule:
+        if reduction == "mean":
+            return ()
+        tensors = (x, target, weight, lse)
+        found = []
+        for of_x, rest in _sample_splits(x):
+            inputs = _present((of_x, rest, broadcast, rest), tensors)
+            found.append(Signature(inputs, (rest if reduction == "none" else partial_sum,)))
+        if lse is not None or self.log_input:
+            classes = split(_class_dim(x))
+            inputs = _present((classes, broadcast, broadcast, broadcast), tensors)
+            found.append(Signature(inputs, (partial_sum,)))
+        if self.log_input:
+            inputs = _present((partial_sum, broadcast, broadcast, broadcast), tensors)
+            found.append(Signature(inputs, (partial_sum,)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        reduction, ignore_index, smoothing = attrs
+        classes = _classes(local, 0, ignore_index, smoothing)
+        x = local.inputs[0]
+        assert x is not None
+        if local.inputs[3] is None and local.input_shape(0)[_class_dim(x)] == classes.total:
+            return lambda x, target, weight, lse: self._whole(x, target, weight, *attrs)
+
+        def kernel(x: Any, target: Any, weight: Any, lse: Any) -> torch.Tensor:
+            loss = kernels.class_loss(x, target, weight, lse, classes)
+            return loss.sum() if reduction == "sum" else loss
+
+        return kernel
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        x, target, _, lse = metas
+        assert x is not None
+        assert target is not None
+        if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
+            return partial(_with_lse, self)
+        if attrs[0] == "mean" and not (x.is_whole and target.is_whole):
+            return partial(_mean, self)
+        return None
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        lse: Tensor | None,
+        reduction: str,
+        ignore_index: int,
+        smoothing: float,
+    ) -> Any:
+        if reduction == "mean":
+            dy = names.div(dy, names.sum(_weights((target, weight), ignore_index, 0.0, 0, x.dtype)))
+        grad = _nll_grad if self.log_input else _cross_entropy_grad
+        return (grad((dy, x, target, weight, lse), ignore_index, smoothing),)
+
+
+def _blank(meta: Meta) -> torch.Tensor:
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta")
+
+
+def _with_lse(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
+    """Classes are split: their maxima and sums of exponentials are exchanged, nothing more."""
+    x, target, weight, _ = tensors
+    with interp.grad_mode(False):
+        lse = _logsumexp(x)
+    return _entry(op)((x, target, weight, lse), *attrs)  # type: ignore[no-any-return]
+
+
+def _logsumexp(x: Tensor) -> Tensor:
+    dim = _class_dim(x)
+    top = names.amax(x, dim, True)
+    total = names.sum(names.exp(names.sub(x, top)), dim, True)
+    return names.squeeze(names.add(names.log(total), top), dim)  # type: ignore[no-any-return]
+
+
+def _mean(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
+    """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
+    x, target, weight, _ = tensors
+    total = _entry(op)(tensors, "sum", *attrs[1:])
+    weights = _weights((target, weight), attrs[1], 0.0, 0, x.dtype)
+    return names.div(total, names.sum(weights))  # type: ignore[no-any-return]
+
+
+class ClassLossGrad(Op):
+    """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
+
+    flops_per_element = 4.0
+
+    def __init__(self, log_input: bool) -> None:
+        self.name = "nll_loss_grad" if log_input else "cross_entropy_grad"
+        self.log_input = log_input
+
+    def infer(self, dy: Meta, x: Meta, *others: Any) -> Meta:
+        return x
+
+    def rule(
+        self,
+        axis: Axis,
+        dy: Meta,
+        x: Meta,
+        target: Meta,
+        weight: Meta | None,
+        lse: Meta | None,
+        ignore_index: int,
+        smoothing: float,
+    ) -> Rule:
+        tensors = (dy, x, target, weight, lse)
+        found = []
+        for of_x, rest in _sample_splits(x):
+            of_dy = rest if dy.ndim else broadcast
+            inputs = _present((of_dy, of_x, rest, broadcast, rest), tensors)
+            found.append(Signature(inputs, (of_x,)))
+        if lse is not None or self.log_input:
+            classes = split(_class_dim(x))
+            inputs = _present((broadcast, classes, *[broadcast] * 3), tensors)
+            found.append(Signature(inputs, (classes,)))
+        inputs = _present((partial_sum, *[broadcast] * 4), tensors)
+        return [*found, Signature(inputs, (partial_sum,))]
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        x, lse = metas[1], metas[4]
+        assert x is not None
+        if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
+            return _grad_with_lse
+        return None
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        classes = _classes(local, 1, *attrs)
+        log_input = self.log_input
+
+        def kernel(dy: Any, x: Any, target: Any, weight: Any, lse: Any) -> torch.Tensor:
+            if lse is None and not log_input:
+                lse = torch.logsumexp(x, 1 if x.ndim > 1 else 0)
+            return kernels.class_loss_grad(dy, x, target, weight, lse, classes)
+
+        return kernel
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        u: Tensor,
+        dx: Meta,
+        dy: Tensor,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        lse: Tensor | None,
+        ignore_index: int,
+        smoothing: float,
+    ) -> Any:
+        dim = _class_dim(x)
+        d_dy = d_x = None
+        if needs[0]:
+            entry = _nll_grad if self.log_input else _cross_entropy_grad
+            ones = names.ones_like(names.detach(dy))
+            each = entry((ones, x, target, weight, lse), ignore_index, smoothing)
+            d_dy = names.sum(names.mul(u, each), dim)
+            if dy.ndim == 0:
+                d_dy = names.sum(d_dy)
+        if needs[1] and not self.log_input:
+            p = names.softmax(x, dim)
+            total = names.sum(names.mul(u, p), dim, True)
+            along = names.mul(p, names.sub(u, total))
+            weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
+            d_x = names.mul(along, names.unsqueeze(names.mul(weights, dy), dim))
+        return d_dy, d_x
+
+
+def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
+    with interp.grad_mode(False):
+        lse = _logsumexp(tensors[1])
+    return _cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
+
+
+class TargetWeights(Op):
+    """y = weight[target], 0 where the target is ignored"""
+
+    name = "target_weights"
+    differentiable = False
+
+    def kernel(
+        self,
+        target: torch.Tensor,
+        weight: torch.Tensor | None,
+        ignore_index: int,
+        smoothing: float,
+        total: int,
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        classes = Classes(0, total, ignore_index, smoothing)
+        return kernels.target_weights(target, weight, classes, dtype)
+
+    def rule(self, axis: Axis, target: Meta, weight: Meta | None, *attrs: Any) -> Rule:
+        tensors = (target, weight)
+        found = [
+            Signature(_present((split(i), broadcast), tensors), (split(i),))
+            for i in range(target.ndim)
+        ]
+        if weight is not None:
+            found.append(Signature((broadcast, partial_sum), (partial_sum,)))
+        return found
+
+
+_CROSS_ENTROPY = ClassLoss(log_input=False)
+_NLL = ClassLoss(log_input=True)
+_cross_entropy = general(_CROSS_ENTROPY)
+_nll = general(_NLL)
+_cross_entropy_grad = general(ClassLossGrad(log_input=False))
+_nll_grad = general(ClassLossGrad(log_input=True))
+_weights = general(TargetWeights())
+
+
+def _entry(op: ClassLoss) -> Kernel:
+    return _nll if op is _NLL else _cross_entropy
+
+
+@named
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross entropy of logits (N, C, ...) or (C,) and targets, as in torch.
+
+    `target` is class indices without the class dim, or class probabilities of the input's shape.
+    Batch, spatial dims and classes may be split; split classes exchange two numbers per sample,
+    never the logits. Raises OnefoldValueError for an unknown reduction.
+
+    Example: `cross_entropy(logits, labels)` with logits (8, 10) and labels (8,) is a scalar.
+    """
+    check_reduction(reduction)
+    if target.meta.is_floating and target.shape == input.shape:
+        return _probabilities(input, target, weight, reduction, label_smoothing)
+    attrs = (reduction, ignore_index, label_smoothing)
+    return _cross_entropy((input, target, weight, None), *attrs)  # type: ignore[no-any-return]
+
+
+def _probabilities(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    dim = _class_dim(input)
+    if not 0.0 <= smoothing <= 1.0:
+        raise OnefoldValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing}")
+    if smoothing > 0.0:
+        share = smoothing / input.shape[dim]
+        target = names.add(names.mul(target, 1.0 - smoothing), share)
+    each = names.mul(names.log_softmax(input, dim), target)
+    if weight is not None:
+        each = names.mul(each, names.view(weight, (-1, *[1] * (input.ndim - 1 - dim))))
+    if reduction == "none":
+        return names.neg(names.sum(each, dim))  # type: ignore[no-any-return]
+    total = names.neg(names.sum(each))
+    if reduction == "sum":
+        return total  # type: ignore[no-any-return]
+    classes = input.shape[dim]
+    samples = input.numel() // classes if classes else 0
+    return names.div(total, samples)  # type: ignore[no-any-return]
+
+
+@named
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log likelihood of targets under log probabilities (N, C, ...), as in torch.
+
+    Raises OnefoldValueError for an unknown reduction.
+
+    Example: `nll_loss(log_softmax(x, 1), labels)` equals `cross_entropy(x, labels)`.
+    """
+    check_reduction(reduction)
+    attrs = (reduction, ignore_index, 0.0)
+    return _nll((input, target, weight, None), *attrs)  # type: ignore[no-any-return]

@@ -1,0 +1,371 @@
+"""Dims: transpose, permute, expand, squeeze, unsqueeze, diagonal and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import enter, named, names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .moving import Dims, follows, passes, unpack, wrap, wrap_all
+from .view import reshape
+
+Shape = tuple[int, ...]
+
+
+class Transpose(Op):
+    """Two dims exchanged."""
+
+    name = "transpose"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.transpose)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, dim0: int, dim1: int) -> Rule:
+        order = list(range(x.ndim))
+        if order:
+            i, j = wrap(dim0, x.ndim), wrap(dim1, x.ndim)
+            order[i], order[j] = j, i
+        return [*follows((i, j) for j, i in enumerate(order)), *passes([x])]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        transpose = torch.transpose
+        dim0, dim1 = attrs
+        return lambda x: transpose(x, dim0, dim1)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *dims: int) -> Any:
+        return (_transpose(dy, *dims),)
+
+
+class Permute(Op):
+    """Dims in another order; attribute: the old dim that stands at each new place."""
+
+    name = "permute"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.permute)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, order: Dims) -> Rule:
+        places = ((wrap(i, x.ndim), j) for j, i in enumerate(order))
+        return [*follows(places), *passes([x])]
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, order: Dims) -> Any:
+        back = [0] * len(order)
+        for new, old in enumerate(order):
+            back[old] = new
+        return (_permute(dy, tuple(back)),)
+
+
+_transpose = unary(Transpose())
+_permute = unary(Permute())
+
+
+@named
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    return _transpose(input, dim0, dim1)  # type: ignore[no-any-return]
+
+
+enter("swapaxes", transpose)
+enter("swapdims", transpose)
+
+
+@named
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """The dims in the order given; a split goes with its dim.
+
+    Example:
+        >>> onefold.ones(2, 3, 4).permute(2, 0, -2).shape
+        torch.Size([4, 2, 3])
+    """
+    return _permute(input, unpack(dims))  # type: ignore[no-any-return]
+
+
+@named
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Dims `source` at the places `destination`; the others keep their order."""
+    ndim = input.ndim
+    old, new = wrap_all(source, ndim), wrap_all(destination, ndim)
+    if len(old) != len(new) or len(set(old)) < len(old) or len(set(new)) < len(new):
+        raise OnefoldRuntimeError(
+            "movedim: source and destination must name equally many distinct dims, but got "
+            f"source={source}, destination={destination}"
+        )
+    rest = iter(dim for dim in range(ndim) if dim not in old)
+    place = dict(zip(new, old, strict=True))
+    return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))  # type: ignore[no-any-return]
+
+
+enter("moveaxis", movedim)
+
+
+@named
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    if input.ndim > 2:
+        raise OnefoldRuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D"
+        )
+    return input if input.ndim < 2 else _transpose(input, 0, 1)  # type: ignore[no-any-return]
+
+
+@named
+def reversed_dims(input: Tensor) -> Tensor:
+    """The dims in reverse order: `x.T`."""
+    return input if input.ndim < 2 else _permute(input, tuple(reversed(range(input.ndim))))  # type: ignore[no-any-return]
+
+
+@named
+def matrix_transpose(input: Tensor) -> Tensor:
+    """The last two dims exchanged: `x.mT`."""
+    if input.ndim < 2:
+        raise OnefoldRuntimeError(
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {input.ndim}-D "
+            "tensor."
+        )
+    return _transpose(input, -2, -1)  # type: ignore[no-any-return]
+
+
+@named
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dims exchanged, complex values conjugated: `x.mH`."""
+    y = matrix_transpose(input)
+    return names.conj(y) if y.is_complex() else y  # type: ignore[no-any-return]
+
+
+@named
+def hermitian(input: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix: `x.H`."""
+    if input.ndim not in (0, 2):
+        raise OnefoldRuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
+        )
+    return adjoint(input) if input.ndim else input
+
+
+# Dims of size 1.
+
+
+class Expand(Op):
+    """Dims of size 1, and new ones in front, repeated without copying; -1 keeps a size."""
+
+    name = "expand"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, sizes: Shape) -> torch.Tensor:
+        return x.expand(sizes)
+
+    def rule(self, axis: Axis, x: Meta, sizes: Shape) -> Rule:
+        new = len(sizes) - x.ndim
+        found = follows((j - new, j) for j, size in enumerate(sizes) if size == -1)
+        found += passes([x])
+        repeated = [j for j, size in enumerate(sizes) if size != -1]
+        return [*found, *[Signature((broadcast,), (split(j),)) for j in repeated]]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        shape = local.output_shape()
+        return lambda x: x.expand(shape)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, sizes: Shape) -> Any:
+        repeated = tuple(j for j, size in enumerate(sizes) if size != -1)
+        return (reshape(names.sum(dy, repeated, True), x.shape) if repeated else dy,)
+
+
+class Squeeze(Op):
+    """Without the given dims, which have size 1."""
+
+    name = "squeeze"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.squeeze)  # type: ignore[assignment]
+
+    def infer(self, x: Meta, dims: Dims) -> Meta:
+        return x.like([size for dim, size in enumerate(x.shape) if dim not in dims])
+
+    def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
+        kept = [dim for dim in range(x.ndim) if dim not in dims]
+        return [*follows((i, j) for j, i in enumerate(kept)), *passes([x])]
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
+        return (reshape(dy, x.shape) if len(dims) > 1 else _unsqueeze(dy, dims[0]),)
+
+
+class Unsqueeze(Op):
+    """With one dim of size 1 more."""
+
+    name = "unsqueeze"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.unsqueeze)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
+        dim = wrap(dim, x.ndim + 1)
+        return [*follows((i, i + (i >= dim)) for i in range(x.ndim)), *passes([x])]
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int) -> Any:
+        return (_squeeze(dy, (wrap(dim, x.ndim + 1),)),)
+
+
+_expand = unary(Expand())
+_squeeze = unary(Squeeze())
+_unsqueeze = unary(Unsqueeze())
+
+
+@named
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a dim of size 1 at place `dim`."""
+    return _unsqueeze(input, dim)  # type: ignore[no-any-return]
+
+
+@named
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Without the dims of size 1: all of them, or those named in `dim`."""
+    shape = input.meta.shape
+    dims = range(len(shape)) if dim is None else wrap_all(dim, len(shape))
+    ones = tuple(d for d in dims if d < len(shape) and shape[d] == 1)
+    return _squeeze(input, ones) if ones else input  # type: ignore[no-any-return]
+
+
+@named
+def expand(self: Tensor, *sizes: Any) -> Tensor:
+    """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
+
+    Raises OnefoldRuntimeError when a dim of another size would change.
+    """
+    sizes = unpack(sizes)
+    shape = self.meta.shape
+    new = len(sizes) - len(shape)
+    if new >= 0:  # else the op says what is wrong
+        sizes = tuple(
+            -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(sizes)
+        )
+    return _expand(self, sizes)  # type: ignore[no-any-return]
+
+
+@named
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """Expanded to the shape of another tensor."""
+    return expand(self, *other.shape)
+
+
+@named
+def broadcast_to(input: Tensor, *size: Any) -> Tensor:
+    """`expand` under numpy's name."""
+    return expand(input, *size)
+
+
+@named
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """All tensors expanded to their common shape."""
+    tensors = unpack(tensors)
+    shape = torch.broadcast_shapes(*[x.shape for x in tensors])
+    return tuple(expand(x, *shape) for x in tensors)
+
+
+# Diagonals.
+
+
+class Diagonal(Op):
+    """The diagonal of two dims, as the last dim."""
+
+    name = "diagonal"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    kernel = staticmethod(torch.diagonal)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, offset: int, dim1: int, dim2: int) -> Rule:
+        return [*follows(_beside(x.ndim, dim1, dim2)), *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, offset: int, *dims: int
+    ) -> Any:
+        return (_on_diagonal(dy, tuple(x.shape), offset, *dims),)
+
+
+class OnDiagonal(Op):
+    """Zeros of a shape, with the last dim of the input on the diagonal of two dims."""
+
+    name = "on_diagonal"
+    saves = ()
+
+    def kernel(
+        self, x: torch.Tensor, shape: Shape, offset: int, dim1: int, dim2: int
+    ) -> torch.Tensor:
+        return torch.diagonal_scatter(x.new_zeros(shape), x, offset, dim1, dim2)
+
+    def rule(
+        self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int
+    ) -> Rule:
+        pairs = _beside(len(shape), dim1, dim2)
+        return [*follows((j, i) for i, j in pairs), *passes([x])]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        kernel, shape, rest = self.kernel, local.output_shape(), attrs[1:]
+        return lambda x: kernel(x, shape, *rest)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        shape: Shape,
+        offset: int,
+        *dims: int,
+    ) -> Any:
+        return (_diagonal(dy, offset, *dims),)
+
+
+def _beside(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:
+    """For each dim but these two, its place in `diagonal`'s output."""
+    gone = (wrap(dim1, ndim), wrap(dim2, ndim))
+    kept = [dim for dim in range(ndim) if dim not in gone]
+    return [(i, j) for j, i in enumerate(kept)]
+
+
+_diagonal = unary(Diagonal())
+_on_diagonal = unary(OnDiagonal())
+
+
+@named
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
+    return _diagonal(input, offset, dim1, dim2)  # type: ignore[no-any-return]
+
+
+@named
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("diag_embed needs a tensor of at least 1 dim, but got a 0-d one")
+    i, j = wrap(dim1, input.ndim + 1), wrap(dim2, input.ndim + 1)
+    if i == j:
+        raise OnefoldRuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    batch = iter(input.shape[:-1])
+    side = input.shape[-1] + abs(offset)
+    shape = tuple(side if dim in (i, j) else next(batch) for dim in range(input.ndim + 1))
+    return _on_diagonal(input, shape, offset, i, j)  # type: ignore[no-any-return]
+
+
+@named
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    if input.ndim not in (1, 2):
+        raise OnefoldRuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal, 0, 1)  # type: ignore[no-any-return]

@@ -1,0 +1,304 @@
+"""Matrix products: mm, bmm, mv, dot, matmul and linear, with transposed forms for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+
+from ...errors import ShapeError
+from ...kernels import matmul as kernels
+from ..dispatch import binary, ternary, unary
+from ..meta import Meta
+from ..names import enter, named, names
+from ..op import Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature, from_spec
+from ..tensor import Tensor
+from .reduce import sum_to
+
+Shape = tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def product_spec(a: Shape, b: Shape, form: str = "nn") -> str:
+    """The spec of a product of operands of these shapes, with broadcasting batch dims.
+
+    `form` has a letter per operand: "t" where its last two dims are swapped.
+
+    >>> product_spec((5, 2, 3), (3, 4))
+    'b0 m k, k n -> b0 m n'
+    """
+    rows = ["k", "m"] if form[0] == "t" else ["m", "k"]
+    columns = ["n", "k"] if form[1] == "t" else ["k", "n"]
+    left = ["k"] if len(a) == 1 else rows
+    right = ["k"] if len(b) == 1 else columns
+    batch_a, batch_b = a[:-2], b[:-2]
+    count = max(len(batch_a), len(batch_b))
+    out = [f"b{i}" for i in range(count)]
+    # A dim of size 1 that stands against a larger one is not split with it: it is broadcast.
+    own_a = _batch_letters(batch_a, batch_b, count, "u")
+    own_b = _batch_letters(batch_b, batch_a, count, "v")
+    out += [letter for letter in "mn" if letter in left + right]
+    return f"{' '.join(own_a + left)}, {' '.join(own_b + right)} -> {' '.join(out)}"
+
+
+def _batch_letters(mine: Shape, other: Shape, count: int, alone: str) -> list[str]:
+    letters = []
+    for i in range(count - len(mine), count):
+        size = mine[i - count + len(mine)]
+        against = other[i - count + len(other)] if i >= count - len(other) else 1
+        # A starred letter must stay whole.
+        letters.append(f"{alone}{i}*" if size == 1 and against != 1 else f"b{i}")
+    return letters
+
+
+class Product(Op):
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+    linear = "each"
+
+    def __init__(self, name: str, kernel: Callable[..., torch.Tensor], form: str = "nn") -> None:
+        self.name = name
+        self.kernel = kernel  # type: ignore[method-assign]
+        self.form = form
+
+    def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
+        return from_spec(product_spec(tuple(a.shape), tuple(b.shape), self.form), self.linear)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        a = inputs[0]
+        assert a is not None
+        inner = a.shape[-2 if self.form[0] == "t" and a.ndim > 1 else -1]
+        return 2.0 * outputs[0].numel * inner
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        if len(a.meta.shape) == 2 and len(b.meta.shape) == 2:
+            nn, nt, tn = mm, mm_nt, mm_tn
+        elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
+            return _vector_vjp(needs, dy, a, b)
+        elif self.form == "nn" and len(b.meta.shape) == 2:
+            return needs[0] and _matmul_nt(dy, b), needs[1] and rows_tn(a, dy)
+        else:
+            nn, nt, tn = _matmul, _matmul_nt, _matmul_tn
+        if self.form == "nn":
+            da, db = needs[0] and nt(dy, b), needs[1] and tn(a, dy)
+        elif self.form == "nt":
+            da, db = needs[0] and nn(dy, b), needs[1] and tn(dy, a)
+        else:
+            da, db = needs[0] and nt(b, dy), needs[1] and nn(a, dy)
+        if nn is mm:
+            return da, db
+        return needs[0] and sum_to(da, a.meta), needs[1] and sum_to(db, b.meta)
+
+
+def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> Any:
+    """The gradients when an operand is a vector: those of the product with a dim of size 1 more."""
+    if a.ndim == 1:
+        dy = names.unsqueeze(dy, -1 if b.ndim == 1 else -2)
+    if b.ndim == 1:
+        dy = names.unsqueeze(dy, -1)
+    row = names.unsqueeze(a, 0) if a.ndim == 1 else a
+    column = names.unsqueeze(b, 1) if b.ndim == 1 else b
+    da = needs[0] and sum_to(_matmul_nt(dy, column), row.meta)
+    db = needs[1] and sum_to(_matmul_tn(row, dy), column.meta)
+    if needs[0] and a.ndim == 1:
+        da = names.squeeze(da, 0)
+    if needs[1] and b.ndim == 1:
+        db = names.squeeze(db, 1)
+    return da, db
+
+
+class RowsProduct(Op):
+    """y[m, n] = sum over all leading dims of a[..., m] * b[..., n]: the gradient of a weight."""
+
+    name = "rows_tn"
+    linear = "each"
+
+    def kernel(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return kernels.rows_tn(a, b)
+
+    def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
+        rows = " ".join(f"r{i}" for i in range(a.ndim - 1))
+        return from_spec(f"{rows} m, {rows} n -> m n", self.linear)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        a = inputs[0]
+        assert a is not None
+        return 2.0 * outputs[0].numel * prod(a.shape[:-1])
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        return needs[0] and _matmul_nt(b, dy), needs[1] and _matmul(a, dy)
+
+
+class RowsSum(Op):
+    """y[n] = sum over all leading dims of x[..., n]: the gradient of a bias."""
+
+    name = "sum_rows"
+    linear = "all"
+    saves = ()
+
+    def kernel(self, x: torch.Tensor) -> torch.Tensor:
+        return kernels.sum_rows(x)
+
+    def rule(self, axis: Axis, x: Meta) -> Rule:
+        rows = " ".join(f"r{i}" for i in range(x.ndim - 1))
+        return from_spec(f"{rows} n -> n", self.linear)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> Any:
+        return (names.expand(dy, x.shape),)
+
+
+class Outer(Op):
+    """y[m, n] = a[m] * b[n]"""
+
+    name = "outer"
+    spec = "m, n -> m n"
+    linear = "each"
+
+    def kernel(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.outer(a, b)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        return needs[0] and matmul(dy, b), needs[1] and matmul(a, dy)
+
+
+class Linear(Op):
+    """y[..., n] = sum over k of x[..., k] * w[n, k], plus bias[n]"""
+
+    name = "linear"
+    kernel = staticmethod(torch._C._nn.linear)
+    saves = (0, 1)
+
+    def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None) -> Rule:
+        rule = _linear_rule(x.ndim, w.ndim)
+        if bias is None:
+            return [Signature(each.inputs[:2], each.outputs) for each in rule]
+        if bias.shape != w.shape[:-1]:  # torch lets it broadcast; then it must be whole
+            return [each for each in rule if each.inputs[2] is broadcast]
+        return rule
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        w = inputs[1]
+        assert w is not None
+        return 2.0 * outputs[0].numel * w.shape[-1]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Tensor, w: Tensor, bias: Meta | None
+    ) -> Any:
+        if len(x.meta.shape) == 2 and len(w.meta.shape) == 2:
+            dx = mm(dy, w) if needs[0] else None
+            dw = mm_tn(dy, x) if needs[1] else None
+        elif len(x.meta.shape) == 1 or len(w.meta.shape) == 1:
+            dx, dw = _vector_linear_vjp(needs, dy, x, w)
+        else:
+            dx = _matmul(dy, w) if needs[0] else None
+            dw = rows_tn(dy, x) if needs[1] else None
+        if bias is None or not needs[2]:
+            return dx, dw
+        if len(bias.shape) == 1 and dy.shape[-1:] == bias.shape:
+            return dx, dw, sum_rows(dy)
+        return dx, dw, sum_to(dy, bias)
+
+
+def _vector_linear_vjp(needs: Sequence[object], dy: Tensor, x: Tensor, w: Tensor) -> Any:
+    if w.ndim == 1:
+        return _vector_vjp(needs, dy, x, w)
+    return needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
+
+
+@lru_cache
+def _linear_rule(ndim: int, w_ndim: int) -> tuple[Signature, ...]:
+    """The layouts of linear with a bias, by the number of dims of x and of the weight."""
+    last = ndim - 1
+    found = [_signature(split(i), broadcast, broadcast, split(i)) for i in range(last)]
+    if w_ndim == 2:
+        found.append(_signature(broadcast, split(0), split(0), split(last)))
+    found += [
+        _signature(split(last), split(w_ndim - 1), partial_sum, partial_sum),
+        _signature(partial_sum, broadcast, partial_sum, partial_sum),
+        _signature(broadcast, partial_sum, partial_sum, partial_sum),
+    ]
+    return tuple(found)
+
+
+def _signature(*sbps: Any) -> Signature:
+    return Signature(sbps[:3], sbps[3:])
+
+
+mm = enter("mm", binary(Product("mm", torch.mm)))
+mm_nt = enter("mm_nt", binary(Product("mm_nt", torch._C._nn.linear, "nt")))
+mm_tn = enter("mm_tn", binary(Product("mm_tn", kernels.mm_tn, "tn")))
+_matmul = binary(Product("matmul", torch.matmul))
+_matmul_nt = binary(Product("matmul_nt", kernels.matmul_nt, "nt"))
+_matmul_tn = binary(Product("matmul_tn", kernels.matmul_tn, "tn"))
+bmm = enter("bmm", binary(Product("bmm", torch.bmm)))
+mv = enter("mv", binary(Product("mv", torch.mv)))
+dot = enter("dot", binary(Product("dot", torch.dot)))
+rows_tn = enter("rows_tn", binary(RowsProduct()))
+sum_rows = enter("sum_rows", unary(RowsSum()))
+outer = enter("outer", binary(Outer()))
+_linear = ternary(Linear())
+
+
+@named
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them.
+
+    Rows, columns and batch dims may be split; a split contracted dim gives partial sums. Raises
+    an error when the contracted dims differ.
+
+    Example: `matmul(x, w)` with x of shape (5, 2, 3) and w (3, 4) has shape (5, 2, 4).
+    """
+    return _matmul(input, other)  # type: ignore[no-any-return]
+
+
+@named
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input @ weight.T + bias`, as torch.nn.functional.linear, for input of any number of dims.
+
+    Weight split(0) makes a column-parallel layer (output split in its last dim), weight split(1)
+    a row-parallel one (output partial). Raises an error when the shapes do not fit.
+
+    Example: `linear(x, w, b)` with x (8, 3), w (4, 3) and b (4,) has shape (8, 4).
+    """
+    return _linear(input, weight, bias)  # type: ignore[no-any-return]
+
+
+@named
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
+    return _added(input, mm(mat1, mat2), beta, alpha)
+
+
+@named
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    return _added(input, mv(mat, vec), beta, alpha)
+
+
+@named
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+    return _added(input, bmm(batch1, batch2), beta, alpha)
+
+
+def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    if torch.broadcast_shapes(input.shape, product.shape) != product.shape:
+        raise ShapeError(
+            f"input of shape {tuple(input.shape)} does not broadcast to the product's shape "
+            f"{tuple(product.shape)}"
+        )
+    if alpha != 1:
+        product = names.mul(product, alpha)
+    if beta == 0:  # torch then ignores the input, NaN included
+        return product
+    scaled = input if beta == 1 else names.mul(input, beta)
+    return names.add(scaled, product)  # type: ignore[no-any-return]

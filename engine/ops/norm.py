@@ -1,0 +1,316 @@
+"""layer_norm and rms_norm: leading dims split; a split normalised dim exchanges sums only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldTypeError
+from ...kernels import norm as kernels
+from ..dispatch import general, ternary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .reduce import sum_to
+
+Shape = tuple[int, ...]
+
+
+def _splits_rows_only(x: Meta, shape: Shape) -> bool:
+    """Whether no axis splits a dim that is normalised over."""
+    first = x.ndim - len(shape)
+    return all(sbp.kind != "S" or sbp.dim < first for sbp in x.nd_sbp)
+
+
+class Norm(Op):
+    """y = (x - mean) / deviation * weight + bias over the last dims, or without the mean"""
+
+    saves = (0, 1)
+    flops_per_element = 6.0
+
+    def __init__(self, centred: bool, packed: bool) -> None:
+        self.name = "layer_norm" if centred else "rms_norm"
+        self.centred = centred
+        self.packed = packed  # its entry takes the tensors as one tuple
+
+    def infer(
+        self, x: Meta, weight: Meta | None, bias: Meta | None, shape: Shape, eps: float
+    ) -> Meta:
+        tensors = [
+            None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
+            for m in (x, weight, bias)
+        ]
+        if self.centred:
+            y = torch.layer_norm(tensors[0], shape, tensors[1], tensors[2], eps)
+        else:
+            y = torch.rms_norm(tensors[0], shape, tensors[1], eps)
+        return Meta.of(y.shape, y.dtype, device=y.device)
+
+    def rule(
+        self,
+        axis: Axis,
+        x: Meta,
+        weight: Meta | None,
+        bias: Meta | None,
+        shape: Shape,
+        eps: float,
+    ) -> Rule:
+        others = 2 - (weight, bias).count(None)
+        return [
+            Signature((split(i), *(broadcast,) * others), (split(i),))
+            for i in range(x.ndim - len(shape))
+        ]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        shape, eps = attrs
+        layer_norm, rms_norm = torch.layer_norm, torch.rms_norm
+        if self.centred:
+            return lambda x, weight, bias: layer_norm(x, shape, weight, bias, eps)
+        return lambda x, weight, bias: rms_norm(x, shape, weight, eps)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        x = metas[0]
+        assert x is not None
+        if _splits_rows_only(x, attrs[0]):
+            return None
+        if not self.packed:
+            return partial(_norm_parts, self.centred)
+        return lambda tensors, *attrs: _norm_parts(self.centred, *tensors, *attrs)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Meta | None,
+        shape: Shape,
+        eps: float,
+    ) -> Any:
+        entry = _layer_norm_grad if self.centred else _rms_norm_grad
+        return entry((dy, x, weight), shape, eps)
+
+
+class NormGrad(Op):
+    """Gradients of a norm for x, weight and bias (rms_norm: x and weight)"""
+
+    flops_per_element = 12.0
+
+    def __init__(self, centred: bool) -> None:
+        self.name = "layer_norm_grad" if centred else "rms_norm_grad"
+        self.centred = centred
+        self.num_outputs = 3 if centred else 2
+
+    def infer(
+        self, dy: Meta, x: Meta, weight: Meta | None, shape: Shape, eps: float
+    ) -> tuple[Meta, ...]:
+        of_weight = x.like(shape=shape) if weight is None else weight
+        return (x, *(of_weight,) * (self.num_outputs - 1))
+
+    def rule(
+        self, axis: Axis, dy: Meta, x: Meta, weight: Meta | None, shape: Shape, eps: float
+    ) -> Rule:
+        wide = () if weight is None else (broadcast,)
+        partial = (partial_sum,) * (self.num_outputs - 1)
+        found = [
+            Signature((split(i), split(i), *wide), (split(i), *partial))
+            for i in range(x.ndim - len(shape))
+        ]
+        found.append(Signature((partial_sum, broadcast, *wide), (partial_sum, *partial)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        kernel = kernels.layer_norm_grad if self.centred else kernels.rms_norm_grad
+        return lambda dy, x, weight: kernel(dy, x, weight, *attrs)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        dy, x, _ = metas
+        assert dy is not None
+        assert x is not None
+        if _splits_rows_only(x, attrs[0]) and _splits_rows_only(dy, attrs[0]):
+            return None
+        return partial(_grad_parts, self.centred)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        u: tuple[Tensor | None, ...],
+        y: Any,
+        dy: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        shape: Shape,
+        eps: float,
+    ) -> Any:
+        return _second_gradients(self.centred, u, dy, x, weight, shape, eps)
+
+
+# The same in smaller ops: for split normalised dims, and for second gradients.
+
+
+def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
+    return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    return names.mean(x, dims, True)  # type: ignore[no-any-return]
+
+
+def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
+    """(x normalised to deviation 1, the reciprocal of its deviation)."""
+    if centred:
+        x = names.sub(x, _average(x, dims))
+    rstd = names.rsqrt(names.add(_average(names.mul(x, x), dims), eps))
+    return names.mul(x, rstd), rstd
+
+
+def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centred: bool) -> Tensor:
+    """v less what a change of x along it would change in mean and deviation."""
+    along = names.mul(unit, _average(names.mul(v, unit), dims))
+    if centred:
+        v = names.sub(v, _average(v, dims))
+    return names.sub(v, along)  # type: ignore[no-any-return]
+
+
+def _norm_parts(
+    centred: bool,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    shape: Shape,
+    eps: float,
+) -> Tensor:
+    y = _unit(x, _dims(x, shape), eps, centred)[0]
+    if weight is not None:
+        y = names.mul(y, weight)
+    return y if bias is None else names.add(y, bias)  # type: ignore[no-any-return]
+
+
+def _summed(x: Tensor, shape: Shape) -> Tensor:
+    return sum_to(x, x.meta.like(shape=shape))
+
+
+def _grad_parts(
+    centred: bool, tensors: tuple[Any, ...], shape: Shape, eps: float
+) -> tuple[Tensor, ...]:
+    dy, x, weight = tensors
+    dims = _dims(x, shape)
+    unit, rstd = _unit(x, dims, eps, centred)
+    g = dy if weight is None else names.mul(dy, weight)
+    dx = names.mul(rstd, _projected(g, unit, dims, centred))
+    d_weight = _summed(names.mul(dy, unit), shape)
+    return (dx, d_weight, _summed(dy, shape)) if centred else (dx, d_weight)
+
+
+def _second_gradients(
+    centred: bool,
+    u: tuple[Tensor | None, ...],
+    dy: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    shape: Shape,
+    eps: float,
+) -> tuple[Tensor | None, ...]:
+    """The vjp of (dx, d_weight, d_bias) for dy, x and weight, u being the gradients of the three.
+
+    With g = dy * weight and P as in `_projected`: dx = rstd P(g), d_weight = sum dy * unit.
+    """
+    dims = _dims(x, shape)
+    unit, rstd = _unit(x, dims, eps, centred)
+    by_dy = by_x = by_weight = None
+    if u[0] is not None:
+        g = dy if weight is None else names.mul(dy, weight)
+        along = names.mul(rstd, _projected(u[0], unit, dims, centred))
+        by_dy = along if weight is None else names.mul(along, weight)
+        if weight is not None:
+            by_weight = sum_to(names.mul(along, dy), weight.meta)
+        mixed = names.add(
+            names.mul(u[0], _average(names.mul(g, unit), dims)),
+            names.mul(g, _average(names.mul(u[0], unit), dims)),
+        )
+        to_unit = names.neg(names.mul(rstd, mixed))
+        shrink = _average(names.mul(u[0], _projected(g, unit, dims, centred)), dims)
+        by_x = names.neg(names.mul(names.mul(unit, shrink), names.mul(rstd, rstd)))
+        by_x = names.add(by_x, names.mul(rstd, _projected(to_unit, unit, dims, centred)))
+    if u[1] is not None:
+        by_dy = _plus(by_dy, names.mul(unit, u[1]))
+        to_unit = _projected(names.mul(dy, u[1]), unit, dims, centred)
+        by_x = _plus(by_x, names.mul(rstd, to_unit))
+    if centred and u[2] is not None:
+        by_dy = _plus(by_dy, names.expand(u[2], dy.shape))
+    return by_dy, by_x, by_weight
+
+
+def _plus(a: Tensor | None, b: Tensor) -> Tensor:
+    return b if a is None else names.add(a, b)  # type: ignore[no-any-return]
+
+
+_layer_norm = ternary(Norm(centred=True, packed=False))
+# A ternary entry takes None in the last place only: this one is for a missing weight.
+_layer_norm_packed = general(Norm(centred=True, packed=True))
+_rms_norm = general(Norm(centred=False, packed=True))
+_layer_norm_grad = general(NormGrad(centred=True))
+_rms_norm_grad = general(NormGrad(centred=False))
+
+
+def _as_shape(shape: Any, name: str) -> Shape:
+    if isinstance(shape, int):
+        raise OnefoldTypeError(f"{name}: normalized_shape must be a sequence of ints, not an int")
+    return tuple(shape)
+
+
+@named
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch.
+
+    Gradients of weight and bias come out as partial sums where leading dims are split. Raises an
+    error when `normalized_shape` is not the shape of the last dims.
+
+    Example: `layer_norm(x, (16,), w, b)` with x (4, 16).
+    """
+    if type(normalized_shape) is not tuple:
+        normalized_shape = _as_shape(normalized_shape, "layer_norm")
+    if weight is None:
+        return _layer_norm_packed((input, None, bias), normalized_shape, eps)  # type: ignore[no-any-return]
+    return _layer_norm(input, weight, bias, normalized_shape, eps)  # type: ignore[no-any-return]
+
+
+@named
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root mean square over the last dims, then scale, as in torch.
+
+    `eps` defaults to the dtype's machine epsilon. Raises an error when `normalized_shape` is not
+    the shape of the last dims.
+
+    Example: `rms_norm(x, (16,), w)` with x (4, 16).
+    """
+    if eps is None:
+        eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
+    shape = _as_shape(normalized_shape, "rms_norm")
+    return _rms_norm((input, weight, None), shape, eps)  # type: ignore[no-any-return]

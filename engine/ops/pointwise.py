@@ -1,0 +1,131 @@
+"""What the elementwise families share: the op class, operands that may be numbers, extra rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+from ...errors import OnefoldTypeError, user_line
+from ..meta import Meta
+from ..names import names
+from ..op import Arg, Kernel, Op
+from ..sbp import Sbp, broadcast, partial_max, partial_min
+from ..signature import Axis, Rule, Signature, pointwise_of
+from ..tensor import Tensor
+
+NUMBERS = (int, float, complex)  # bool is an int
+
+# How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
+# the root of a maximum is not the maximum of the roots where some are of negative numbers.
+INCREASING = (
+    Signature((partial_max,), (partial_max,)),
+    Signature((partial_min,), (partial_min,)),
+)
+DECREASING = (
+    Signature((partial_max,), (partial_min,)),
+    Signature((partial_min,), (partial_max,)),
+)
+
+
+def idempotent(partial: Sbp) -> tuple[Signature, ...]:
+    """How partial extrema pass through the maximum (or minimum) of two tensors."""
+    return tuple(
+        Signature(inputs, (partial,))
+        for inputs in ((partial, partial), (partial, broadcast), (broadcast, partial))
+    )
+
+
+class Elementwise(Op):
+    """A `PointwiseOp` with further signatures beside those of splits and partial sums."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        vjp: Callable[..., Any] | None = None,
+        *,
+        linear: str = "",
+        passes: tuple[Signature, ...] = (),
+        saves: tuple[int, ...] | None = None,
+        saves_output: bool = False,
+    ) -> None:
+        self.name = name
+        self.kernel = kernel  # type: ignore[method-assign]
+        self.linear = linear
+        self.passes = passes
+        self.saves = saves
+        self.saves_output = saves_output
+        self.differentiable = vjp is not None
+        if vjp is not None:
+            self.vjp = vjp  # type: ignore[method-assign]
+
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        metas = [arg for arg in args if isinstance(arg, Meta)]
+        return (*pointwise_of(metas, self.linear), *self.passes)
+
+
+def conj_of(x: Tensor) -> Tensor:
+    """The factor by which a gradient is multiplied: conjugated when complex."""
+    return names.conj(x) if x.meta.dtype.is_complex else x  # type: ignore[no-any-return]
+
+
+def exact(value: Any) -> tuple[Any, ...]:
+    """A number as an attribute: 1, 1.0, True, 0.0 and -0.0 are different keys, nan equals nan.
+
+    >>> exact(1) == exact(1.0), exact(math.nan) == exact(-math.nan)
+    (False, True)
+    """
+    if value != value:
+        value = math.nan
+    return value, repr(value)
+
+
+def mixed(
+    name: str,
+    both: Callable[..., Any],
+    number_last: Callable[..., Any],
+    number_first: Callable[..., Any],
+) -> Callable[..., Any]:
+    """The public function over its entries for two tensors and for a number on either side."""
+
+    def call(input: Any, other: Any) -> Any:
+        if isinstance(other, Tensor):
+            if isinstance(input, Tensor):
+                return both(input, other)
+            if isinstance(input, NUMBERS):
+                return number_first(input, other)
+        elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+            return number_last(input, other)
+        return call(*as_operands(name, input, other))
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def as_operands(name: str, input: Any, other: Any) -> tuple[Any, Any]:
+    """The operands with numpy's numbers made Python's.
+
+    Raises OnefoldTypeError unless one operand is a tensor and the other a tensor or a number.
+    """
+    operands = [_as_number(operand) for operand in (input, other)]
+    for index, operand in enumerate(operands):
+        if not isinstance(operand, (Tensor, *NUMBERS)):
+            raise OnefoldTypeError(
+                f"{name}: argument {index} must be an onefold Tensor or a number, but got "
+                f"{type(operand).__name__}. Make it a tensor first, with onefold.tensor(...) or "
+                f"onefold.from_torch(...). Called at {user_line()}"
+            )
+    if not any(isinstance(operand, Tensor) for operand in operands):
+        raise OnefoldTypeError(
+            f"{name}: one argument at least must be an onefold Tensor, but got {input!r} and "
+            f"{other!r}. Called at {user_line()}"
+        )
+    return operands[0], operands[1]
+
+
+def _as_number(operand: Any) -> Any:
+    if isinstance(operand, Number) and not isinstance(operand, NUMBERS):
+        return operand.item()  # type: ignore[attr-defined]
+    return operand

@@ -1,0 +1,299 @@
+"""Sums, means and products over dims, and what their gradients need: spread, sum_to, ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod as product
+from typing import Any, TypeAlias
+
+import torch
+
+from ...errors import OnefoldTypeError, user_line
+from ...kernels import reduce as kernels
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import enter, named, names
+from ..op import Kernel, Local, Op
+from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
+from ..signature import Axis, Rule, Signature, pointwise_of
+from ..tensor import Tensor
+from .cast import cast, is_widening
+
+Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
+
+
+def dims_of(dim: Dims, ndim: int) -> tuple[int, ...]:
+    """The reduced dims, counted from 0; None and () mean all of them.
+
+    >>> dims_of(-1, 3), dims_of(None, 2)
+    ((2,), (0, 1))
+    """
+    if dim is None or dim == ():
+        return tuple(range(ndim))
+    given = (dim,) if isinstance(dim, int) else dim
+    return tuple(d % ndim if ndim else 0 for d in given)
+
+
+def hashable(dim: Any) -> Any:
+    """A `dim` argument as part of a plan's key."""
+    return tuple(dim) if isinstance(dim, list) else dim
+
+
+@lru_cache(maxsize=4096)
+def reduction(
+    ndim: int, dim: Dims, keepdim: bool, joined: Sbp | None, passes: tuple[Sbp, ...] = ()
+) -> tuple[Signature, ...]:
+    """The signatures of a reduction.
+
+    A dim that is kept can be split; so can a reduced one when the parts of the result join by
+    `joined`; `passes` are the partial layouts that go through.
+    """
+    dims = dims_of(dim, ndim)
+    found = []
+    for d in range(ndim):
+        if d not in dims:
+            before = 0 if keepdim else len([r for r in dims if r < d])
+            found.append(Signature((split(d),), (split(d - before),)))
+        elif joined is not None:
+            found.append(Signature((split(d),), (joined,)))
+    return (*found, *[Signature((partial,), (partial,)) for partial in passes])
+
+
+def is_split_along(meta: Meta | None, dim: Dims) -> bool:
+    """Whether some axis splits one of the dims."""
+    assert meta is not None
+    dims = dims_of(dim, meta.ndim)
+    return len([sbp for sbp in meta.nd_sbp if sbp.kind == "S" and sbp.dim in dims]) > 0
+
+
+def count_along(meta: Meta, dim: Dims) -> int:
+    """How many elements each element of the result is reduced from."""
+    return product([meta.shape[d] for d in dims_of(dim, meta.ndim)] if meta.ndim else [])
+
+
+class Spread(Op):
+    """The inverse of a reduction's shape: each element repeated along the reduced dims."""
+
+    name = "spread"
+    saves = ()
+    aliases = True
+
+    def infer(self, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Meta:
+        return x.like(shape=shape)
+
+    def rule(
+        self, axis: Axis, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool
+    ) -> Rule:
+        partials = (partial_sum, partial_max, partial_min)
+        forward = reduction(len(shape), dim, keepdim, broadcast, partials)
+        return [Signature(s.outputs, s.inputs) for s in forward]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        shape, dim, keepdim = attrs
+        dims = dims_of(dim, len(shape))
+        target = local.output_shape()
+        if keepdim or len(dims) == len(shape):
+            return lambda x: x.expand(target)
+        middle = tuple([1 if d in dims else size for d, size in enumerate(target)])
+        return lambda x: x.reshape(middle).expand(target)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+    ) -> tuple[Tensor]:
+        return (_sum(dy, attrs[1], attrs[2], None),)
+
+
+spread = unary(Spread())
+
+
+class Sum(Op):
+    """The sum over dims."""
+
+    name = "sum"
+    saves = ()
+
+    def kernel(
+        self, x: torch.Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+    ) -> torch.Tensor:
+        return torch.sum(x, dim, keepdim, dtype=dtype)
+
+    def rule(
+        self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+    ) -> Rule:
+        passes = (partial_sum,) if is_widening(x.dtype, dtype or x.dtype) else ()
+        return reduction(x.ndim, dim, keepdim, partial_sum, passes)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        dim, keepdim, dtype = attrs
+        if dtype is not None:
+            return lambda x: torch.sum(x, dim, keepdim, dtype=dtype)
+        if dim is None and not keepdim:
+            return torch.sum
+        return lambda x: torch.sum(x, dim, keepdim)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+    ) -> tuple[Tensor]:
+        return (spread(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]),)
+
+
+_sum = unary(Sum())
+
+
+@named
+def sum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The sum over `dim` (None: over all); integers and bools are summed as int64.
+
+    Over a split dim the result is a partial sum: nothing is communicated.
+    """
+    return _sum(input, hashable(dim), keepdim, dtype)  # type: ignore[no-any-return]
+
+
+class Mean(Op):
+    """The mean over dims: over a split dim, the sum of each part over the whole count."""
+
+    name = "mean"
+    saves = ()
+
+    def kernel(
+        self, x: torch.Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+    ) -> torch.Tensor:
+        return torch.mean(x, dim, keepdim, dtype=dtype)
+
+    def rule(
+        self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+    ) -> Rule:
+        passes = (partial_sum,) if is_widening(x.dtype, dtype or x.dtype) else ()
+        return reduction(x.ndim, dim, keepdim, partial_sum, passes)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        dim, keepdim, dtype = attrs
+        whole = local.inputs[0]
+        assert whole is not None
+        if is_split_along(whole, dim):
+            count = count_along(whole, dim)
+            return lambda x: kernels.partial_mean(x, dim, keepdim, dtype, count)
+        if dtype is not None:
+            return lambda x: torch.mean(x, dim, keepdim, dtype=dtype)
+        if dim is None and not keepdim:
+            return torch.mean
+        return lambda x: torch.mean(x, dim, keepdim)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+    ) -> tuple[Tensor]:
+        share = names.div(cast(dy, x.dtype), count_along(x, attrs[0]))
+        return (spread(share, x.shape, attrs[0], attrs[1]),)
+
+
+_mean = unary(Mean())
+
+
+@named
+def mean(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The mean over `dim` (None: over all), of a floating point or complex tensor.
+
+    Over a split dim the result is a partial sum; uneven parts count by their size.
+    """
+    return _mean(input, hashable(dim), keepdim, dtype)  # type: ignore[no-any-return]
+
+
+class SumTo(Op):
+    """The sum over the dims along which `shape` was broadcast to the input's shape."""
+
+    name = "sum_to"
+    saves = ()
+
+    def kernel(
+        self, x: torch.Tensor, whole: tuple[int, ...], shape: tuple[int, ...]
+    ) -> torch.Tensor:
+        return x.sum_to_size(shape)
+
+    def rule(self, axis: Axis, x: Meta, whole: tuple[int, ...], shape: tuple[int, ...]) -> Rule:
+        # `whole` is the input's logical shape: a dim that other axes split into parts of size 1
+        # must not look like one of size 1.
+        added = len(whole) - len(shape)
+        found = [Signature((partial_sum,), (partial_sum,))]
+        for d, size in enumerate(whole):
+            if d < added or (shape[d - added] == 1 and size != 1):
+                found.append(Signature((split(d),), (partial_sum,)))
+            else:
+                found.append(Signature((split(d),), (split(d - added),)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        whole, shape = attrs
+        added = len(whole) - len(shape)
+        dims = [
+            d for d in range(len(whole)) if d < added or (shape[d - added] == 1 and whole[d] != 1)
+        ]
+        target = local.output_shape()
+        if added == 0 and dims:
+            return lambda x: torch.sum(x, dims, True)
+        if len(dims) == added:
+            return lambda x: torch.sum(x, dims)
+        return lambda x: torch.sum(x, dims).reshape(target)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+    ) -> tuple[Tensor]:
+        return (names.expand(dy, attrs[0]),)
+
+
+_sum_to = unary(SumTo())
+
+
+@named
+def sum_to(grad: Tensor, meta: Meta) -> Tensor:
+    """A gradient reduced to the shape and dtype of the tensor it is for.
+
+    Undoes the broadcasting and the type promotion of that tensor; nearly free without either.
+    """
+    mine = grad.meta
+    if mine.shape != meta.shape:
+        grad = _sum_to(grad, mine.shape, meta.shape)
+    if mine.dtype is not meta.dtype:
+        grad = cast(grad, meta.dtype)
+    return grad
+
+
+class ConstantLike(Op):
+    """One number, in the input's shape and dtype: broadcast where the input is partial."""
+
+    name = "constant_like"
+    saves = ()
+    differentiable = False
+
+    def infer(self, x: Meta, value: float) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+        partials = (partial_sum, partial_max, partial_min)
+        return (
+            *pointwise_of([x]),
+            *[Signature((partial,), (broadcast,)) for partial in partials],
+        )
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        value = attrs[0]
+        if local.placement is not None:
+            shape = local.output_shape()
+            return lambda x: x.new_full(shape, value)
+        return lambda x: torch.full_like(x, value)
+
+
+constant_like = unary(ConstantLike())
+
+
+@named
+def ones_like_whole(x: Tensor) -> Tensor:
+    """Ones in the shape, dtype and layout of `x`, broadcast where `x` is partial.
+
+    The gradient with which backward starts: each addend of a partial sum counts in full.
+    """
+    return constant_like(x, 1)  # type: ignore[no-any-return]

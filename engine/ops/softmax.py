@@ -1,0 +1,197 @@
+"""softmax and log_softmax; over a split dim they need only two small reductions, no gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from ..dispatch import binary, unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .cast import cast
+
+
+def is_split_at(meta: Meta, dim: int) -> bool:
+    """Whether some axis splits this dim (which may count from the end)."""
+    if not meta.shape:
+        return False
+    where = dim % len(meta.shape)
+    return any(sbp.kind == "S" and sbp.dim == where for sbp in meta.nd_sbp)
+
+
+def _other_dims(x: Meta, dim: int, num_inputs: int) -> list[Signature]:
+    """The splits of every dim but `dim`, which all inputs and the output share."""
+    where = dim % len(x.shape) if x.shape else 0
+    return [
+        Signature((split(i),) * num_inputs, (split(i),)) for i in range(x.ndim) if i != where
+    ]
+
+
+class SoftmaxOp(Op):
+    """y = exp(x) / sum over dim of exp(x), or its logarithm"""
+
+    saves = ()
+    saves_output = True
+    flops_per_element = 4.0
+
+    def __init__(self, log: bool) -> None:
+        self.name = "log_softmax" if log else "softmax"
+        self.log = log
+        self.kernel = torch.log_softmax if log else torch.softmax  # type: ignore[method-assign]
+
+    def rule(self, axis: Axis, x: Meta, dim: int, dtype: torch.dtype | None) -> Rule:
+        return _other_dims(x, dim, 1)
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        x = metas[0]
+        assert x is not None
+        if not is_split_at(x, attrs[0]):
+            return None
+        return _log_softmax_parts if self.log else _softmax_parts
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Tensor,
+        x: Meta,
+        dim: int,
+        dtype: torch.dtype | None,
+    ) -> Any:
+        grad = _log_softmax_grad if self.log else _softmax_grad
+        dx = grad(dy, y, dim)
+        return (cast(dx, x.dtype),)
+
+
+def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    """x less its maximum over dim: a split dim costs the exchange of the maxima only."""
+    if dtype is not None and dtype is not x.dtype:
+        x = cast(x, dtype)
+    return names.sub(x, names.amax(names.detach(x), dim, True))  # type: ignore[no-any-return]
+
+
+def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    e = names.exp(_shifted(x, dim, dtype))
+    return names.div(e, names.sum(e, dim, True))  # type: ignore[no-any-return]
+
+
+def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    shifted = _shifted(x, dim, dtype)
+    total = names.sum(names.exp(shifted), dim, True)
+    return names.sub(shifted, names.log(total))  # type: ignore[no-any-return]
+
+
+class _SoftmaxGradient(Op):
+    """The gradient of softmax or log_softmax from that of its result and the result itself."""
+
+    torch_kernel: ClassVar[Callable[..., torch.Tensor]]
+    linear_in_y = False
+    flops_per_element = 4.0
+
+    def kernel(self, dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
+        return type(self).torch_kernel(dy, y, dim, y.dtype)
+
+    def rule(self, axis: Axis, dy: Meta, y: Meta, dim: int) -> Rule:
+        passes = Signature((partial_sum, broadcast), (partial_sum,))
+        return [*_other_dims(y, dim, 2), passes]
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        dy, y = metas
+        assert dy is not None
+        assert y is not None
+        if is_split_at(dy, attrs[0]) or is_split_at(y, attrs[0]):
+            return type(self).parts
+        return None
+
+    @staticmethod
+    def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
+        """The same in smaller ops."""
+        raise NotImplementedError
+
+
+class SoftmaxGrad(_SoftmaxGradient):
+    """dx = y * (dy - sum over dim of dy * y)"""
+
+    name = "softmax_grad"
+    torch_kernel = torch._softmax_backward_data
+
+    @staticmethod
+    def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
+        total = names.sum(names.mul(dy, y), dim, True)
+        return names.mul(y, names.sub(dy, total))  # type: ignore[no-any-return]
+
+    def vjp(
+        self, needs: Sequence[object], u: Tensor, dx: Meta, dy: Tensor, y: Tensor, dim: int
+    ) -> Any:
+        d_dy = _softmax_grad(u, y, dim) if needs[0] else None
+        if not needs[1]:
+            return d_dy, None
+        by_sum = names.sub(dy, names.sum(names.mul(dy, y), dim, True))
+        by_y = names.sum(names.mul(u, y), dim, True)
+        return d_dy, names.sub(names.mul(u, by_sum), names.mul(dy, by_y))
+
+
+class LogSoftmaxGrad(_SoftmaxGradient):
+    """dx = dy - exp(y) * sum over dim of dy"""
+
+    name = "log_softmax_grad"
+    torch_kernel = torch._log_softmax_backward_data
+
+    @staticmethod
+    def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
+        total = names.sum(dy, dim, True)
+        return names.sub(dy, names.mul(names.exp(y), total))  # type: ignore[no-any-return]
+
+    def vjp(
+        self, needs: Sequence[object], u: Tensor, dx: Meta, dy: Tensor, y: Tensor, dim: int
+    ) -> Any:
+        p = names.exp(y)
+        weighed = names.mul(u, p)
+        d_dy = d_y = None
+        if needs[0]:
+            d_dy = names.sub(u, names.sum(weighed, dim, True))
+        if needs[1]:
+            d_y = names.neg(names.mul(weighed, names.sum(dy, dim, True)))
+        return d_dy, d_y
+
+
+_softmax = unary(SoftmaxOp(log=False))
+_log_softmax = unary(SoftmaxOp(log=True))
+_softmax_grad = binary(SoftmaxGrad())
+_log_softmax_grad = binary(LogSoftmaxGrad())
+
+
+@named
+def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given.
+
+    `dim` may be split: then only its maxima and sums are exchanged. Raises an error for a dim out
+    of range.
+
+    Example: `softmax(x, 1)` of x (2, 3) has rows that add up to 1.
+    """
+    return _softmax(input, dim, dtype)  # type: ignore[no-any-return]
+
+
+@named
+def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The logarithm of `softmax(input, dim)`, computed without overflow.
+
+    Example: `log_softmax(x, 1)` of zeros (2, 3) is -log(3) everywhere.
+    """
+    return _log_softmax(input, dim, dtype)  # type: ignore[no-any-return]
+
+
+@named
+def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """`softmax(-input, dim)`.
+
+    Example: `softmin(x, 1)` is largest where x is smallest.
+    """
+    return _softmax(names.neg(input), dim, dtype)  # type: ignore[no-any-return]

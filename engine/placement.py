@@ -1,0 +1,168 @@
+"""Placement: a device type and an n-d array (mesh) of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from .. import env
+from ..distributed.world import World, world
+from ..errors import PlacementError
+
+_DEVICE_TYPES = ("cpu", "cuda")
+_interned: WeakKeyDictionary[World, dict[tuple[Any, ...], Placement]] = WeakKeyDictionary()
+
+
+class Placement:
+    """The ranks that hold a tensor, arranged as an n-d mesh in exactly the given order.
+
+    `type` is "cpu" or "cuda"; `ranks` any nesting of lists (or an array) of distinct ranks.
+    Equal placements are one object. Raises PlacementError for an unknown type, duplicate or
+    negative ranks, and ranks that a launched world does not have.
+
+    >>> Placement("cpu", [[0, 1], [2, 3]]).shape
+    (2, 2)
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "device_type",
+        "flat_ranks",
+        "owned",
+        "position",
+        "shape",
+        "strides",
+    )
+
+    device_type: str
+    shape: tuple[int, ...]  # of the mesh
+    flat_ranks: tuple[int, ...]  # in row-major mesh order
+    position: dict[int, int]  # rank -> index in flat_ranks
+    strides: tuple[int, ...]  # of a row-major mesh of this shape
+    owned: tuple[int, ...]  # positions whose rank this process owns
+
+    def __new__(cls, type: str, ranks: Any) -> Placement:
+        device_type = _read_type(type)
+        mesh = _read_ranks(ranks)
+        flat = tuple(int(rank) for rank in mesh.reshape(-1))
+        here = world()
+        table = _interned.setdefault(here, {})
+        key = (device_type, mesh.shape, flat)
+        found = table.get(key)
+        if found is None:
+            here.ensure(flat)
+            found = table[key] = cls._make(device_type, mesh.shape, flat, here)
+        return found
+
+    @classmethod
+    def _make(
+        cls, device_type: str, shape: tuple[int, ...], flat: tuple[int, ...], here: World
+    ) -> Placement:
+        self = object.__new__(cls)
+        self.device_type = device_type
+        self.shape = shape
+        self.flat_ranks = flat
+        self.position = {rank: index for index, rank in enumerate(flat)}
+        strides = [1] * len(shape)
+        for axis in range(len(shape) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * shape[axis + 1]
+        self.strides = tuple(strides)
+        self.owned = here.owned(flat)
+        return self
+
+    @staticmethod
+    def all(type: str) -> Placement:
+        """All ranks of the job as a one-axis mesh."""
+        return Placement(type, list(range(world().size)))
+
+    @property
+    def type(self) -> str:
+        return self.device_type
+
+    @property
+    def ranks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The mesh as a numpy array of ranks."""
+        return np.array(self.flat_ranks, dtype=np.int64).reshape(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the mesh."""
+        return len(self.shape)
+
+    @property
+    def num_ranks(self) -> int:
+        return len(self.flat_ranks)
+
+    def coordinate(self, position: int) -> tuple[int, ...]:
+        """The mesh coordinate of the member at `position` of the flattened mesh."""
+        return tuple(
+            position // stride % size
+            for stride, size in zip(self.strides, self.shape, strict=True)
+        )
+
+    def group(self, position: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """Positions that differ from `position` only along `axes`, in row-major order of them."""
+        base = position
+        members = [0]
+        for axis in axes:
+            stride, size = self.strides[axis], self.shape[axis]
+            base -= position // stride % size * stride
+            members = [m + index * stride for m in members for index in range(size)]
+        return tuple(base + m for m in members)
+
+    def device(self, rank: int) -> torch.device:
+        """The torch device on which `rank` keeps its shard."""
+        if self.device_type == "cpu":
+            return torch.device("cpu")
+        here = world()
+        index = env.local_rank() if here.launched else rank
+        return torch.device("cuda", index % torch.cuda.device_count())
+
+    def __repr__(self) -> str:
+        return f'onefold.placement(type="{self.device_type}", ranks={self.ranks.tolist()})'
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Placement, (self.device_type, self.ranks.tolist())
+
+
+def _read_type(type: Any) -> str:
+    if type not in _DEVICE_TYPES:
+        raise PlacementError(
+            f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, "
+            f"but got {type!r}"
+        )
+    if type == "cuda":
+        if env.device() == "cpu":
+            return "cpu"
+        if not torch.cuda.is_available():
+            raise PlacementError(
+                'placement(type="cuda"): this machine has no CUDA device that torch can use. '
+                'Set ONEFOLD_DEVICE=cpu to read every "cuda" as "cpu", or use type="cpu".'
+            )
+    return str(type)
+
+
+def _read_ranks(ranks: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    try:
+        mesh = np.array(ranks)
+    except ValueError:
+        mesh = np.array(None)
+    if mesh.dtype.kind not in "iu" or mesh.ndim == 0:
+        raise PlacementError(
+            "placement ranks must be a non-empty list of integers, or equally long nested lists "
+            f"of them, but got {ranks!r}"
+        )
+    flat = mesh.reshape(-1).tolist()
+    if min(flat) < 0:
+        raise PlacementError(f"placement ranks must be >= 0, but got {min(flat)} in {ranks!r}")
+    if len(set(flat)) != len(flat):
+        twice = sorted({rank for rank in flat if flat.count(rank) > 1})
+        raise PlacementError(
+            f"placement ranks must be distinct, but rank {twice[0]} occurs more than once "
+            f"in {ranks!r}"
+        )
+    return mesh.astype(np.int64)

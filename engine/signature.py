@@ -1,0 +1,120 @@
+"""Signatures: the legal layouts of an op on ONE mesh axis, and the language that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from .meta import Meta
+from .sbp import Sbp, broadcast, partial_sum, short, split
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One legal (input sbps -> output sbps) of an op on one axis."""
+
+    inputs: tuple[Sbp, ...]
+    outputs: tuple[Sbp, ...]
+    shares_work: bool = field(init=False)  # each rank does only its part of the op's work
+
+    def __post_init__(self) -> None:
+        shares = any(sbp.kind == "S" for sbp in (*self.inputs, *self.outputs))
+        object.__setattr__(self, "shares_work", shares)
+
+    def __repr__(self) -> str:
+        return f"{short(self.inputs)} -> {short(self.outputs)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The mesh axis for which a rule is asked: its size, and where earlier axes split unevenly."""
+
+    parts: int
+    ragged: tuple[frozenset[int], ...] = ()  # per input: dims whose sizes differ between ranks
+
+
+Rule = Sequence[Signature]
+BROADCAST = "all"
+
+
+def all_broadcast(num_inputs: int, num_outputs: int = 1) -> Signature:
+    """The signature that is always legal."""
+    return Signature((broadcast,) * num_inputs, (broadcast,) * num_outputs)
+
+
+@lru_cache(maxsize=4096)
+def from_spec(spec: str, linear: str = "") -> tuple[Signature, ...]:
+    """The signatures that an einsum-like spec means.
+
+    A letter in the output can be split; a letter only in inputs contracts to a partial sum; a
+    starred letter must stay whole; inputs that lack a split letter are broadcast. `linear` says
+    how partial sums pass: "each" (any one input, the others broadcast), "all" (all inputs
+    together), or the positions of inputs which pass alone, as in "0" or "0 1".
+
+    >>> from_spec("m k, k n -> m n", linear="each")
+    ((S0, B) -> (S0), (B, S1) -> (S1), (S1, S0) -> (P), (P, B) -> (P), (B, P) -> (P))
+    """
+    left, right = spec.split("->")
+    inputs = [term.split() for term in left.split(",")]
+    outputs = [term.split() for term in right.split(",")]
+    starred = {word[:-1] for term in inputs + outputs for word in term if word.endswith("*")}
+    bare_inputs = [[word.rstrip("*") for word in term] for term in inputs]
+    bare_outputs = [[word.rstrip("*") for word in term] for term in outputs]
+    letters = dict.fromkeys(word for term in bare_outputs + bare_inputs for word in term)
+    found: list[Signature] = []
+    for letter in letters:
+        if letter in starred:
+            continue
+        ins = tuple(_split_at(term, letter) for term in bare_inputs)
+        outs = tuple(_split_at(term, letter) for term in bare_outputs)
+        if all(sbp is broadcast for sbp in outs):
+            outs = (partial_sum,) * len(outs)  # contracted
+        elif any(sbp is broadcast for sbp in outs):
+            continue  # an output without the letter would need a reduction of its own
+        found.append(Signature(ins, outs))
+    return (*found, *partials(len(inputs), linear, len(outputs)))
+
+
+def _split_at(term: list[str], letter: str) -> Sbp:
+    return split(term.index(letter)) if letter in term else broadcast
+
+
+def partials(num_inputs: int, linear: str, num_outputs: int = 1) -> tuple[Signature, ...]:
+    """The signatures by which partial sums pass through a linear op (see `from_spec`)."""
+    if not linear:
+        return ()
+    outs = (partial_sum,) * num_outputs
+    if linear == "all":
+        return (Signature((partial_sum,) * num_inputs, outs),)
+    alone = range(num_inputs) if linear == "each" else [int(word) for word in linear.split()]
+    return tuple(
+        Signature(tuple(partial_sum if i == j else broadcast for j in range(num_inputs)), outs)
+        for i in alone
+    )
+
+
+@lru_cache(maxsize=4096)
+def pointwise(
+    shapes: tuple[tuple[int, ...], ...], linear: str = "", num_outputs: int = 1
+) -> tuple[Signature, ...]:
+    """The signatures of an elementwise op on broadcasting inputs of these shapes.
+
+    Each output dim can be split; an input that lacks the dim, or has size 1 there, is broadcast.
+    """
+    ndim = max(map(len, shapes), default=0)
+    found: list[Signature] = []
+    for dim in range(ndim):
+        sizes = [shape[dim - ndim] if len(shape) >= ndim - dim else 1 for shape in shapes]
+        if max(sizes) == 1 and 0 not in sizes:
+            continue
+        ins = tuple(
+            broadcast if size == 1 else split(dim - ndim + len(shape))
+            for size, shape in zip(sizes, shapes, strict=True)
+        )
+        found.append(Signature(ins, (split(dim),) * num_outputs))
+    return (*found, *partials(len(shapes), linear, num_outputs))
+
+
+def pointwise_of(metas: Iterable[Meta], linear: str = "", num_outputs: int = 1) -> Rule:
+    return pointwise(tuple(tuple(meta.shape) for meta in metas), linear, num_outputs)

@@ -1,0 +1,154 @@
+"""Reading a tensor's logical value: numpy, item, tolist, printing, torch conversion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..distributed import collectives
+from ..distributed.world import world
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from . import boxing, interp
+from .autograd import Leaf
+from .meta import Meta
+from .names import named, names
+from .sbp import broadcast
+from .tensor import Tensor
+
+
+def whole(x: Tensor) -> torch.Tensor:
+    """The logical value as one torch tensor, the same on every process.
+
+    Communicates only when some process of the world does not hold it whole; then every process
+    must call it, those outside the placement too. May share memory with `x`.
+    """
+    if interp.current is not None:
+        raise OnefoldRuntimeError(
+            "the value of a tensor was asked for while a graph is captured, but values exist only "
+            "when the graph runs. Return the tensor from build() and read it outside."
+        )
+    meta = x.meta
+    if meta.placement is None:
+        return x.shards[0]
+    if not meta.is_whole:
+        target = meta.like(nd_sbp=(broadcast,) * meta.placement.ndim)
+        shards = boxing.run(boxing.plan(meta, target), x.shards, op="read value")
+    else:
+        shards = x.shards
+    here = world()
+    if here.launched and len(meta.placement.flat_ranks) < here.size:
+        return _to_everyone(meta, shards)
+    return shards[0]
+
+
+def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    here = world()
+    assert meta.placement is not None and here.rank is not None
+    source = meta.placement.flat_ranks[0]
+    mine = shards[0] if here.rank == source else None
+    device = meta.placement.device(here.rank)
+    everyone = tuple(range(here.size))
+    return collectives.broadcast(mine, meta.shape, meta.dtype, device, source, everyone)
+
+
+@named
+def numpy(self: Tensor) -> np.ndarray[Any, Any]:
+    """The logical value as a numpy array; see `whole` for when it communicates."""
+    value = whole(self).detach().cpu()
+    return np.asarray(value.numpy()) if self.is_local else np.array(value.numpy())
+
+
+@named
+def item(self: Tensor) -> Any:
+    """The value of a one-element tensor as a Python number."""
+    if self.meta.numel != 1:
+        raise OnefoldValueError(
+            f"item() needs a tensor with one element, but this one has shape {tuple(self.shape)} "
+            f"({self.meta.numel} elements); index it first, or use tolist()"
+        )
+    return whole(self).item()
+
+
+@named
+def tolist(self: Tensor) -> Any:
+    """The logical value as nested Python lists."""
+    return whole(self).tolist()
+
+
+@named
+def to_torch(self: Tensor) -> torch.Tensor:
+    """A torch tensor: of a local tensor sharing memory, of a global one the logical value."""
+    return whole(self)
+
+
+@named
+def describe(self: Tensor) -> str:
+    """What `print(x)` shows: the logical value, then layout and gradient state."""
+    parts = []
+    if self.is_global and interp.current is None:
+        parts = [f"placement={self.placement!r}", f"sbp={self.sbp!r}"]
+    if self.node is not None:
+        leaf = type(self.node) is Leaf
+        parts.append("requires_grad=True" if leaf else f"grad_fn={self.node.name()}")
+    if interp.current is not None:
+        return f"tensor(captured: {self.meta!r})"
+    text = repr(whole(self).detach())
+    if not parts:
+        return text
+    return f"{text[:-1]}, {', '.join(parts)})"
+
+
+@named
+def to_bool(self: Tensor) -> bool:
+    if self.meta.numel != 1:
+        raise OnefoldRuntimeError(
+            "Boolean value of Tensor with "
+            f"{'more than one value' if self.meta.numel else 'no values'} is ambiguous; use "
+            ".any() or .all()"
+        )
+    return bool(whole(self).item())
+
+
+@named
+def to_index(self: Tensor) -> int:
+    if self.meta.is_floating or self.meta.numel != 1:
+        raise OnefoldTypeError(
+            "only integer tensors of a single element can be converted to an index, but this one "
+            f"is {self.meta!r}"
+        )
+    return int(whole(self).item())
+
+
+def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
+    """A local tensor that shares memory with a torch tensor.
+
+    >>> import torch
+    >>> from_torch(torch.zeros(2)).shape
+    torch.Size([2])
+    """
+    if not isinstance(value, torch.Tensor):
+        raise OnefoldTypeError(f"from_torch needs a torch.Tensor, got {type(value).__name__}")
+    value = value.detach()
+    x = Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+    if requires_grad:
+        names.set_requires_grad(x, True)
+    return x
+
+
+def from_numpy(value: np.ndarray[Any, Any]) -> Tensor:
+    """A local tensor that shares memory with a numpy array."""
+    if not isinstance(value, np.ndarray):
+        raise OnefoldTypeError(f"from_numpy needs a numpy array, got {type(value).__name__}")
+    return from_torch(torch.from_numpy(value))
+
+
+def from_dlpack(value: Any) -> Tensor:
+    """A local tensor that shares memory with any object that has `__dlpack__`."""
+    return from_torch(torch.from_dlpack(value))
+
+
+def to_dlpack(x: Tensor) -> Any:
+    """A DLPack capsule of a local tensor (or of this process's whole value of a global one)."""
+    return whole(x).__dlpack__()

@@ -1,0 +1,249 @@
+"""Every environment variable that onefold reads, typed, in one table.
+
+Read a variable through its accessor (`env.timeout()`); nothing else in the package looks into
+`os.environ`. A variable that is set to the empty string counts as not set. Values are read at
+each call, so a test may change them; callers on a hot path keep the value.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .errors import OnefoldValueError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Generic[T]):
+    """One environment variable: how its text is read and what it means."""
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    allowed: str
+    doc: str
+
+    def is_set(self) -> bool:
+        """Whether the variable is in the environment with a value that is not empty."""
+        return bool(os.environ.get(self.name))
+
+    def read(self) -> T:
+        """The value, or the default. OnefoldValueError when the text is not allowed."""
+        text = os.environ.get(self.name)
+        if not text:
+            return self.default
+        try:
+            return self.parse(text.strip())
+        except ValueError:
+            raise OnefoldValueError(
+                f"environment variable {self.name}={text!r} is not valid: {self.name} must be "
+                f"{self.allowed} ({self.doc}). Set it to an allowed value, or unset it to get "
+                f"the default {self.default!r}."
+            ) from None
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < low or (high is not None and value > high):
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(text)
+    return value
+
+
+_BOOLS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def _boolean(text: str) -> bool:
+    value = _BOOLS.get(text.lower())
+    if value is None:
+        raise ValueError(text)
+    return value
+
+
+_BOOL_TEXT = "1, true, yes, on, 0, false, no or off"
+_RANK_TEXT = "an integer >= 0"
+_SIZE_TEXT = "an integer >= 1"
+
+DEVICE = Variable(
+    "ONEFOLD_DEVICE", _one_of("cpu"), "", "cpu, or empty", "cpu: read every 'cuda' as 'cpu'"
+)
+TIMEOUT = Variable(
+    "ONEFOLD_TIMEOUT", _seconds, 300.0, "a number of seconds > 0", "longest wait for other ranks"
+)
+CHECK = Variable(
+    "ONEFOLD_CHECK", _boolean, False, _BOOL_TEXT, "compare the ranks' ops before each collective"
+)
+KERNELS = Variable(
+    "ONEFOLD_KERNELS",
+    _one_of("auto", "triton", "torch"),
+    "auto",
+    "auto, triton or torch",
+    "which kernels run: auto is triton on cuda and torch on cpu",
+)
+RANK: Variable[int | None] = Variable(
+    "RANK", _integer(0), None, _RANK_TEXT, "this process's rank; set by the launcher"
+)
+WORLD_SIZE: Variable[int | None] = Variable(
+    "WORLD_SIZE", _integer(1), None, _SIZE_TEXT, "number of ranks; set by the launcher"
+)
+LOCAL_RANK: Variable[int | None] = Variable(
+    "LOCAL_RANK", _integer(0), None, _RANK_TEXT, "this process's number on its machine"
+)
+LOCAL_WORLD_SIZE: Variable[int | None] = Variable(
+    "LOCAL_WORLD_SIZE", _integer(1), None, _SIZE_TEXT, "number of ranks on this machine"
+)
+GROUP_RANK: Variable[int | None] = Variable(
+    "GROUP_RANK", _integer(0), None, _RANK_TEXT, "this machine's number (torchrun's name)"
+)
+NODE_RANK: Variable[int | None] = Variable(
+    "NODE_RANK", _integer(0), None, _RANK_TEXT, "this machine's number where GROUP_RANK is not set"
+)
+AGENT_STORE = Variable(
+    "TORCHELASTIC_USE_AGENT_STORE",
+    _boolean,
+    False,
+    _BOOL_TEXT,
+    "the launcher, not rank 0, listens on MASTER_PORT; set by the launcher",
+)
+ERROR_DIR = Variable(
+    "ONEFOLD_ERROR_DIR",
+    str,
+    "",
+    "a folder",
+    "where a failing rank leaves its traceback; set by the launcher",
+)
+MASTER_ADDR = Variable("MASTER_ADDR", str, "127.0.0.1", "a host name", "where rank 0 listens")
+MASTER_PORT = Variable(
+    "MASTER_PORT", _integer(1, 65535), 29500, "a port, 1 to 65535", "the port rank 0 listens on"
+)
+
+VARIABLES: tuple[
+    Variable[str] | Variable[float] | Variable[bool] | Variable[int] | Variable[int | None], ...
+] = (
+    DEVICE,
+    TIMEOUT,
+    CHECK,
+    KERNELS,
+    RANK,
+    WORLD_SIZE,
+    LOCAL_RANK,
+    LOCAL_WORLD_SIZE,
+    GROUP_RANK,
+    NODE_RANK,
+    MASTER_ADDR,
+    MASTER_PORT,
+    AGENT_STORE,
+    ERROR_DIR,
+)
+
+
+def device() -> str:
+    """`"cpu"` when every "cuda" is to be read as "cpu", else `""`."""
+    return DEVICE.read()
+
+
+def timeout() -> float:
+    """Longest wait for other ranks, in seconds."""
+    return TIMEOUT.read()
+
+
+def check() -> bool:
+    """Whether ranks compare their operations before each collective."""
+    return CHECK.read()
+
+
+def kernels() -> str:
+    """`"auto"`, `"triton"` or `"torch"`."""
+    return KERNELS.read()
+
+
+def rank() -> int | None:
+    """This process's rank, or None when no launcher set it."""
+    return RANK.read()
+
+
+def world_size() -> int | None:
+    """Number of ranks, or None when no launcher set it."""
+    return WORLD_SIZE.read()
+
+
+def local_rank() -> int | None:
+    """This process's number on its machine, or None."""
+    return LOCAL_RANK.read()
+
+
+def local_world_size() -> int | None:
+    """Number of ranks on this machine, or None."""
+    return LOCAL_WORLD_SIZE.read()
+
+
+def node_rank() -> int | None:
+    """This machine's number: GROUP_RANK, else NODE_RANK, else None."""
+    group = GROUP_RANK.read()
+    return NODE_RANK.read() if group is None else group
+
+
+def master_addr() -> str:
+    """Where rank 0 listens."""
+    return MASTER_ADDR.read()
+
+
+def master_port() -> int:
+    """The port rank 0 listens on."""
+    return MASTER_PORT.read()
+
+
+def agent_store() -> bool:
+    """Whether the launcher, not rank 0, serves the key-value store on MASTER_PORT."""
+    return AGENT_STORE.read()
+
+
+def error_dir() -> str:
+    """Where a failing rank leaves its traceback for the launcher; empty without our launcher."""
+    return ERROR_DIR.read()
+
+
+def is_launched() -> bool:
+    """Whether a launcher started this process: RANK and WORLD_SIZE are both set."""
+    return RANK.is_set() and WORLD_SIZE.is_set()
+
+
+def describe() -> str:
+    """The table of all variables with their present values, one per line, ready to print."""
+    rows = [("variable", "value", "default", "allowed", "meaning")]
+    for var in VARIABLES:
+        value = repr(var.read()) if var.is_set() else "-"
+        rows.append((var.name, value, repr(var.default), var.allowed, var.doc))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        + "  "
+        + row[4]
+        for row in rows
+    )

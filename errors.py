@@ -1,0 +1,104 @@
+"""The exception family of onefold, and the user's line that an error message names.
+
+Every error that a user can cause is an `OnefoldError` and also the builtin that a torch user
+expects, so `except ValueError` and `except onefold.OnefoldError` both catch it. A message says
+what was asked, what was found, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+
+class OnefoldError(Exception):
+    """Base of every error that onefold raises on purpose."""
+
+
+class OnefoldValueError(OnefoldError, ValueError):
+    """An argument has the right type but a value that is not allowed."""
+
+
+class OnefoldTypeError(OnefoldError, TypeError):
+    """An argument has the wrong type."""
+
+
+class OnefoldRuntimeError(OnefoldError, RuntimeError):
+    """The operation is not possible in the present state."""
+
+
+class OnefoldIndexError(OnefoldError, IndexError):
+    """An index or a dim is out of range."""
+
+
+class PlacementError(OnefoldValueError):
+    """A placement is malformed, names ranks outside the world, or does not fit the others."""
+
+
+class SbpError(OnefoldValueError):
+    """An sbp or nd_sbp is malformed or does not fit its tensor or placement."""
+
+
+class ShapeError(OnefoldRuntimeError, OnefoldValueError):
+    """Shapes do not fit each other; torch raises RuntimeError for some of these, ValueError for
+    others, so this is both."""
+
+
+class MixedTensorsError(OnefoldRuntimeError, OnefoldTypeError):
+    """One operation was given local and global tensors together."""
+
+
+class AutogradError(OnefoldRuntimeError):
+    """A gradient was asked for that cannot be computed."""
+
+
+class CommError(OnefoldRuntimeError):
+    """Ranks could not exchange data; the base of the three errors below."""
+
+
+class CommTimeout(CommError):
+    """A wait for other ranks took longer than ONEFOLD_TIMEOUT seconds."""
+
+
+class PeerLost(CommError):
+    """Another rank ended, or its connection broke, while this one was communicating with it."""
+
+
+class RankMismatch(CommError):
+    """Ranks met in one collective with different operations (found by ONEFOLD_CHECK=1)."""
+
+
+_PACKAGE = __name__.rpartition(".")[0]
+# Frames of these packages stand between the user's line and ours (decorators, torch overrides).
+_BETWEEN = frozenset({"torch", "contextlib", "functools"})
+# These live under the package's root directory but are users of the package.
+_USERS = frozenset({"tests", "examples", "benchmarks"})
+
+
+def _is_user(module: str) -> bool:
+    if module == _PACKAGE:
+        return False
+    if module.startswith(_PACKAGE + "."):
+        return module[len(_PACKAGE) + 1 :].partition(".")[0] in _USERS
+    return module.partition(".")[0] not in _BETWEEN
+
+
+def user_line(frame: FrameType | None = None) -> str:
+    """The nearest line outside the package, as `file.py:LINE in function`.
+
+    The walk starts at `frame`, by default at the caller. Returns `<no user line>` when every frame is inside the package (a thread of ours).
+
+    Example:
+        >>> user_line()  # called from line 3 of train.py, at module level
+        'train.py:3 in <module>'
+    """
+    frame = frame or sys._getframe(1)
+    while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    if frame is None:
+        return "<no user line>"
+    code = frame.f_code
+    # Only the file's own name: machines may keep the same program in different folders, and
+    # ranks compare these lines.
+    return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"

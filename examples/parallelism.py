@@ -1,0 +1,139 @@
+"""The parallelism strategies on one matrix multiplication: data, model, pipeline, mixed.
+
+    python examples/parallelism.py
+    python -m onefold.distributed.launch --nproc_per_node 4 examples/parallelism.py
+
+Every program prints the logical shapes, which each process knows, and checks its result against
+the same multiplication on one rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import onefold as flow
+from onefold import nn
+
+BROADCAST = flow.sbp.broadcast
+
+
+def show(name: str, text: str) -> None:
+    if flow.env.get_rank() == 0:
+        print(f"{name:>9}: {text}")
+
+
+def check(out: flow.Tensor, x: flow.Tensor, *weights: flow.Tensor) -> None:
+    """Compare with numpy on the logical values."""
+    expected = x.numpy()
+    for weight in weights:
+        expected = expected @ weight.numpy()
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def data_parallel(device: str) -> None:
+    """The data is split, every rank has the whole weight."""
+    placement = flow.placement(device, ranks=[0, 1])
+    x = flow.randn(4, 5, placement=placement, sbp=flow.sbp.split(0))
+    w = flow.randn(5, 8, placement=placement, sbp=BROADCAST)
+    out = flow.matmul(x, w)
+    show("data", f"{tuple(out.shape)} as {out.sbp}")
+    check(out, x, w)
+
+
+def model_parallel(device: str) -> None:
+    """The weight is split, every rank has all data."""
+    placement = flow.placement(device, ranks=[0, 1])
+    x = flow.randn(4, 5, placement=placement, sbp=BROADCAST)
+    w = flow.randn(5, 8, placement=placement, sbp=flow.sbp.split(1))
+    out = flow.matmul(x, w)
+    show("model", f"{tuple(out.shape)} as {out.sbp}")
+    check(out, x, w)
+
+
+def pipeline(device: str) -> None:
+    """Each stage has its own rank; to_global moves the data from stage to stage."""
+    first, second = flow.placement(device, ranks=[0]), flow.placement(device, ranks=[1])
+    w0 = flow.randn(5, 8, placement=first, sbp=BROADCAST)
+    w1 = flow.randn(8, 3, placement=second, sbp=BROADCAST)
+    x = flow.randn(4, 5, placement=first, sbp=BROADCAST)
+    between = flow.matmul(x, w0)
+    out = flow.matmul(between.to_global(placement=second, sbp=BROADCAST), w1)
+    show("pipeline", f"{tuple(between.shape)} on rank 0, {tuple(out.shape)} on rank 1")
+    check(out, x, w0, w1)
+
+
+class Stage(nn.Module):
+    """One matrix multiplication."""
+
+    def __init__(self, rows: int, columns: int, placement: flow.placement, sbp: object) -> None:
+        super().__init__()
+        self.w = nn.Parameter(flow.randn(rows, columns, placement=placement, sbp=sbp))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return flow.matmul(x, self.w)
+
+
+class TwoStages(nn.Module):
+    """Data parallelism on the first two ranks, then model parallelism on the other two."""
+
+    def __init__(self, first: flow.placement, second: flow.placement) -> None:
+        super().__init__()
+        self.second = second
+        self.stage0 = Stage(5, 8, first, BROADCAST)
+        self.stage1 = Stage(8, 3, second, flow.sbp.split(1))
+
+    def forward(self, x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        out0 = self.stage0(x)
+        out1 = self.stage1(out0.to_global(placement=self.second, sbp=BROADCAST))
+        return out0, out1
+
+
+def mixed(device: str) -> None:
+    """Pipeline, data and model parallelism together, with one training step."""
+    first, second = flow.placement(device, [0, 1]), flow.placement(device, [2, 3])
+    model = TwoStages(first, second)
+    x = flow.randn(4, 5, placement=first, sbp=flow.sbp.split(0))
+    out0, out1 = model(x)
+    check(out1, x, model.stage0.w, model.stage1.w)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.01)
+    before = (out1 * out1).mean()
+    before.backward()
+    gradient = model.stage0.w.grad
+    optimizer.step()
+    after = model(x)[1]
+    show("mixed", f"{tuple(out0.shape)} as {out0.sbp}, {tuple(out1.shape)} as {out1.sbp}")
+    show("", f"the gradient of the data-parallel weight is {gradient.sbp}")
+    show("", f"loss {before.item():.4f}, after one step {(after * after).mean().item():.4f}")
+
+
+PROGRAMS = {
+    "data": (data_parallel, 2),
+    "model": (model_parallel, 2),
+    "pipeline": (pipeline, 2),
+    "mixed": (mixed, 4),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", nargs="*", help=f"which of {', '.join(PROGRAMS)} (default all)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    args = parser.parse_args()
+    unknown = set(args.programs) - set(PROGRAMS)
+    if unknown:
+        parser.error(f"unknown programs {sorted(unknown)}; choose from {', '.join(PROGRAMS)}")
+    flow.manual_seed(0)
+    for name in args.programs or PROGRAMS:
+        program, ranks = PROGRAMS[name]
+        if flow.env.is_launched() and flow.env.get_world_size() < ranks:
+            show(name, f"needs {ranks} ranks, but {flow.env.get_world_size()} were launched")
+        else:
+            program(args.device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Indexing shards by integer tensors: taking, putting and adding rows that other ranks may hold.
+
+`indices` has an entry per dim of the indexed tensor, None where all of the dim is meant; `boxes`
+says per dim where the shard lies: (offset, whole size). The dims that the index tensors make stand
+at `place(indices)` of the result: at the first indexed dim, or in front if they are not adjacent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TypeAlias
+
+import torch
+
+from ..errors import OnefoldIndexError
+
+Indices: TypeAlias = Sequence[torch.Tensor | None]
+Boxes: TypeAlias = Sequence[tuple[int, int]]
+
+
+def place(indexed: Sequence[bool]) -> int:
+    """Where the dims of the index tensors stand in the result."""
+    dims = [dim for dim, there in enumerate(indexed) if there]
+    return dims[0] if dims[-1] - dims[0] + 1 == len(dims) else 0
+
+
+def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
+    """Raise OnefoldIndexError, naming the value, when an index is not in [low, size)."""
+    if not index.numel() or index.is_meta:
+        return
+    least, most = torch.aminmax(index)
+    wrong = least if least < low else most
+    if least < low or most >= size:
+        raise OnefoldIndexError(
+            f"index {int(wrong)} is out of bounds for dimension {dim} with size {size}"
+        )
+
+
+def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
+    """x[indices] of a whole tensor, or one that is whole in the indexed dims."""
+    try:
+        return x[tuple([slice(None) if index is None else index for index in indices])]
+    except IndexError as error:
+        raise OnefoldIndexError(str(error)) from None
+
+
+def inside(
+    indices: Indices, shape: Sequence[int], boxes: Boxes
+) -> tuple[list[torch.Tensor | None], torch.Tensor]:
+    """The indices as the shard counts them, and which of them it holds; others become 0."""
+    found: list[torch.Tensor | None] = []
+    valid: torch.Tensor | None = None
+    for dim, (index, size, (offset, whole)) in enumerate(zip(indices, shape, boxes, strict=False)):
+        if index is None:
+            found.append(None)
+            continue
+        check_range(index, whole, dim, -whole)
+        mine = torch.where(index < 0, index + whole, index) - offset
+        held = (mine >= 0) & (mine < size)
+        found.append(torch.where(held, mine, 0))
+        valid = held if valid is None else valid & held
+    assert valid is not None
+    return found, valid
+
+
+def take_held(
+    x: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
+) -> torch.Tensor:
+    """The rows that the shard holds, zeros for the others; `shape` is the result's."""
+    mine, valid = inside(indices, x.shape, boxes)
+    if any(index is not None and size == 0 for index, size in zip(indices, x.shape, strict=False)):
+        return x.new_zeros(shape)
+    y = take(x, mine)
+    first = place([index is not None for index in indices])
+    valid = valid.reshape(*valid.shape, *[1] * (y.ndim - first - valid.ndim))
+    return y.masked_fill(~valid, 0)
+
+
+def add_rows(dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> torch.Tensor:
+    """A shard of zeros to which the rows of `dy` are added at the indices that it holds.
+
+    One index_add over linear indices: in a fixed order, unlike torch's index_put on several
+    threads.
+    """
+    mine, valid = inside(indices, shape, boxes)
+    indices = [*indices, *[None] * (len(shape) - len(indices))]
+    front = [dim for dim, index in enumerate(indices) if index is not None]
+    rest = [dim for dim, index in enumerate(indices) if index is None]
+    first = place([index is not None for index in indices])
+    block = valid.shape
+    linear = torch.zeros_like(valid, dtype=torch.int64)
+    for dim in front:
+        index = mine[dim]
+        assert index is not None
+        linear = linear * shape[dim] + index
+    rows = prod(shape[dim] for dim in front)
+    width = [shape[dim] for dim in rest]
+    moved = dy.movedim(list(range(first, first + len(block))), list(range(len(block))))
+    flat = moved.reshape(prod(block), *width)
+    held = valid.reshape(-1)
+    if not bool(held.all()):
+        linear, flat = linear.reshape(-1)[held], flat[held]
+    total = dy.new_zeros((rows, *width)).index_add_(0, linear.reshape(-1), flat)
+    order = [0] * len(shape)
+    for new, dim in enumerate((*front, *rest)):
+        order[dim] = new
+    return total.reshape(*[shape[dim] for dim in front], *width).permute(order)
+
+
+def put_rows(
+    x: torch.Tensor, values: torch.Tensor | None, indices: Indices, boxes: Boxes
+) -> torch.Tensor:
+    """A copy of the shard with the rows of `values` (None: zeros) at the indices that it holds."""
+    y = x.clone()
+    mine, valid = inside(indices, x.shape, boxes)
+    if values is None:
+        values = x.new_zeros(()).expand(take_shape(x.shape, indices))
+    first = place([index is not None for index in indices])
+    held = valid.reshape(-1)
+    block = values.movedim(
+        list(range(first, first + valid.ndim)), list(range(valid.ndim))
+    ).reshape(held.numel(), *[n for i, n in enumerate(x.shape) if not _there(indices, i)])
+    where = [
+        None if index is None else index.broadcast_to(valid.shape).reshape(-1)[held]
+        for index in mine
+    ]
+    rows = block[held]
+    if first:  # put_rows writes with the indexed dim at its own place
+        rows = rows.movedim(0, first)
+    y[tuple([slice(None) if index is None else index for index in where])] = rows
+    return y
+
+
+def _there(indices: Indices, dim: int) -> bool:
+    return dim < len(indices) and indices[dim] is not None
+
+
+def take_shape(shape: Sequence[int], indices: Indices) -> tuple[int, ...]:
+    """The shape of x[indices]."""
+    block = torch.broadcast_shapes(*[index.shape for index in indices if index is not None])
+    rest = [size for dim, size in enumerate(shape) if not _there(indices, dim)]
+    first = place([index is not None for index in indices])
+    return (*rest[:first], *block, *rest[first:])

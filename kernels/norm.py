@@ -1,0 +1,41 @@
+"""Gradients of layer_norm and rms_norm on local tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+
+def layer_norm_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of layer_norm for x, weight and bias; mean and deviation are computed again.
+
+    Recomputing them costs one read of x, and keeping them would cost two more tensors per layer.
+    """
+    if weight is None:
+        weight = torch.ones(shape, dtype=x.dtype, device=x.device)
+    if x.numel() == 0:
+        return torch.zeros_like(x), torch.zeros_like(weight), torch.zeros_like(weight)
+    _, mean, rstd = torch.native_layer_norm(x, shape, weight, None, eps)
+    grads = _layer_norm_backward(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
+    return grads[0], grads[1], grads[2]
+
+
+def rms_norm_grad(
+    dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor]:
+    """Gradients of rms_norm for x and weight."""
+    dims = tuple(range(x.ndim - len(shape), x.ndim))
+    wide = torch.promote_types(x.dtype, torch.float32)
+    xw, g = x.to(wide), dy.to(wide)
+    rstd = torch.rsqrt(xw.square().mean(dims, keepdim=True) + eps)
+    unit = xw * rstd
+    lead = tuple(range(x.ndim - len(shape)))
+    d_weight = (g * unit).sum(lead) if lead else g * unit
+    if weight is not None:
+        g = g * weight
+    dx = rstd * (g - unit * (g * unit).mean(dims, keepdim=True))
+    return dx.to(x.dtype), d_weight.to(x.dtype if weight is None else weight.dtype)

@@ -1,0 +1,109 @@
+"""Optimizer updates on lists of local tensors, in place: one call for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+Tensors = list[torch.Tensor]
+
+
+def adamw(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    max_exp_avg_sqs: Tensors,
+    steps: Tensors,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    amsgrad: bool,
+    maximize: bool,
+) -> None:
+    """AdamW (Loshchilov and Hutter, 2019); `steps` counts from 1 and is advanced by the caller."""
+    torch._fused_adamw_(  # type: ignore[attr-defined]
+        params,
+        grads,
+        exp_avgs,
+        exp_avg_sqs,
+        max_exp_avg_sqs,
+        steps,
+        lr=lr,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=weight_decay,
+        eps=eps,
+        amsgrad=amsgrad,
+        maximize=maximize,
+    )
+
+
+def adamw_uncorrected(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """AdamW without bias correction."""
+    if maximize:
+        grads = list(torch._foreach_neg(grads))
+    torch._foreach_mul_(params, 1 - lr * weight_decay)
+    torch._foreach_lerp_(exp_avgs, grads, 1 - betas[0])
+    torch._foreach_mul_(exp_avg_sqs, betas[1])
+    torch._foreach_addcmul_(exp_avg_sqs, grads, grads, 1 - betas[1])
+    denominators = torch._foreach_sqrt(exp_avg_sqs)
+    torch._foreach_add_(denominators, eps)
+    torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    momentum_buffers: Tensors,
+    *,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first_step: bool,
+) -> None:
+    """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient."""
+    torch._fused_sgd_(  # type: ignore[attr-defined]
+        params,
+        grads,
+        momentum_buffers if momentum else [],
+        weight_decay=weight_decay,
+        momentum=momentum,
+        lr=lr,
+        dampening=dampening,
+        nesterov=nesterov,
+        maximize=maximize,
+        is_first_step=first_step,
+    )
+
+
+def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The parts one after the other in one 1-d tensor."""
+    return torch.cat([part.reshape(-1) for part in parts])
+
+
+def unflatten(flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> Tensors:
+    """Views of `flat` in the shapes of `parts`."""
+    views = []
+    start = 0
+    for part in parts:
+        views.append(flat[start : start + part.numel()].view(part.shape))
+        start += part.numel()
+    return views

@@ -1,0 +1,29 @@
+"""nn: modules with torch's names; the same module runs local, global and captured in a graph."""
+
+from . import functional as functional
+from . import init as init
+from . import utils as utils
+from .container import ModuleDict as ModuleDict
+from .container import ModuleList as ModuleList
+from .container import ParameterList as ParameterList
+from .container import Sequential as Sequential
+from .layers import AvgPool2d as AvgPool2d
+from .layers import Conv2d as Conv2d
+from .layers import CrossEntropyLoss as CrossEntropyLoss
+from .layers import Dropout as Dropout
+from .layers import Embedding as Embedding
+from .layers import Flatten as Flatten
+from .layers import GELU as GELU
+from .layers import Identity as Identity
+from .layers import LayerNorm as LayerNorm
+from .layers import Linear as Linear
+from .layers import MaxPool2d as MaxPool2d
+from .layers import MSELoss as MSELoss
+from .layers import NLLLoss as NLLLoss
+from .layers import ReLU as ReLU
+from .layers import Sigmoid as Sigmoid
+from .layers import SiLU as SiLU
+from .layers import Softmax as Softmax
+from .layers import Tanh as Tanh
+from .module import Module as Module
+from .parameter import Parameter as Parameter

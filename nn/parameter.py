@@ -1,0 +1,36 @@
+"""Parameter: a tensor that a module owns and an optimizer trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import OnefoldTypeError
+
+
+class Parameter(Tensor):
+    """A leaf tensor that becomes a parameter of the module it is assigned to.
+
+    Keeps the placement and sbp of `data`. Raises OnefoldTypeError when `data` is no Tensor.
+
+    >>> import onefold as flow
+    >>> flow.nn.Parameter(flow.zeros(2)).requires_grad
+    True
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
+        if not isinstance(data, Tensor):
+            raise OnefoldTypeError(
+                f"nn.Parameter needs an onefold Tensor, but got {type(data).__name__}; make one "
+                "with flow.tensor(data)"
+            )
+        super().__init__(data.shards, data.meta)
+        self.shared = data.shared
+        if requires_grad:
+            names.set_requires_grad(self, True)
+
+    def __repr__(self, *args: Any) -> str:
+        return f"Parameter containing:\n{names.describe(self)}"

@@ -1,0 +1,49 @@
+"""Helpers on the parameters of modules: gradient clipping, parameters as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..engine.autograd import no_grad
+from ..engine.inplace import assign
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import ShapeError
+from ..optim.clip import clip_gradients, clip_values
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    fused: bool = False,
+    error_if_nonfinite: bool = False,
+) -> float:
+    """Scale all gradients so that their norm together is at most max_norm; returns the norm."""
+    return clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite)
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Clamp every gradient element to [-clip_value, clip_value]."""
+    clip_values(parameters, clip_value)
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All parameters one after the other in one vector."""
+    return names.cat([names.reshape(param, (-1,)) for param in parameters], 0)  # type: ignore[no-any-return]
+
+
+@no_grad
+def vector_to_parameters(vector: Tensor, parameters: Sequence[Tensor]) -> None:
+    """Take the parameters' values from one vector, the inverse of parameters_to_vector."""
+    total = sum(param.numel() for param in parameters)
+    if vector.numel() != total:
+        raise ShapeError(
+            f"vector_to_parameters: the vector has {vector.numel()} elements, but the parameters "
+            f"have {total}"
+        )
+    start = 0
+    for param in parameters:
+        part = names.narrow(vector, 0, start, param.numel())
+        assign(param, names.reshape(part, param.shape), "vector_to_parameters")
+        start += param.numel()

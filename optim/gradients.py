@@ -1,0 +1,83 @@
+"""Gradients to their parameters' layouts: boxed together in buckets, then used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..engine import boxing
+from ..engine.meta import Meta
+from ..engine.sbp import NdSbp
+from ..engine.tensor import Tensor
+from ..kernels import optim as kernels
+
+BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
+
+
+def aligned(params: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of each parameter in the parameter's layout.
+
+    Gradients that go from the same layout to broadcast travel together, in buckets; the others
+    are boxed one by one.
+    """
+    found: list[Tensor | None] = [None] * len(params)
+    buckets: dict[Any, list[int]] = {}
+    for index, param in enumerate(params):
+        grad = param.grad
+        assert grad is not None
+        if grad.meta is param.meta:
+            found[index] = grad
+        elif param.meta.is_whole and _elementwise(grad.meta):
+            key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
+            buckets.setdefault(key, []).append(index)
+        else:
+            plan = boxing.plan(grad.meta, param.meta)
+            found[index] = Tensor(boxing.run(plan, grad.shards, op="gradients"), param.meta)
+    for indices in buckets.values():
+        for bucket in _cut(indices, params):
+            grads = [params[i].grad for i in bucket]
+            for index, grad in zip(bucket, _together(grads, params[bucket[0]].meta), strict=True):
+                found[index] = grad
+    return [grad for grad in found if grad is not None]
+
+
+def _elementwise(meta: Meta) -> bool:
+    """Whether the shards of all ranks have the logical shape, so that they flatten alike."""
+    return not any(sbp.kind == "S" for sbp in meta.nd_sbp)
+
+
+def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:
+    buckets: list[list[int]] = [[]]
+    size = 0
+    for index in indices:
+        nbytes = params[index].meta.nbytes
+        if buckets[-1] and size + nbytes > BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(index)
+        size += nbytes
+    return buckets
+
+
+def _together(grads: Sequence[Any], like: Meta) -> list[Tensor]:
+    """Box the gradients as one flat tensor."""
+    first: Meta = grads[0].meta
+    total = sum(grad.meta.numel for grad in grads)
+    source = Meta.of((total,), first.dtype, first.placement, first.nd_sbp)
+    nd_sbp: NdSbp = like.nd_sbp
+    target = Meta.of((total,), first.dtype, first.placement, nd_sbp)
+    columns = list(zip(*[grad.shards for grad in grads], strict=True))
+    made: dict[tuple[int, ...], Any] = {}  # replicas of a virtual world are flattened once
+    for parts in columns:
+        made.setdefault(tuple(map(id, parts)), kernels.flatten(parts))
+    flat = tuple(made[tuple(map(id, parts))] for parts in columns)
+    moved = boxing.run(boxing.plan(source, target), flat, op="gradients")
+    whole = {id(part): part for part in moved}
+    cut = {
+        key: kernels.unflatten(part, columns[0]) for key, part in whole.items()
+    }
+    result = []
+    for index, grad in enumerate(grads):
+        shards = tuple(cut[id(part)][index] for part in moved)
+        result.append(Tensor(shards, grad.meta.like(nd_sbp=nd_sbp)))
+    return result

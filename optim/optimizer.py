@@ -1,0 +1,203 @@
+"""Optimizer: parameter groups, state, and what every update rule shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..engine.autograd import enable_grad, no_grad
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from .clip import clip_gradients
+from .gradients import aligned
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """The base of the update rules; subclasses give `_update`.
+
+    `params` is an iterable of tensors, or of dicts with "params" and options of their own. Besides
+    its options a group may have "lr_scale" (multiplies lr), "clip_grad_max_norm" and
+    "clip_grad_norm_type" (used by `clip_grad`).
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        if isinstance(params, Tensor):
+            raise OnefoldTypeError(
+                "params must be an iterable of tensors or dicts, but got one Tensor; write "
+                "[tensor], or module.parameters()"
+            )
+        groups = list(params)
+        if not groups:
+            raise OnefoldValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, group: Group) -> None:
+        """Add a group of parameters with options of its own."""
+        if not isinstance(group, dict) or "params" not in group:
+            raise OnefoldTypeError("a param group must be a dict with the key 'params'")
+        given = group["params"]
+        params = [given] if isinstance(given, Tensor) else list(given)
+        known = {id(p) for other in self.param_groups for p in other["params"]}
+        for param in params:
+            if not isinstance(param, Tensor):
+                raise OnefoldTypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(param).__name__}"
+                )
+            if not param.is_leaf:
+                raise OnefoldValueError("can't optimize a non-leaf Tensor")
+            if id(param) in known:
+                raise OnefoldValueError("some parameters appear in more than one parameter group")
+            known.add(id(param))
+        if not params:
+            raise OnefoldValueError("optimizer got an empty parameter list")
+        self.param_groups.append({**self.defaults, **group, "params": params})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or set them to zero."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    param.grad = None if set_to_none else names.zeros_like(param.grad)
+
+    def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        """Clip the gradients of every group that has "clip_grad_max_norm"."""
+        for group in self.param_groups:
+            if group.get("clip_grad_max_norm") is not None:
+                clip_gradients(
+                    group["params"],
+                    group["clip_grad_max_norm"],
+                    group.get("clip_grad_norm_type", 2.0),
+                    error_if_nonfinite,
+                )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient; returns what `closure` returns.
+
+        Gradients are first boxed to their parameters' layouts, all together.
+        """
+        result = None
+        if closure is not None:
+            with enable_grad():
+                result = closure()
+        with no_grad():
+            for group in self.param_groups:
+                params = [p for p in group["params"] if p.grad is not None]
+                if params:
+                    self._update(group, params, aligned(params))
+        return result
+
+    def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        raise NotImplementedError
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by parameter number, and the groups' options."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for param in group["params"]:
+                numbers[id(param)] = len(numbers)
+            packed = {key: value for key, value in group.items() if key != "params"}
+            packed["params"] = [numbers[id(param)] for param in group["params"]]
+            groups.append(packed)
+        state = {
+            numbers[id(param)]: {
+                key: names.clone(value) if isinstance(value, Tensor) else value
+                for key, value in entry.items()
+            }
+            for param, entry in self.state.items()
+        }
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave; raises OnefoldValueError when groups do not match."""
+        groups = state_dict["param_groups"]
+        mine = [len(group["params"]) for group in self.param_groups]
+        theirs = [len(group["params"]) for group in groups]
+        if mine != theirs:
+            raise OnefoldValueError(
+                "loaded state dict has other parameter groups: this optimizer has groups of "
+                f"{mine} parameters, the state has {theirs}"
+            )
+        params = [param for group in self.param_groups for param in group["params"]]
+        numbers = [number for group in groups for number in group["params"]]
+        state: dict[Tensor, dict[str, Any]] = {}
+        for param, number in zip(params, numbers, strict=True):
+            entry = state_dict["state"].get(number)
+            if entry is not None:
+                state[param] = {key: _like(value, param, key) for key, value in entry.items()}
+        self.state = state
+        for group, given in zip(self.param_groups, groups, strict=True):
+            group.update({key: value for key, value in given.items() if key != "params"})
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for index, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {index}")
+            for key in sorted(key for key in group if key != "params"):
+                lines.append(f"    {key}: {group[key]}")
+        return "\n".join([*lines, ")"])
+
+
+def _like(value: Any, param: Tensor, key: str) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    if value.shape != param.shape:
+        raise OnefoldRuntimeError(
+            f"the state {key!r} has shape {tuple(value.shape)} but its parameter has "
+            f"{tuple(param.shape)}"
+        )
+    moved = names.clone(value)
+    if param.is_global:
+        moved = names.to_global(moved, param.placement, param.sbp)
+    return moved
+
+
+def zeros_for(param: Tensor) -> Tensor:
+    """State of zeros laid out as the parameter; replicas of a virtual world share memory."""
+    unique = {id(part): torch.zeros_like(part) for part in param.shards}
+    return Tensor(tuple(unique[id(part)] for part in param.shards), param.meta)
+
+
+def writable(param: Tensor) -> None:
+    """Give the tensor memory of its own, if another tensor may see the one it has."""
+    if param.shared:
+        unique = {id(part): part.clone() for part in param.shards}
+        param.shards = tuple(unique[id(part)] for part in param.shards)
+        param.shared = False
+
+
+def unique_shards(*columns: Sequence[Tensor]) -> list[list[torch.Tensor]]:
+    """For tensors that belong together, the lists of their distinct local shards, in step.
+
+    The first column decides what is distinct: replicas of a virtual world are updated once.
+    """
+    lists: list[list[torch.Tensor]] = [[] for _ in columns]
+    for row in zip(*columns, strict=True):
+        first = row[0].shards
+        if len(first) == 1:
+            for found, tensor in zip(lists, row, strict=True):
+                found.append(tensor.shards[0])
+            continue
+        seen: set[int] = set()
+        for index, part in enumerate(first):
+            if id(part) not in seen:
+                seen.add(id(part))
+                for found, tensor in zip(lists, row, strict=True):
+                    found.append(tensor.shards[index])
+    return lists
+
+

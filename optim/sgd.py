@@ -1,0 +1,87 @@
+"""SGD with momentum, weight decay and Nesterov's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..engine.tensor import Tensor
+from ..errors import OnefoldValueError
+from ..kernels import optim as kernels
+from .optimizer import Group, Optimizer, unique_shards, writable, zeros_for
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent; `weight_decay` is L2, added to the gradient.
+
+    The arithmetic is torch's (the momentum buffer starts as the first gradient, undampened).
+
+    >>> import onefold as flow
+    >>> w = flow.nn.Parameter(flow.ones(2))
+    >>> (w * w).sum().backward()
+    >>> flow.optim.SGD([w], lr=0.25).step()
+    >>> w.numpy()
+    array([0.5, 0.5], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        maximize: bool = False,
+        contiguous_params: bool = False,
+        fused: bool = False,
+    ) -> None:
+        for name, value in (("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
+            if value < 0:
+                raise OnefoldValueError(f"SGD: {name} must be >= 0, but got {value}")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise OnefoldValueError("SGD: Nesterov momentum requires momentum > 0 and dampening 0")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+            },
+        )
+
+    def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        fresh = [param not in self.state for param in params]
+        for first in (True, False):
+            chosen = [i for i, new in enumerate(fresh) if new is first]
+            if chosen:
+                self._apply(group, [params[i] for i in chosen], [grads[i] for i in chosen], first)
+
+    def _apply(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], first: bool
+    ) -> None:
+        buffers: Sequence[Tensor] = params
+        for param in params:
+            writable(param)
+        if group["momentum"]:
+            if first:
+                for param in params:
+                    self.state[param] = {"momentum_buffer": zeros_for(param)}
+            buffers = [self.state[param]["momentum_buffer"] for param in params]
+        lists = unique_shards(params, grads, buffers)
+        if lists[0]:
+            kernels.sgd(
+                *lists,
+                lr=group["lr"] * group.get("lr_scale", 1.0),
+                momentum=group["momentum"],
+                dampening=group["dampening"],
+                weight_decay=group["weight_decay"],
+                nesterov=group["nesterov"],
+                maximize=group["maximize"],
+                first_step=first,
+            )
+        for param in params:
+            param.version += 1

@@ -1,0 +1,160 @@
+"""Layouts by hand: cutting a value into shards and joining shards again, independent of the engine.
+
+These are the oracle of the tests, so they use numpy's own balanced split and no code of boxing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..engine.meta import Meta
+from ..engine.placement import Placement
+from ..engine.sbp import NdSbp, Sbp
+from ..engine.tensor import Tensor
+
+_JOIN = {"P": torch.add, "PMAX": torch.maximum, "PMIN": torch.minimum}
+
+
+def cut(
+    value: torch.Tensor, sbp: Sbp, parts: int, random: np.random.Generator
+) -> list[torch.Tensor]:
+    """The shards of `value` along one axis of `parts` ranks.
+
+    Partial sums get random addends; partial maxima (minima) hold the value on a random rank of
+    each element and something smaller (larger) on the others.
+    """
+    if sbp.is_broadcast:
+        return [value] * parts
+    if sbp.is_split:
+        ends = np.cumsum(
+            [len(part) for part in np.array_split(np.arange(value.shape[sbp.dim]), parts)]
+        )
+        starts = [0, *ends[:-1]]
+        return [
+            value.narrow(sbp.dim, int(start), int(end - start)).contiguous()
+            for start, end in zip(starts, ends, strict=True)
+        ]
+    if sbp.kind == "P":
+        return _addends(value, parts, random)
+    return _hidden(value, parts, random, 1 if sbp.kind == "PMIN" else -1)
+
+
+def join(shards: Sequence[torch.Tensor], sbp: Sbp) -> torch.Tensor | None:
+    """The value of which these are the shards along one axis; None when they are not of one.
+
+    Broadcast shards must be equal up to the rounding of their dtype.
+    """
+    first = shards[0]
+    if sbp.is_split:
+        others = [_without(shard.shape, sbp.dim) for shard in shards]
+        if first.ndim <= sbp.dim or any(other != others[0] for other in others):
+            return None
+        total = sum(shard.shape[sbp.dim] for shard in shards)
+        balanced = [len(part) for part in np.array_split(np.arange(total), len(shards))]
+        if [shard.shape[sbp.dim] for shard in shards] != balanced:
+            return None
+        return torch.cat(list(shards), sbp.dim)
+    if any(shard.shape != first.shape for shard in shards):
+        return None
+    if sbp.is_broadcast:
+        return first if all(close(shard, first) for shard in shards) else None
+    if first.dtype.is_complex and sbp.kind != "P":
+        return None
+    joined = first
+    for shard in shards[1:]:
+        joined = _JOIN[sbp.kind](joined, shard)
+    return joined
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, tol: float = 0.0) -> bool:
+    """Whether two tensors agree in shape, dtype and value, up to `tol` or the dtype's rounding."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return False
+    if not (wanted.dtype.is_floating_point or wanted.dtype.is_complex):
+        return torch.equal(found, wanted)
+    scale = max(tol, rounding(wanted.dtype))
+    return torch.allclose(found, wanted, rtol=scale, atol=scale, equal_nan=True)
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The relative difference that reordered arithmetic of this dtype may show."""
+    return {torch.float64: 1e-10, torch.complex128: 1e-10}.get(dtype, 200 * torch.finfo(dtype).eps)
+
+
+def scatter(
+    value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: int = 0
+) -> dict[int, torch.Tensor]:
+    """The shards of `value` by position of the flattened mesh, cut axis by axis."""
+    random = np.random.default_rng(seed)
+    shards: dict[tuple[int, ...], torch.Tensor] = {(): value}
+    for sbp, parts in zip(nd_sbp, placement.shape, strict=True):
+        shards = {
+            (*coordinate, index): part
+            for coordinate, shard in shards.items()
+            for index, part in enumerate(cut(shard, sbp, parts, random))
+        }
+    return dict(enumerate(shards.values()))
+
+
+def gather(
+    shards: Sequence[torch.Tensor], placement: Placement, nd_sbp: NdSbp
+) -> torch.Tensor | None:
+    """The value of which these are all shards, in mesh order; None when they are not of one."""
+    level: list[torch.Tensor] = list(shards)
+    for sbp, parts in zip(reversed(nd_sbp), reversed(placement.shape), strict=True):
+        joined = [join(level[i : i + parts], sbp) for i in range(0, len(level), parts)]
+        level = [value for value in joined if value is not None]
+        if len(level) != len(joined):
+            return None
+    return level[0]
+
+
+def make_local(value: torch.Tensor) -> Tensor:
+    """A local tensor on the value's device, sharing its memory."""
+    return Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+
+
+def make_global(value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: int = 0) -> Tensor:
+    """A global tensor laid out by hand: this process keeps the shards of the ranks it owns.
+
+    Every process must pass the same value and seed.
+    """
+    shards = scatter(value, placement, nd_sbp, seed)
+    meta = Meta.of(value.shape, value.dtype, placement, nd_sbp)
+    return Tensor(tuple(shards[position].clone() for position in placement.owned), meta)
+
+
+def _without(shape: Sequence[int], dim: int) -> tuple[int, ...]:
+    return tuple(size for index, size in enumerate(shape) if index != dim)
+
+
+def _addends(value: torch.Tensor, parts: int, random: np.random.Generator) -> list[torch.Tensor]:
+    if value.dtype == torch.bool:
+        raise ValueError("a bool value has no partial sum")
+    addends = []
+    rest = value
+    for _ in range(parts - 1):
+        noise = torch.from_numpy(np.asarray(random.integers(-12, 12, tuple(value.shape))) * 2 + 1)
+        if value.dtype.is_floating_point or value.dtype.is_complex:
+            addend = (noise / 8).to(value.dtype)  # few bits, so that most sums are exact
+        else:
+            addend = noise.to(value.dtype)
+        addends.append(addend)
+        rest = rest - addend
+    return [*addends, rest]
+
+
+def _hidden(
+    value: torch.Tensor, parts: int, random: np.random.Generator, sign: int
+) -> list[torch.Tensor]:
+    holder = torch.from_numpy(np.asarray(random.integers(0, parts, tuple(value.shape))))
+    if value.dtype == torch.bool:
+        other = torch.full_like(value, sign > 0)
+    else:
+        other = value + sign * torch.from_numpy(
+            np.asarray(random.integers(1, 4, tuple(value.shape)))
+        ).to(value.dtype)
+    return [torch.where(holder == index, value, other) for index in range(parts)]

@@ -1,0 +1,99 @@
+"""Recording: every op call that a block makes, vjps included, with the values it was given."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..engine import interp
+from ..engine.op import Op
+from ..engine.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class OpCall:
+    """One call of an op on local tensors: `values` as its kernel takes them, then `attrs`.
+
+    A value is a torch tensor, a number given at run time, or None for an absent tensor.
+    """
+
+    op: Op
+    values: tuple[Any, ...]
+    attrs: tuple[Any, ...]
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for calls that test the same: same op, shapes, dtypes, numbers and attributes."""
+        words = tuple(
+            (tuple(value.shape), value.dtype)
+            if isinstance(value, torch.Tensor)
+            else (type(value), value)
+            for value in self.values
+        )
+        return (id(self.op), words, self.attrs)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [value for value in self.values if isinstance(value, torch.Tensor)]
+
+    def __repr__(self) -> str:
+        words = [
+            f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+            if isinstance(value, torch.Tensor)
+            else repr(value)
+            for value in (*self.values, *self.attrs)
+        ]
+        return f"{self.op.name}({', '.join(words)})"
+
+
+@dataclass
+class Recorder:
+    """The interpreter that runs every op eagerly and keeps the first call of each kind."""
+
+    calls: dict[Any, OpCall] = field(default_factory=dict)
+
+    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+        if isinstance(op, Op):  # boxing is none: it has no rule
+            found = OpCall(op, *_parts(call, args))
+            self.calls.setdefault(found.key(), found)
+        with interp.using(None):
+            return call(*args)
+
+
+@contextmanager
+def record(recorder: Recorder | None = None) -> Iterator[Recorder]:
+    """Record the op calls of the block, on local tensors.
+
+    Example:
+        >>> with record() as recorder:
+        ...     y = x + x
+        >>> list(recorder.calls.values())
+        [add(float64[2, 3], float64[2, 3])]
+    """
+    recorder = Recorder() if recorder is None else recorder
+    with interp.using(recorder):
+        yield recorder
+
+
+def _parts(
+    call: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The arguments of an entry as (kernel's values, attributes)."""
+    parameters = list(inspect.signature(call).parameters.values())
+    if parameters[0].name == "tensors":
+        given, attrs = args[0], args[1:]
+    else:
+        count = sum(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters)
+        given, attrs = args[:count], args[count:]
+    return tuple(_value(arg) for arg in given), attrs
+
+
+def _value(arg: Any) -> Any:
+    if not isinstance(arg, Tensor):
+        return arg
+    assert arg.is_local, "record() takes local tensors"
+    return arg.shards[0].clone()

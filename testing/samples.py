@@ -1,0 +1,194 @@
+"""Samples: one call of one public op, described so that it can be made in torch and in onefold.
+
+A sample names the op and describes its tensor arguments; values are drawn from a generator that
+is seeded by the sample itself, so every process and every run sees the same ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from ..engine.names import names
+from ..engine.tensor import Tensor
+
+Function: TypeAlias = Callable[..., Any]
+
+
+class Random:
+    """A tensor argument of a sample: shape, dtype and the range of its random values."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.low = low
+        self.high = high
+
+    def draw(self, random: np.random.Generator) -> torch.Tensor:
+        """A tensor of this description."""
+        if self.dtype == torch.bool:
+            values = random.random(self.shape) < 0.5
+        elif not (self.dtype.is_floating_point or self.dtype.is_complex):
+            values = random.integers(int(self.low or 0), int(self.high or 10), self.shape)
+        elif self.low is None and self.high is None:
+            values = random.standard_normal(self.shape)
+        else:
+            low = -1.0 if self.low is None else self.low
+            high = low + 1.0 if self.high is None else self.high
+            values = random.uniform(low, high, self.shape)
+        if self.dtype.is_complex:
+            values = values + 1j * random.standard_normal(self.shape)
+        return torch.from_numpy(np.asarray(values)).to(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
+
+
+def T(
+    *shape: int,
+    dtype: torch.dtype = torch.float64,
+    low: float | None = None,
+    high: float | None = None,
+) -> Random:
+    """A floating tensor argument: normal values, or uniform ones from `low` to `high`.
+
+    Without `high` the range is `low` to `low + 1`; without `low` it starts at -1.
+    """
+    return Random(shape, dtype, low, high)
+
+
+def I(*shape: int, high: int = 10, low: int = 0, dtype: torch.dtype = torch.int64) -> Random:  # noqa: E743, N802
+    """An integer tensor argument with values from `low` to `high - 1`."""
+    return Random(shape, dtype, low, high)
+
+
+def Bo(*shape: int) -> Random:  # noqa: N802
+    """A bool tensor argument."""
+    return Random(shape, torch.bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One call of a public op and the torch call that it must equal.
+
+    `args` and `kwargs` may hold `T`, `I`, `Bo` and torch tensors, also inside lists and tuples.
+    The reference is `torch` if given, else `torch.<name>`, `torch.nn.functional.<name>` or the
+    method of torch.Tensor; `call` replaces the op's public function where it must be adapted.
+    `grad=False` leaves gradients out; `tol` is the relative difference allowed.
+
+    Example:
+        >>> Sample("add", (T(6, 4), T(4)))
+        add(float64[6, 4], float64[4])
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    torch: Function | None = None
+    call: Function | None = None
+    grad: bool = True
+    tol: float = 1e-10
+    id: str = ""
+
+    def __repr__(self) -> str:
+        words = [*map(_word, self.args), *(f"{k}={_word(v)}" for k, v in self.kwargs.items())]
+        return f"{self.id or self.name}({', '.join(words)})"
+
+    @property
+    def seed(self) -> int:
+        return zlib.crc32(repr(self).encode())
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The values of the tensor arguments, in the order in which they stand."""
+        random = np.random.default_rng(self.seed)
+        return [
+            leaf.draw(random) if isinstance(leaf, Random) else leaf.clone()
+            for leaf in _leaves((self.args, self.kwargs))
+        ]
+
+    def reference(self) -> Function:
+        """The torch function that decides.
+
+        Raises ValueError when the sample gives none and torch has none of its name.
+        """
+        if self.torch is not None:
+            return self.torch
+        for place in (torch, torch.nn.functional, torch.Tensor):
+            found: Function | None = getattr(place, self.name, None)
+            if found is not None:
+                return found
+        raise ValueError(f"torch has no function named {self.name!r}; give the sample torch=")
+
+    def function(self) -> Function:
+        """The onefold function under test.
+
+        Raises ValueError when the sample gives none and no op has its name.
+        """
+        found = self.call or names.find(self.name)
+        if found is None:
+            raise ValueError(f"no op is named {self.name!r}; give the sample call=")
+        return found
+
+    def run_torch(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors that the reference returns for these tensor arguments."""
+        args, kwargs = _fill((self.args, self.kwargs), iter(tensors))
+        return flat(self.reference()(*args, **kwargs), torch.Tensor)
+
+    def run(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors that the op returns for these tensor arguments."""
+        args, kwargs = _fill((self.args, self.kwargs), iter(tensors))
+        return flat(self.function()(*args, **kwargs), Tensor)
+
+
+def flat(result: Any, kind: type[Any]) -> list[Any]:
+    """The objects of a class in a result that may be nested in tuples, lists and dicts."""
+    if isinstance(result, kind):
+        return [result]
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, tuple | list):
+        return [leaf for part in result for leaf in flat(part, kind)]
+    return []
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Random | torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _leaves(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _leaves(part)
+
+
+def _fill(value: Any, tensors: Iterator[Any]) -> Any:
+    if isinstance(value, Random | torch.Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: _fill(part, tensors) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_fill(part, tensors) for part in value)
+    return value
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(_word, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    # Not repr: that of a function holds an address, and the word seeds the values.
+    return value.__name__ if isinstance(value, FunctionType) else repr(value)

@@ -1,0 +1,69 @@
+"""Hypothesis strategies for shapes, placements and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from ..engine.placement import Placement
+from ..engine.sbp import NdSbp, broadcast, partial_sum, split
+
+
+def shapes(
+    min_ndim: int = 0, max_ndim: int = 4, min_size: int = 0, max_size: int = 7
+) -> SearchStrategy[tuple[int, ...]]:
+    """Shapes of tensors, uneven and empty ones among them."""
+    size = st.integers(min_size, max_size)
+    return st.lists(size, min_size=min_ndim, max_size=max_ndim).map(tuple)
+
+
+def meshes(max_ranks: int = 6, max_ndim: int = 2) -> SearchStrategy[tuple[int, ...]]:
+    """Shapes of placements with at most `max_ranks` ranks."""
+    found: list[tuple[int, ...]] = [()]
+    for _ in range(max_ndim):
+        found += [
+            (*mesh, parts)
+            for mesh in found
+            for parts in range(1, max_ranks + 1)
+            if _product(mesh) * parts <= max_ranks and (*mesh, parts) not in found
+        ]
+    return st.sampled_from([mesh for mesh in found if mesh])
+
+
+@st.composite
+def placements(
+    draw: st.DrawFn, max_ranks: int = 6, max_ndim: int = 2, device_type: str = "cpu"
+) -> Placement:
+    """Placements on ranks below `max_ranks`, in any order, with up to `max_ndim` axes.
+
+    In a launched world `max_ranks` must be at most its size.
+    """
+    mesh = draw(meshes(max_ranks, max_ndim))
+    ranks = draw(st.permutations(range(max_ranks)))[: _product(mesh)]
+    return Placement(device_type, nest(ranks, mesh))
+
+
+@st.composite
+def nd_sbps(
+    draw: st.DrawFn, shape: Sequence[int], mesh_ndim: int = 1, partial: bool = True
+) -> NdSbp:
+    """Layouts of a tensor of this shape on a mesh of `mesh_ndim` axes."""
+    choices = [*map(split, range(len(shape))), broadcast, *([partial_sum] if partial else [])]
+    return tuple(draw(st.sampled_from(choices)) for _ in range(mesh_ndim))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def nest(ranks: Sequence[int], mesh: Sequence[int]) -> list[object]:
+    """Ranks in row-major order as the nested lists of a mesh."""
+    if len(mesh) == 1:
+        return list(ranks)
+    step = len(ranks) // mesh[0]
+    return [nest(ranks[i * step : (i + 1) * step], mesh[1:]) for i in range(mesh[0])]

@@ -1,0 +1,82 @@
+"""Philox's words in numpy and in torch are those of its paper."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from philox_oracle import CALL, SEED, halves, philox_oracle, word_oracle
+
+from onefold.kernels import philox
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ("00000000 " * 4, "00000000 " * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff " * 4, "ffffffff " * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (
+            "243f6a88 85a308d3 13198a2e 03707344",
+            "a4093822 299f31d0",
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
+    ],
+)
+def test_known_answers_of_random123(counter, key, expected):
+    c0, c1, c2, c3 = counter = [int(word, 16) for word in counter.split()]
+    k0, k1 = key = [int(word, 16) for word in key.split()]
+    expected = [int(word, 16) for word in expected.split()]
+    seed, call, group = k0 | k1 << 32, c2 | c3 << 32, c0 | c1 << 32
+    groups = np.array([group], np.uint64)
+    assert list(philox_oracle(counter, key)) == expected
+    assert philox.PhiloxNumpy(seed, call, 1).words(groups).tolist() == expected
+    signed = torch.from_numpy(groups.view(np.int64))
+    assert philox.PhiloxTorch(seed, call, CPU).words(signed).tolist() == expected
+
+
+@given(
+    st.lists(st.integers(0, 2**61), min_size=1, max_size=8),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**64 - 1),
+)
+def test_numpy_and_torch_words_are_the_oracle_s(groups, seed, call):
+    groups = np.array(sorted(groups), np.uint64)
+    expected = [
+        word
+        for group in groups.tolist()
+        for word in philox_oracle((*halves(group), *halves(call)), halves(seed))
+    ]
+    assert philox.PhiloxNumpy(seed, call, 8).words(groups).tolist() == expected
+    tensor = torch.from_numpy(groups.view(np.int64))
+    assert philox.PhiloxTorch(seed, call, CPU).words(tensor).tolist() == expected
+
+
+def test_groups_on_both_sides_of_2_to_32_make_one_chunk():
+    groups = np.arange(2**32 - 3, 2**32 + 3, dtype=np.uint64)
+    words = philox.PhiloxNumpy(SEED, CALL, 8).words(groups).tolist()
+    assert words == [word_oracle(4 * int(groups[0]) + i) for i in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("box", "rows"),
+    [
+        (((4, 6), (1, 2), (2, 3)), philox.Rows(3, 2, 8, ((2, 6),))),
+        (((4, 6), (1, 0), (2, 6)), philox.Rows(12, 1, 6, ())),
+        (((4, 6), (1, 2), (1, 3)), philox.Rows(3, 1, 8, ())),
+        (((3, 1, 4, 5), (1, 0, 2, 0), (2, 1, 2, 5)), philox.Rows(10, 2, 30, ((2, 20),))),
+        (((), (), ()), philox.Rows(1, 1, 0, ())),
+        (((7,), (2,), (5,)), philox.Rows(5, 1, 2, ())),
+    ],
+)
+def test_a_box_is_cut_into_its_longest_rows(box, rows):
+    assert philox.Rows.of_box(*box) == rows
+
+
+@pytest.mark.parametrize(
+    "box", [((4,), (3,), (2,)), ((4,), (-1,), (2,)), ((4, 4), (0,), (2,)), ((2**63,), (0,), (1,))]
+)
+def test_a_box_outside_its_shape_is_refused(box):
+    with pytest.raises(AssertionError):
+        philox.Rows.of_box(*box)

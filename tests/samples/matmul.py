@@ -1,0 +1,86 @@
+"""Samples of matrix products."""
+
+import torch
+
+from onefold.testing import I, Sample, T
+
+
+def vdot_free(name: str, *shapes: tuple[int, ...], **kwargs: object) -> Sample:
+    return Sample(name, tuple(T(*shape) for shape in shapes), dict(kwargs))
+
+
+SAMPLES = [
+    vdot_free("mm", (6, 4), (4, 2)),
+    vdot_free("mm", (5, 7), (7, 3)),
+    vdot_free("mm", (0, 4), (4, 2)),
+    vdot_free("mm", (3, 0), (0, 2)),
+    Sample("mm", (I(6, 4), I(4, 3))),
+    vdot_free("bmm", (4, 6, 2), (4, 2, 6)),
+    vdot_free("bmm", (3, 5, 7), (3, 7, 5)),
+    vdot_free("mv", (6, 5), (5,)),
+    vdot_free("dot", (6,), (6,)),
+    vdot_free("dot", (5,), (5,)),
+    vdot_free("vdot", (6,), (6,)),
+    vdot_free("inner", (4, 6), (3, 6)),
+    vdot_free("inner", (6,), (2, 3, 6)),
+    vdot_free("outer", (6,), (4,)),
+    vdot_free("outer", (5,), (3,)),
+    vdot_free("matmul", (6,), (6,)),
+    vdot_free("matmul", (6,), (6, 4)),
+    vdot_free("matmul", (4, 6), (6,)),
+    vdot_free("matmul", (4, 6), (6, 2)),
+    vdot_free("matmul", (6,), (4, 6, 2)),
+    vdot_free("matmul", (4, 2, 6), (6,)),
+    vdot_free("matmul", (4, 3, 6), (6, 4)),
+    vdot_free("matmul", (3, 6), (4, 6, 4)),
+    vdot_free("matmul", (4, 3, 6), (4, 6, 2)),
+    vdot_free("matmul", (2, 1, 3, 6), (6, 6, 4)),
+    vdot_free("matmul", (4, 1, 3, 5), (1, 3, 5, 2)),
+    vdot_free("matmul", (2, 3, 0), (0, 5)),
+    Sample(
+        "mm_nt", (T(6, 4), T(5, 4)), torch=lambda a, b: a @ b.T, id="mm_nt"
+    ),
+    Sample("mm_tn", (T(6, 4), T(6, 5)), torch=lambda a, b: a.T @ b, id="mm_tn"),
+    Sample(
+        "rows_tn",
+        (T(4, 3, 6), T(4, 3, 5)),
+        torch=lambda a, b: torch.einsum("abm,abn->mn", a, b),
+        id="rows_tn",
+    ),
+    Sample("sum_rows", (T(4, 3, 6),), torch=lambda x: x.sum((0, 1)), id="sum_rows"),
+    Sample("sum_rows", (T(5, 6),), torch=lambda x: x.sum(0), id="sum_rows"),
+    vdot_free("linear", (6, 4), (5, 4), (5,)),
+    vdot_free("linear", (6, 4), (5, 4)),
+    vdot_free("linear", (2, 3, 4), (6, 4), (6,)),
+    vdot_free("linear", (2, 3, 2, 4), (6, 4), (6,)),
+    vdot_free("linear", (4,), (6, 4), (6,)),
+    vdot_free("linear", (6, 4), (4,)),
+    vdot_free("linear", (0, 4), (6, 4), (6,)),
+    vdot_free("addmm", (6, 2), (6, 4), (4, 2)),
+    vdot_free("addmm", (2,), (6, 4), (4, 2), beta=0.5, alpha=2.0),
+    vdot_free("addmm", (6, 2), (6, 4), (4, 2), beta=0),
+    vdot_free("addmv", (6,), (6, 4), (4,), alpha=-1),
+    vdot_free("baddbmm", (4, 3, 2), (4, 3, 6), (4, 6, 2), beta=2),
+    vdot_free("chain_matmul", (4, 6), (6, 3), (3, 5)),
+    Sample("tensordot", (T(4, 3, 6), T(3, 6, 5)), {"dims": 2}),
+    Sample("tensordot", (T(4, 3, 6), T(6, 5, 4)), {"dims": ([2, 0], [0, 2])}),
+    Sample("tensordot", (T(4, 3), T(2, 5)), {"dims": 0}),
+    Sample("einsum", ("ij,jk->ik", T(6, 4), T(4, 3))),
+    Sample("einsum", ("ij,jk", T(6, 4), T(4, 3))),
+    Sample("einsum", ("bij,bjk->bik", T(4, 6, 2), T(4, 2, 3))),
+    Sample("einsum", ("bhid,bhjd->bhij", T(2, 3, 4, 6), T(2, 3, 5, 6))),
+    Sample("einsum", ("ij->ji", T(6, 4))),
+    Sample("einsum", ("ij->", T(6, 4))),
+    Sample("einsum", ("ii", T(6, 6))),
+    Sample("einsum", ("ii->i", T(6, 6))),
+    Sample("einsum", ("iij,jk->ik", T(4, 4, 3), T(3, 6))),
+    Sample("einsum", ("i,j->ij", T(6), T(4))),
+    Sample("einsum", ("i,i->", T(6), T(6))),
+    Sample("einsum", ("...ij,...jk->...ik", T(4, 2, 3), T(3, 5))),
+    Sample("einsum", ("...ij,jk", T(4, 2, 3), T(3, 5))),
+    Sample("einsum", ("b...,b...->...", T(4, 6), T(4, 1))),
+    Sample("einsum", ("ij,jk,kl->il", T(4, 6), T(6, 2), T(2, 3))),
+    Sample("einsum", ("bn,anm,bm->ba", T(2, 4), T(3, 4, 5), T(2, 5))),
+    Sample("einsum", ("ij,kj->", T(4, 6), T(3, 6))),
+    Sample("einsum", ("ij,ik->jk", T(6, 1), T(1, 3))),
+]

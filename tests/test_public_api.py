@@ -1,0 +1,55 @@
+"""The names users may rely on are a frozen list, and importing them stays cheap."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import onefold
+
+LIST = Path(__file__).with_name("public_api.txt")
+
+# Slow to import, or only wanted by examples: `import onefold` must not load them.
+UNWANTED = (
+    "hypothesis",
+    "matplotlib",
+    "mlxtend",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.distributed.pipelining",
+    "tqdm",
+)
+
+
+def test_all_is_sorted_and_without_repetition():
+    assert list(onefold.__all__) == sorted(set(onefold.__all__))
+
+
+def test_every_public_name_exists():
+    assert [name for name in onefold.__all__ if not hasattr(onefold, name)] == []
+
+
+def test_the_list_of_public_names_is_frozen():
+    frozen = LIST.read_text().split()
+    new = sorted(set(onefold.__all__) - set(frozen))
+    gone = sorted(set(frozen) - set(onefold.__all__))
+    assert (new, gone) == ([], []), "if this change is meant, run `make api` and commit the list"
+
+
+def loaded_by(statement, unwanted):
+    program = f"{statement}\nimport sys\nprint(*(n for n in {unwanted!r} if n in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_import_loads_nothing_unwanted():
+    assert loaded_by("import onefold", UNWANTED) == []
+
+
+def test_an_unwanted_import_is_noticed():
+    assert loaded_by("import onefold, json.tool", ("json.tool", "tqdm")) == ["json.tool"]
