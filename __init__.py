@@ -1,1 +1,88 @@
-"""Onefold trains neural networks on many devices from a program written for one."""
+"""Onefold trains neural networks on many devices from a program written for one.
+
+A tensor is one logical value laid over many devices: the program says where it lives (placement)
+and how it is laid out (sbp); the engine infers layouts, moves data and computes gradients.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch as _torch
+
+from . import errors as errors
+from . import nn as nn
+from . import optim as optim
+from . import profiler as profiler
+from .engine import topology as env
+from .engine import checkpoint as checkpoint
+from .engine import gradients as autograd
+from .engine import sbp as sbp
+from .engine.autograd import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from .engine.counters import FallbackWarning
+from .engine.generator import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+from .engine.names import names as _names
+from .engine.ops import PUBLIC as _PUBLIC
+from .engine.placement import Placement as placement
+from .engine.tensor import Tensor
+from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
+from .errors import OnefoldError
+
+__version__ = "0.1.0"
+
+# Types and dtypes are torch's.
+Size = _torch.Size
+device = _torch.device
+dtype = _torch.dtype
+finfo, iinfo = _torch.finfo, _torch.iinfo
+get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
+bool, uint8, int8, int16, int32, int64 = (
+    _torch.bool, _torch.uint8, _torch.int8, _torch.int16, _torch.int32, _torch.int64
+)  # fmt: skip
+float16, bfloat16, float32, float64 = (
+    _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
+)  # fmt: skip
+complex64, complex128 = _torch.complex64, _torch.complex128
+short, int, long, half, float, double, cfloat, cdouble = (
+    int16, int32, int64, float16, float32, float64, complex64, complex128
+)  # fmt: skip
+
+# Every op under its name.
+globals().update({name: getattr(_names, name) for name in _PUBLIC})
+
+
+def is_tensor(value: Any) -> "_bool":
+    """Whether `value` is an onefold Tensor."""
+    return isinstance(value, Tensor)
+
+
+if TYPE_CHECKING:
+    # The ops' names are data (engine.ops.PUBLIC), which a type checker does not see.
+    def __getattr__(name: str) -> Any: ...
+
+
+__all__ = sorted(
+    [
+        *_PUBLIC,
+        *"""
+        FallbackWarning Generator OnefoldError Size Tensor autograd bfloat16 bool cdouble cfloat
+        checkpoint complex128 complex64 default_generator device double dtype enable_grad env
+        errors finfo float float16 float32 float64 from_dlpack from_numpy from_torch
+        get_default_dtype get_rng_state half iinfo inference_mode initial_seed int int16 int32
+        int64 int8 is_grad_enabled is_tensor long manual_seed nn no_grad optim placement profiler
+        sbp seed set_default_dtype set_grad_enabled set_rng_state short to_dlpack uint8
+        """.split(),
+    ]
+)

@@ -41,8 +41,10 @@ class SbpError(OnefoldValueError):
 
 
 class ShapeError(OnefoldRuntimeError, OnefoldValueError):
-    """Shapes do not fit each other; torch raises RuntimeError for some of these, ValueError for
-    others, so this is both."""
+    """Shapes do not fit each other.
+
+    torch raises RuntimeError for some of these and ValueError for others, so this is both.
+    """
 
 
 class MixedTensorsError(OnefoldRuntimeError, OnefoldTypeError):
@@ -87,7 +89,8 @@ def _is_user(module: str) -> bool:
 def user_line(frame: FrameType | None = None) -> str:
     """The nearest line outside the package, as `file.py:LINE in function`.
 
-    The walk starts at `frame`, by default at the caller. Returns `<no user line>` when every frame is inside the package (a thread of ours).
+    The walk starts at `frame`, by default at the caller. Returns `<no user line>` when every
+    frame is inside the package (a thread of ours).
 
     Example:
         >>> user_line()  # called from line 3 of train.py, at module level

@@ -1,7 +1,234 @@
-"""(temporary stub)"""
+"""Collectives between the processes of a launched world, on plain torch tensors.
+
+Every function is called by the members of `ranks`, a tuple of global ranks that includes the
+caller; its order is the order of the pieces, and the same on every member. Any shape (uneven,
+empty, 0-d, not contiguous) and every dtype of torch can be moved. All take the back end from the
+tensor's device: gloo for cpu, NCCL for cuda. A wait that fails raises CommTimeout or PeerLost,
+which name the op, the user's line, and the ranks that arrived and those that did not.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
-def _no(*a: Any, **k: Any) -> Any:
-    raise NotImplementedError
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
-all_reduce = all_gather = exchange = broadcast = transfer = gather_objects = barrier = _no
+from .check import compare, form
+from .connection import Connection, Seats
+from .transfer import transfer
+from .wire import from_bytes, size_in_bytes, to_bytes, to_reducible
+from .works import current_op, run_works, stage
+from .world import world
+
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "current_op",
+    "exchange",
+    "gather_objects",
+    "transfer",
+]
+
+
+_REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+def _all_gather_function() -> Callable[..., Any]:
+    """torch 2.13 renamed this function, and warns when the old name is called."""
+    names = vars(dist)
+    found: Callable[..., Any] = names.get("all_gather_single") or names["all_gather_into_tensor"]
+    return found
+
+
+_all_gather = _all_gather_function()
+
+
+def _check(link: Connection, seats: Seats, what: str) -> None:
+    compare(link, seats.counter, current_op.name, what, {}, {})
+
+
+def all_reduce(t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False) -> Tensor:
+    """The elementwise "sum", "max" or "min" of the members' tensors, all of `t`'s shape and dtype.
+
+    `t` is left as it is unless `inplace`, which allows, but does not promise, that the result is
+    put there: use the returned tensor. NaN wins in max and min; bool sums are "or"; integer sums
+    wrap. OnefoldTypeError for max and min of complex numbers.
+
+    Example:
+        >>> all_reduce(torch.tensor([1.0, rank]), (0, 1), "sum")  # on both ranks
+        tensor([2., 1.])
+    """
+    link = world().connection()
+    data, wire_op, restore = to_reducible(t, op, inplace)
+    if len(ranks) > 1:
+        seats = link.seats(ranks)
+        seats.counter.seq += 1
+        if link.check:
+            _check(link, seats, f"all_reduce {op} {form(t.shape, t.dtype)}")
+        if t.numel():
+            moved, on_device = stage(link, data)
+            run_works(
+                link,
+                "all_reduce",
+                (seats.counter,),
+                on_device,
+                lambda: [dist.all_reduce(moved, _REDUCE[wire_op], seats.handle, async_op=True)],
+            )
+            data = moved.to(t.device)
+    return restore(data)
+
+
+def all_gather(t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Every member's tensor, in the order of `ranks`; `shapes[i]` is the shape on `ranks[i]`.
+
+    The pieces may be views of one buffer. All members have one dtype.
+    """
+    if len(ranks) == 1:
+        return [t.detach().clone()]
+    link = world().connection()
+    sizes = [size_in_bytes(shape, t.dtype) for shape in shapes]
+    if min(sizes) != max(sizes):
+        return _exchange(link, "all_gather", [t] * len(ranks), shapes, ranks)
+    seats = link.seats(ranks)
+    seats.counter.seq += 1
+    if link.check:
+        forms = ", ".join(form(shape, t.dtype) for shape in shapes)
+        _check(link, seats, f"all_gather {forms}")
+    if not sizes[0]:
+        return [t.new_empty(tuple(shape)) for shape in shapes]
+    data, on_device = stage(link, to_bytes(t))
+    out = data.new_empty(len(ranks) * sizes[0])
+    run_works(
+        link,
+        "all_gather",
+        (seats.counter,),
+        on_device,
+        lambda: [_all_gather(out, data, seats.handle, async_op=True)],
+    )
+    pieces = out.to(t.device).view(len(ranks), -1)
+    return [
+        from_bytes(pieces[place], shape, t.dtype)
+        for place, shape in zip(seats.place, shapes, strict=True)
+    ]
+
+
+def exchange(
+    sends: Sequence[Tensor], recv_shapes: Sequence[Sequence[int]], ranks: tuple[int, ...]
+) -> list[Tensor]:
+    """All-to-all: `sends[i]` goes to `ranks[i]`, and what `ranks[i]` sends here comes back at i.
+
+    `recv_shapes[i]` is the shape of what comes from `ranks[i]`. Shapes are free, also empty; the
+    dtype is one for all. The own piece is copied, without travelling.
+    """
+    if len(ranks) == 1:
+        return [sends[0].detach().clone()]
+    return _exchange(world().connection(), "exchange", sends, recv_shapes, ranks)
+
+
+def _exchange(
+    link: Connection,
+    kind: str,
+    sends: Sequence[Tensor],
+    recv_shapes: Sequence[Sequence[int]],
+    ranks: tuple[int, ...],
+) -> list[Tensor]:
+    seats = link.seats(ranks)
+    seats.counter.seq += 1
+    dtype, device, me = sends[0].dtype, sends[0].device, seats.me
+    if link.check:
+        outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
+        ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
+        compare(link, seats.counter, current_op.name, kind, outs, ins)
+    count = len(ranks)
+    # Pieces travel in the order of the sorted group.
+    seated: list[Tensor] = [sends[me]] * count
+    in_sizes, out_sizes = [0] * count, [0] * count
+    for i, place in enumerate(seats.place):
+        if i != me:
+            seated[place] = sends[i]
+            in_sizes[place] = sends[i].numel() * dtype.itemsize
+            out_sizes[place] = size_in_bytes(recv_shapes[i], dtype)
+    moved = [to_bytes(seated[place]) for place in range(count) if place != seats.place[me]]
+    data, on_device = stage(link, torch.cat(moved) if count > 2 else moved[0])
+    out = data.new_empty(sum(out_sizes))
+    run_works(
+        link,
+        kind,
+        (seats.counter,),
+        on_device,
+        lambda: [
+            dist.all_to_all_single(out, data, out_sizes, in_sizes, seats.handle, async_op=True)
+        ],
+    )
+    pieces = out.to(device).split(out_sizes)
+    return [
+        from_bytes(pieces[place], shape, dtype) if i != me else sends[me].detach().clone()
+        for i, (place, shape) in enumerate(zip(seats.place, recv_shapes, strict=True))
+    ]
+
+
+def broadcast(
+    t: Tensor | None,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+    src: int,
+    ranks: tuple[int, ...],
+) -> Tensor:
+    """The tensor `t` of rank `src`, on every member; other members pass None.
+
+    On `src` the result is `t` itself.
+    """
+    link = world().connection()
+    seats = link.seats(ranks)
+    seats.counter.seq += 1
+    if link.check:
+        _check(link, seats, f"broadcast {form(shape, dtype)} from {src}")
+    size = size_in_bytes(shape, dtype)
+    if t is None:
+        data = torch.empty(size, dtype=torch.uint8, device=device)
+    else:
+        data = to_bytes(t)
+    if size and len(ranks) > 1:
+        moved, on_device = stage(link, data)
+        run_works(
+            link,
+            "broadcast",
+            (seats.counter,),
+            on_device,
+            lambda: [dist.broadcast(moved, src, seats.handle, async_op=True)],
+        )
+        data = moved.to(device)
+    return t if t is not None else from_bytes(data, shape, dtype)
+
+
+def gather_objects(obj: Any, ranks: tuple[int, ...]) -> list[Any]:
+    """Every member's `obj`, pickled on the way, in the order of `ranks`."""
+    data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
+    pieces = all_gather(data, ranks, [(int(size),) for size in sizes])
+    return [pickle.loads(piece.numpy().tobytes()) for piece in pieces]
+
+
+def barrier(ranks: tuple[int, ...]) -> None:
+    """Return when every member has called this. Devices are not waited for."""
+    link = world().connection()
+    seats = link.seats(ranks)
+    seats.counter.seq += 1
+    if link.check:
+        _check(link, seats, "barrier")
+    if len(ranks) > 1:
+        token = torch.zeros(1, dtype=torch.int32)
+        run_works(
+            link,
+            "barrier",
+            (seats.counter,),
+            False,
+            lambda: [dist.all_reduce(token, group=seats.handle, async_op=True)],
+        )

@@ -1,8 +1,117 @@
-"""(temporary stub)"""
-from typing import Any
+"""What was communicated: one record per collective, kept while somebody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import user_line
+
+
+@dataclass(frozen=True, slots=True)
+class CommRecord:
+    """One collective: what kind, among whom, and how many bytes each rank sent and received."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    dtype: torch.dtype
+    sent: Mapping[int, int]
+    received: Mapping[int, int]
+    op: str
+    line: str
+
+    def total_bytes(self) -> int:
+        """Bytes received by all ranks together."""
+        return sum(self.received.values())
+
+
+class CommLog:
+    """The records of one `comm()` block, in order. `print(log)` shows them as a table."""
+
+    def __init__(self) -> None:
+        self.records: list[CommRecord] = []
+
+    def total_bytes(self, rank: int | None = None) -> int:
+        """Bytes received by `rank`, or by all ranks together when None."""
+        if rank is None:
+            return sum(record.total_bytes() for record in self.records)
+        return sum(record.received.get(rank, 0) for record in self.records)
+
+    def count(self, kind: str | None = None) -> int:
+        """Number of collectives of this kind, or of all kinds when None."""
+        return sum(kind is None or record.kind == kind for record in self.records)
+
+    def __str__(self) -> str:
+        """A table: kind, ranks, dtype, bytes sent and received by all ranks, op, user line."""
+        head = ("kind", "ranks", "dtype", "sent", "received", "op", "line")
+        rows = [head, *(_row(record) for record in self.records)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        lines.append(f"{self.count()} collectives, {self.total_bytes()} bytes received")
+        return "\n".join(lines)
+
+
+def _row(record: CommRecord) -> tuple[str, ...]:
+    return (
+        record.kind,
+        str(record.ranks),
+        str(record.dtype).removeprefix("torch."),
+        str(sum(record.sent.values())),
+        str(record.total_bytes()),
+        record.op,
+        record.line,
+    )
+
+
+_active: list[CommLog] = []
+
 
 def active() -> bool:
-    return False
+    """Whether anybody listens; without a listener, callers need not work out the bytes."""
+    return bool(_active)
 
-def record(**k: Any) -> None:
-    pass
+
+def record(
+    kind: str,
+    ranks: tuple[int, ...],
+    dtype: torch.dtype,
+    sent: Mapping[int, int],
+    received: Mapping[int, int],
+    op: str,
+    line: str | None = None,
+) -> None:
+    """Add one collective to every open log; nothing without one.
+
+    `line` is the user's line, found here when None.
+    """
+    if _active:
+        line = user_line() if line is None else line
+        entry = CommRecord(kind, ranks, dtype, dict(sent), dict(received), op, line)
+        for log in _active:
+            log.records.append(entry)
+
+
+@contextmanager
+def comm() -> Iterator[CommLog]:
+    """Record every collective of the block, in a launched and in a virtual world.
+
+    Blocks may be nested; each log gets the records of the blocks inside it too.
+
+    Example:
+        >>> with comm() as log:
+        ...     y = x.to_global(placement, flow.sbp.broadcast)
+        >>> log.total_bytes(rank=0)
+    """
+    log = CommLog()
+    _active.append(log)
+    try:
+        yield log
+    finally:
+        # By identity: two logs that were closed out of order must not remove each other.
+        _active[:] = [other for other in _active if other is not log]

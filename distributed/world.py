@@ -1,40 +1,196 @@
-"""(temporary stub by the lead until the real one lands: overwrite freely)"""
+"""The world: all ranks of the job, and which of them this process owns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from .. import env
+from ..errors import OnefoldRuntimeError, OnefoldValueError, PlacementError
+from .connection import Connection
 
 
 class World:
-    launched = False
-    rank: int | None = None
+    """All ranks of the job, seen from one process.
 
-    def __init__(self) -> None:
-        self.size = 1
+    A launched world (`rank` is a number) has one process per rank. In a virtual world (`rank` is
+    None) this process owns every rank, and the world grows when a placement names a new one.
 
-    def owned(self, ranks: Sequence[int]) -> tuple[int, ...]:
-        return tuple(range(len(ranks)))
+    `joins` says whether there are other processes to connect to; a World made only to ask what
+    some rank owns leaves it False.
+
+    Example:
+        >>> World(rank=2, size=4).owned((0, 2))
+        (1,)
+        >>> World(rank=None, size=1).owned((0, 2))
+        (0, 1)
+    """
+
+    __slots__ = ("__weakref__", "_connection", "_joins", "launched", "rank", "size")
+
+    def __init__(self, rank: int | None, size: int, joins: bool = False) -> None:
+        if rank is not None and not 0 <= rank < size:
+            raise OnefoldValueError(
+                f"rank {rank} is not in a world of {size} ranks: RANK must be 0 to WORLD_SIZE - 1. "
+                "Start the program with `python -m onefold.distributed.launch`, which sets both."
+            )
+        self.rank = rank
+        self.size = size
+        self.launched = rank is not None
+        self._joins = joins
+        self._connection: Connection | None = None
+
+    def __repr__(self) -> str:
+        """`World(rank 2 of 4)` or `World(virtual, 4 ranks)`."""
+        if self.launched:
+            return f"World(rank {self.rank} of {self.size})"
+        return f"World(virtual, {self.size} ranks)"
 
     def owns(self, rank: int) -> bool:
-        return True
+        """Whether this process holds the shards of `rank`."""
+        return self.rank is None or rank == self.rank
 
-    def ensure(self, ranks: Sequence[int]) -> None:
-        self.size = max(self.size, max(ranks) + 1)
+    def owned(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """The positions in `ranks` that this process owns, in increasing order.
+
+        Virtual: all of them. Launched: the position of the own rank, or none.
+        """
+        if self.rank is None:
+            return tuple(range(len(ranks)))
+        if self.rank in ranks:
+            return (ranks.index(self.rank),)
+        return ()
+
+    def ensure(self, ranks: tuple[int, ...]) -> None:
+        """Make sure that the world has `ranks`; placements call this when they are made.
+
+        A virtual world grows. A launched world must have them already, else PlacementError; the
+        first call connects the processes, because a placement is made on every process, members
+        or not, and so no process is missing when others start to communicate.
+        """
+        highest = max(ranks, default=0)
+        if self.rank is None:
+            self.size = max(self.size, highest + 1)
+            return
+        if highest >= self.size:
+            raise PlacementError(
+                f"ranks {list(ranks)} include {highest}, but this is rank {self.rank} of a world "
+                f"of {self.size}: ranks 0 to {self.size - 1} exist. Name fewer ranks, or launch "
+                f"more processes: `python -m onefold.distributed.launch --nproc_per_node "
+                f"{highest + 1} ...` (or fewer on each of several machines, with --nnodes)."
+            )
+        if self._joins and self._connection is None and self.size > 1:
+            self.connection()
+
+    def connection(self) -> Connection:
+        """What connects this process to the others, made at the first call.
+
+        OnefoldRuntimeError in a world that has no other processes.
+        """
+        if self._connection is None:
+            if self.rank is None:
+                raise OnefoldRuntimeError(
+                    "a collective between processes was asked for in a virtual world, where one "
+                    "process owns every rank: use tensor arithmetic on the shards instead."
+                )
+            if not self._joins:
+                raise OnefoldRuntimeError(
+                    f"a collective was asked for in a world only seen from rank {self.rank}: "
+                    "there are no other processes. Plans can be made here, not run."
+                )
+            self._connection = Connection(self.rank, self.size)
+        return self._connection
+
+    def disconnect(self) -> None:
+        """Leave the other processes; a later call of `connection` would join them again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
-_world = World()
+_world: World | None = None
+_listeners: list[Callable[[], None]] = []
 
 
 def world() -> World:
+    """The world of this process, read from the environment at the first call.
+
+    It is launched when RANK and WORLD_SIZE are set, else virtual with one rank.
+    """
+    global _world
+    if _world is None:
+        _world = _from_environment()
     return _world
 
 
-@contextmanager
-def virtual_world() -> Iterator[World]:
+def _from_environment() -> World:
+    rank, size = env.rank(), env.world_size()
+    if rank is None or size is None:
+        if rank is not None or size is not None:
+            found, missing = ("RANK", "WORLD_SIZE") if size is None else ("WORLD_SIZE", "RANK")
+            raise OnefoldValueError(
+                f"the environment sets {found} but not {missing}: a launched process needs both. "
+                f"Unset {found} to run alone, or use `python -m onefold.distributed.launch`."
+            )
+        return World(None, 1)
+    return World(rank, size, joins=True)
+
+
+def on_world_change(listener: Callable[[], None]) -> None:
+    """Call `listener` whenever the process's world is replaced.
+
+    For caches that hold what depends on the world. Worlds are replaced by `virtual_world`,
+    `seen_from` and `forget_world` only; a virtual world that grows is still the same world.
+    """
+    _listeners.append(listener)
+
+
+def _replace(new: World | None) -> None:
     global _world
-    before, _world = _world, World()
+    _world = new
+    for listener in _listeners:
+        listener()
+
+
+@contextmanager
+def _temporarily(new: World) -> Iterator[World]:
+    old = _world
+    _replace(new)
     try:
-        yield _world
+        yield new
     finally:
-        _world = before
+        _replace(old)
+
+
+def virtual_world(size: int = 1) -> AbstractContextManager[World]:
+    """A fresh virtual world for the body of a `with`; then the old world is back.
+
+    Example:
+        >>> with virtual_world() as w:
+        ...     w.ensure((0, 3))
+        ...     w.size
+        4
+    """
+    return _temporarily(World(None, size))
+
+
+def seen_from(rank: int, size: int) -> AbstractContextManager[World]:
+    """A launched world as one of its ranks sees it, for the body of a `with`.
+
+    There are no other processes: shapes, plans and ownership can be asked for, data cannot move.
+
+    Example:
+        >>> with seen_from(rank=5, size=4096) as w:
+        ...     w.owned((4, 5, 6))
+        (1,)
+    """
+    return _temporarily(World(rank, size))
+
+
+def forget_world() -> None:
+    """Read the environment again at the next `world()`.
+
+    For a process that was forked from one with a world of its own: the parent's connection, if
+    any, is dropped without being closed.
+    """
+    _replace(None)

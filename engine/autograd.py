@@ -79,6 +79,9 @@ class Node(Edge):
         self.op = op
         self.parents = parents
         self.args: tuple[Any, ...] | None = args
+        if saved_hooks:
+            self.args = tuple([_Packed(a) if isinstance(a, Tensor) else a for a in args])
+            version = 0  # the hook keeps the value
         self.out = out
         self.meta = meta
         self.version = version
@@ -101,6 +104,28 @@ class Output(Edge):
         self.node = node
         self.index = index
         self.grad: Tensor | None = None
+
+
+# Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.
+saved_hooks: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = []
+
+
+class _Packed:
+    """A saved tensor that a pack hook took, as it stands among a node's args."""
+
+    __slots__ = ("_packed", "_unpack")
+
+    def __init__(self, tensor: Tensor) -> None:
+        pack, self._unpack = saved_hooks[-1]
+        self._packed = pack(tensor)
+
+    def tensor(self) -> Tensor:
+        tensor = self._unpack(self._packed)
+        if not isinstance(tensor, Tensor):
+            raise OnefoldTypeError(
+                f"saved_tensors_hooks: unpack must return a Tensor, got {type(tensor).__name__}"
+            )
+        return tensor
 
 
 # Running backward.
@@ -153,6 +178,8 @@ class _Backward:
         for arg in args:
             if isinstance(arg, Tensor):
                 version += arg.version
+            elif type(arg) is _Packed:
+                return self.visit_packed(node, grad)
         if version != node.version:
             raise AutogradError(
                 "one of the variables needed for gradient computation has been modified by an "
@@ -173,6 +200,15 @@ class _Backward:
         for parent, part in zip(parents, grads, strict=False):
             if parent is not None and part is not None:
                 self.add(parent, part)
+
+    def visit_packed(self, node: Node, grad: Any) -> None:
+        args = node.args
+        assert args is not None
+        node.args = tuple([a.tensor() if type(a) is _Packed else a for a in args])
+        node.version = sum(a.version for a in node.args if isinstance(a, Tensor))
+        self.visit(node, grad)
+        if self.retain_graph:
+            node.args = args
 
     def collect(self, edge: Output, grad: Tensor) -> None:
         found = self.pending.get(edge.node)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import env
+from ..distributed.topology import cuda_index
 from ..distributed.world import World, world
 from ..errors import PlacementError
 
@@ -118,9 +119,7 @@ class Placement:
         """The torch device on which `rank` keeps its shard."""
         if self.device_type == "cpu":
             return torch.device("cpu")
-        here = world()
-        index = env.local_rank() if here.launched else rank
-        return torch.device("cuda", index % torch.cuda.device_count())
+        return torch.device("cuda", cuda_index(rank))
 
     def __repr__(self) -> str:
         return f'onefold.placement(type="{self.device_type}", ranks={self.ranks.tolist()})'

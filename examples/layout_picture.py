@@ -16,7 +16,7 @@ import onefold as flow  # noqa: E402
 def save(model: flow.nn.Module, path: str, title: str) -> None:
     """Draw each parameter as a rectangle (dim 0 down, the other dims across), a colour a rank.
 
-    Ranks that hold the same part share it: the part is cut into stripes of their colours.
+    A part that several ranks hold is grey and names them.
     """
     parameters = list(model.named_parameters())
     ranks = sorted({rank for _, p in parameters for rank in p.placement.flat_ranks})
@@ -28,12 +28,12 @@ def save(model: flow.nn.Module, path: str, title: str) -> None:
         cell.axis("off")
     for cell, (name, parameter) in zip(axes.flat, parameters, strict=False):
         for (top, left, height, width), holders in _parts(parameter).items():
-            for index, rank in enumerate(holders):
-                stripe = width / len(holders)
-                place = (left + index * stripe, top)
-                cell.add_patch(
-                    Rectangle(place, stripe, height, facecolor=colours(rank % 10), edgecolor="w")
-                )
+            alone = len(holders) == 1
+            face = colours(holders[0] % 10) if alone else "#dddddd"
+            cell.add_patch(Rectangle((left, top), width, height, facecolor=face, edgecolor="w"))
+            text = f"rank {holders[0]}" if alone else f"ranks {', '.join(map(str, holders))}"
+            place = (left + width / 2, top + height / 2)
+            cell.text(*place, text, ha="center", va="center", fontsize=7)
         shape = "x".join(map(str, parameter.shape))
         sbp = ", ".join(entry.short for entry in parameter.sbp)
         ranks_here = list(parameter.placement.flat_ranks)

@@ -20,8 +20,11 @@ import torch
 from tqdm import tqdm
 
 import onefold as flow
-from onefold import nn
-from onefold.sbp import broadcast, split
+from onefold import nn, sbp
+
+# The layouts that this program uses.
+B = sbp.broadcast
+S0 = sbp.split(0)
 
 STRATEGIES = ("single", "dp", "mp", "pp", "mixed")
 
@@ -44,18 +47,18 @@ class Layout:
         every = flow.placement(device, ranks)
         if strategy == "single":
             one = flow.placement(device, ranks[:1])
-            return Layout(one, broadcast, one, broadcast, broadcast, one, broadcast)
+            return Layout(one, B, one, B, B, one, B)
         if strategy == "dp":  # every rank has the whole model and a part of the images
-            return Layout(every, split(0), every, split(0), broadcast, every, split(0))
+            return Layout(every, S0, every, S0, B, every, S0)
         if strategy == "mp":  # every rank has all images and a part of the wide layer
-            return Layout(every, broadcast, every, broadcast, split(0), every, broadcast)
+            return Layout(every, B, every, B, S0, every, B)
         half = len(ranks) // 2
         if strategy == "pp":  # each half of the network on its own ranks
             first, last = flow.placement(device, ranks[:1]), flow.placement(device, ranks[-1:])
             middle = flow.placement(device, ranks[half : half + 1])
-            return Layout(first, broadcast, middle, broadcast, broadcast, last, broadcast)
+            return Layout(first, B, middle, B, B, last, B)
         head = flow.placement(device, ranks[half:])
-        return Layout(every, split(0), every, broadcast, split(0), head, split(0))
+        return Layout(every, S0, every, B, S0, head, S0)
 
 
 class LeNet(nn.Module):
@@ -65,12 +68,12 @@ class LeNet(nn.Module):
         super().__init__()
         self.layout = layout
         convs, wide, head = layout.convs, layout.wide, layout.head
-        self.conv1 = nn.Conv2d(1, 16, 5, padding=2, placement=convs, sbp=broadcast)
-        self.conv2 = nn.Conv2d(16, 32, 5, padding=2, placement=convs, sbp=broadcast)
+        self.conv1 = nn.Conv2d(1, 16, 5, padding=2, placement=convs, sbp=B)
+        self.conv2 = nn.Conv2d(16, 32, 5, padding=2, placement=convs, sbp=B)
         self.pool = nn.MaxPool2d(2)
         self.wide = nn.Linear(32 * 7 * 7, 512, placement=wide, sbp=layout.wide_weight)
         self.dropout = nn.Dropout(0.3)
-        self.head = nn.Linear(512, 10, placement=head, sbp=broadcast)
+        self.head = nn.Linear(512, 10, placement=head, sbp=B)
 
     def forward(self, images: flow.Tensor) -> flow.Tensor:
         layout = self.layout

@@ -13,10 +13,14 @@ from typing import TypeAlias
 
 import torch
 
-from ..errors import OnefoldIndexError
+from ..errors import OnefoldIndexError, OnefoldRuntimeError
 
 Indices: TypeAlias = Sequence[torch.Tensor | None]
 Boxes: TypeAlias = Sequence[tuple[int, int]]
+
+
+class OutOfRangeError(OnefoldIndexError, OnefoldRuntimeError):
+    """An index tensor names an element that is not there; torch raises either of the two."""
 
 
 def place(indexed: Sequence[bool]) -> int:
@@ -26,13 +30,13 @@ def place(indexed: Sequence[bool]) -> int:
 
 
 def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
-    """Raise OnefoldIndexError, naming the value, when an index is not in [low, size)."""
+    """Raise OutOfRangeError, naming the value, when an index is not in [low, size)."""
     if not index.numel() or index.is_meta:
         return
     least, most = torch.aminmax(index)
     wrong = least if least < low else most
     if least < low or most >= size:
-        raise OnefoldIndexError(
+        raise OutOfRangeError(
             f"index {int(wrong)} is out of bounds for dimension {dim} with size {size}"
         )
 
@@ -42,7 +46,7 @@ def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
     try:
         return x[tuple([slice(None) if index is None else index for index in indices])]
     except IndexError as error:
-        raise OnefoldIndexError(str(error)) from None
+        raise OutOfRangeError(str(error)) from None
 
 
 def inside(
@@ -77,7 +81,9 @@ def take_held(
     return y.masked_fill(~valid, 0)
 
 
-def add_rows(dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> torch.Tensor:
+def add_rows(
+    dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
+) -> torch.Tensor:
     """A shard of zeros to which the rows of `dy` are added at the indices that it holds.
 
     One index_add over linear indices: in a fixed order, unlike torch's index_put on several
@@ -118,9 +124,9 @@ def put_rows(
         values = x.new_zeros(()).expand(take_shape(x.shape, indices))
     first = place([index is not None for index in indices])
     held = valid.reshape(-1)
-    block = values.movedim(
-        list(range(first, first + valid.ndim)), list(range(valid.ndim))
-    ).reshape(held.numel(), *[n for i, n in enumerate(x.shape) if not _there(indices, i)])
+    block = values.movedim(list(range(first, first + valid.ndim)), list(range(valid.ndim))).reshape(
+        held.numel(), *[n for i, n in enumerate(x.shape) if not _there(indices, i)]
+    )
     where = [
         None if index is None else index.broadcast_to(valid.shape).reshape(-1)[held]
         for index in mine

@@ -8,6 +8,7 @@ float16 and bfloat16 get the float32 value, rounded to nearest even. float64 dra
 element, so it is a different sequence.
 """
 
+from functools import lru_cache
 from math import erf, inf, sqrt
 from typing import Any, NotRequired, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -53,6 +54,13 @@ def _round_down(x: float, dtype: torch.dtype, *, strictly: bool = False) -> floa
     return found
 
 
+@lru_cache(maxsize=256)
+def _half_open(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The first and the last number of `dtype` in [low, high), low rounded; at least one."""
+    first = float(torch.tensor(low, dtype=dtype))
+    return first, max(first, _round_down(high, dtype, strictly=True))
+
+
 def _drop_threshold(p: float, asked: str) -> int:
     if not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"{asked} needs a probability in [0, 1], but got p={p}")
@@ -93,14 +101,13 @@ def uniform(
     real = _real_of(dtype, "uniform")
     if not low <= high:
         raise OnefoldValueError(f"uniform needs low <= high, but got low={low}, high={high}")
-    first = float(torch.tensor(low, dtype=dtype))
-    top = max(first, _round_down(high, dtype, strictly=True))
+    first, last = _half_open(low, high, dtype)
 
     def transform(words: Array) -> Array:
         u = unit(words, real)
         u *= high - low
         u += low
-        return clamp(u, first, top)
+        return clamp(u, first, last)
 
     return fill(shape, offset, size, transform, dtype=dtype, wide=real is DOUBLE, **draw)
 

@@ -78,7 +78,9 @@ def value_of(tensor: Tensor) -> torch.Tensor:
     are not balanced).
     """
     placement = tensor.meta.placement
-    if placement is None or len(tensor.shards) != placement.num_ranks:
+    if placement is None:
+        return tensor.shards[0]
+    if len(tensor.shards) != placement.num_ranks:
         return whole(tensor)
     value = gather(tensor.shards, placement, tensor.meta.nd_sbp)
     assert value is not None, f"the shards of {tensor.meta!r} do not belong together"

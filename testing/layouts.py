@@ -6,6 +6,7 @@ These are the oracle of the tests, so they use numpy's own balanced split and no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -16,6 +17,12 @@ from ..engine.sbp import NdSbp, Sbp
 from ..engine.tensor import Tensor
 
 _JOIN = {"P": torch.add, "PMAX": torch.maximum, "PMIN": torch.minimum}
+
+
+@lru_cache(maxsize=1024)
+def sizes(size: int, parts: int) -> tuple[int, ...]:
+    """The sizes of a balanced split, as numpy makes it."""
+    return tuple(len(part) for part in np.array_split(np.arange(size), parts))
 
 
 def cut(
@@ -29,23 +36,19 @@ def cut(
     if sbp.is_broadcast:
         return [value] * parts
     if sbp.is_split:
-        ends = np.cumsum(
-            [len(part) for part in np.array_split(np.arange(value.shape[sbp.dim]), parts)]
-        )
-        starts = [0, *ends[:-1]]
         return [
-            value.narrow(sbp.dim, int(start), int(end - start)).contiguous()
-            for start, end in zip(starts, ends, strict=True)
+            part.contiguous()
+            for part in value.split(list(sizes(value.shape[sbp.dim], parts)), sbp.dim)
         ]
     if sbp.kind == "P":
         return _addends(value, parts, random)
     return _hidden(value, parts, random, 1 if sbp.kind == "PMIN" else -1)
 
 
-def join(shards: Sequence[torch.Tensor], sbp: Sbp) -> torch.Tensor | None:
+def join(shards: Sequence[torch.Tensor], sbp: Sbp, tol: float = 0.0) -> torch.Tensor | None:
     """The value of which these are the shards along one axis; None when they are not of one.
 
-    Broadcast shards must be equal up to the rounding of their dtype.
+    Broadcast shards must be equal up to `tol` or the rounding of their dtype.
     """
     first = shards[0]
     if sbp.is_split:
@@ -53,14 +56,13 @@ def join(shards: Sequence[torch.Tensor], sbp: Sbp) -> torch.Tensor | None:
         if first.ndim <= sbp.dim or any(other != others[0] for other in others):
             return None
         total = sum(shard.shape[sbp.dim] for shard in shards)
-        balanced = [len(part) for part in np.array_split(np.arange(total), len(shards))]
-        if [shard.shape[sbp.dim] for shard in shards] != balanced:
+        if tuple(shard.shape[sbp.dim] for shard in shards) != sizes(total, len(shards)):
             return None
         return torch.cat(list(shards), sbp.dim)
     if any(shard.shape != first.shape for shard in shards):
         return None
     if sbp.is_broadcast:
-        return first if all(close(shard, first) for shard in shards) else None
+        return first if all(close(shard, first, tol) for shard in shards) else None
     if first.dtype.is_complex and sbp.kind != "P":
         return None
     joined = first
@@ -100,12 +102,12 @@ def scatter(
 
 
 def gather(
-    shards: Sequence[torch.Tensor], placement: Placement, nd_sbp: NdSbp
+    shards: Sequence[torch.Tensor], placement: Placement, nd_sbp: NdSbp, tol: float = 0.0
 ) -> torch.Tensor | None:
     """The value of which these are all shards, in mesh order; None when they are not of one."""
     level: list[torch.Tensor] = list(shards)
     for sbp, parts in zip(reversed(nd_sbp), reversed(placement.shape), strict=True):
-        joined = [join(level[i : i + parts], sbp) for i in range(0, len(level), parts)]
+        joined = [join(level[i : i + parts], sbp, tol) for i in range(0, len(level), parts)]
         level = [value for value in joined if value is not None]
         if len(level) != len(joined):
             return None
@@ -137,7 +139,7 @@ def _addends(value: torch.Tensor, parts: int, random: np.random.Generator) -> li
     addends = []
     rest = value
     for _ in range(parts - 1):
-        noise = torch.from_numpy(np.asarray(random.integers(-12, 12, tuple(value.shape))) * 2 + 1)
+        noise = torch.from_numpy(np.asarray(random.integers(-12, 12, tuple(value.shape)) * 2 + 1))
         if value.dtype.is_floating_point or value.dtype.is_complex:
             addend = (noise / 8).to(value.dtype)  # few bits, so that most sums are exact
         else:

@@ -27,7 +27,7 @@ from .checks import cotangent, difference, value_of
 from .drawing import BUILDERS, Entry
 from .layouts import make_global, make_local
 from .steps import STEPS, Lib
-from .strategies import meshes, nd_sbps, nest
+from .strategies import meshes, nd_sbps, nest, shapes
 
 Values: TypeAlias = "list[torch.Tensor | None]"
 
@@ -143,7 +143,7 @@ def programs(
     draw: st.DrawFn,
     max_ranks: int = 6,
     max_ndim: int = 2,
-    max_steps: int = 6,
+    max_steps: int = 8,
     partial: bool = True,
 ) -> Program:
     """Programs of up to `max_steps` op calls over tensors on one or two random placements.
@@ -158,8 +158,7 @@ def programs(
         ranks = draw(st.permutations(range(max_ranks)))[: prod(mesh)]
         placements.append(nest(ranks, mesh))
     builder = _Builder(draw, tuple(placements), partial)
-    shape = draw(st.lists(st.integers(0, 7), min_size=1, max_size=3))
-    builder.input(shape, 0)
+    builder.input(draw(shapes(min_ndim=1, max_ndim=3)), 0)
     for _ in range(draw(st.integers(1, max_steps))):
         draw(st.sampled_from(BUILDERS))(builder)
     return Program(builder.placements, tuple(builder.items))

@@ -7,11 +7,12 @@ be legal are listed, so that a missing signature is a choice and not an oversigh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from ..engine.meta import Meta
@@ -19,14 +20,14 @@ from ..engine.op import Local
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp, broadcast, partial_max, partial_min, partial_sum, short, split
 from ..engine.signature import Axis, Signature, all_broadcast
-from .layouts import close, gather, join, scatter
+from .layouts import close, gather, join, rounding, scatter
 from .recording import OpCall
 
 Layouts: TypeAlias = Sequence[NdSbp]
 
 # More combinations of layouts than this are not tried in search of undeclared signatures.
 MAX_COMBINATIONS = 700
-MAX_PAIRS = 36
+MAX_PAIRS = 16
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ class Whole:
     call: OpCall
     outputs: tuple[torch.Tensor, ...]
     metas: tuple[Meta, ...]
+    shards: dict[Any, dict[int, torch.Tensor]] = field(default_factory=dict)  # made so far
 
     @property
-    def tells(self) -> bool:
-        """Whether the outputs vary; of constant ones every layout would seem legal."""
-        return all(_varies(output) for output in self.outputs)
+    def tol(self) -> float:
+        """The relative difference that reordered arithmetic may show."""
+        values = (*self.call.tensors, *self.outputs)
+        return max((rounding(v.dtype) for v in values if _floating(v)), default=0.0)
 
 
 def whole(call: OpCall) -> Whole:
@@ -95,10 +98,12 @@ def undeclared(found: Whole, parts: Sequence[int] = (2, 3)) -> set[str]:
     """The legal signatures of this op call that its rule does not declare, as text.
 
     Only dims that give every rank more than one element are split, or smaller tensors would make
-    all sorts of layouts legal; calls whose output is constant tell nothing and have none.
+    all sorts of layouts legal; for the same reason a signature must hold for other values too,
+    and calls whose output is constant have none.
     """
     texts: set[str] = set()
-    if not found.tells or any(0 in value.shape for value in found.call.tensors):
+    others = _stirred(found.call)
+    if not _tells(found, others):
         return texts
     for count in parts:
         placement = _placement((count,))
@@ -107,12 +112,47 @@ def undeclared(found: Whole, parts: Sequence[int] = (2, 3)) -> set[str]:
         if prod(map(len, wanted)) > MAX_COMBINATIONS:
             continue
         for inputs in product(*wanted):
-            for outputs in _useful(inputs, list(_legal(found, placement, inputs, 0))):
+            for outputs in _useful(inputs, list(_legal(found, placement, inputs))):
                 if (inputs, outputs) in known:
                     continue
-                if outputs in _legal(found, placement, inputs, 1):
+                again = [found, *others]
+                if all(outputs in _legal(other, placement, inputs, 1) for other in again):
                     texts.add(f"{found.call.op.name}: {short(inputs)} -> {short(outputs)}")
     return texts
+
+
+def _tells(found: Whole, others: Sequence[Whole]) -> bool:
+    """Whether every output depends on the inputs; of constants every layout would seem legal."""
+    if any(value.numel() == 0 for value in (*found.call.tensors, *found.outputs)):
+        return False
+    return all(
+        _varies(output) or any(not close(other.outputs[i], output, found.tol) for other in others)
+        for i, output in enumerate(found.outputs)
+    )
+
+
+def _stirred(call: OpCall, count: int = 3) -> list[Whole]:
+    """The call on other values of the same kind: elements permuted, constants made to vary."""
+    found = []
+    for seed in range(count):
+        random = np.random.default_rng(seed)
+        values = tuple(
+            _stir(value, random) if isinstance(value, torch.Tensor) else value
+            for value in call.values
+        )
+        try:
+            found.append(whole(OpCall(call.op, values, call.attrs)))
+        except (RuntimeError, ValueError, IndexError):
+            continue  # these values do not go together
+    return found
+
+
+def _stir(value: torch.Tensor, random: np.random.Generator) -> torch.Tensor:
+    if value.dtype.is_floating_point and not _varies(value):
+        noise = torch.from_numpy(np.asarray(random.uniform(0.5, 1.5, tuple(value.shape))))
+        return value + (noise * (value.abs() + 1)).to(value.dtype)
+    order = torch.from_numpy(random.permutation(value.numel()))
+    return value.reshape(-1)[order].reshape(value.shape)
 
 
 # Declared signatures.
@@ -203,8 +243,8 @@ def _try(found: Whole, placement: Placement, signatures: Sequence[Signature]) ->
                     f"output {index} on position {position} is {shard.dtype} "
                     f"{tuple(shard.shape)}, not {meta.dtype} {produced.local_shape(position)}"
                 )
-        joined = gather(shards, placement, nd_sbp)
-        if joined is None or not close(joined, found.outputs[index]):
+        joined = gather(shards, placement, nd_sbp, found.tol)
+        if joined is None or not close(joined, found.outputs[index], found.tol):
             return f"output {index} is wrong"
     return ""
 
@@ -218,7 +258,7 @@ def _candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
 
 
 def _legal(
-    found: Whole, placement: Placement, inputs: Sequence[Sbp], seed: int
+    found: Whole, placement: Placement, inputs: Sequence[Sbp], seed: int = 0
 ) -> Iterator[tuple[Sbp, ...]]:
     """The output layouts that reproduce the whole from inputs laid out like this."""
     nd_inputs = [(sbp,) for sbp in inputs]
@@ -233,13 +273,12 @@ def _legal(
                 if found.call.op.depends_on_position:
                     continue
                 return
-        if all(map(_joins, results, outputs, found.outputs)):
+        joined = [join(*pair, found.tol) for pair in zip(results, outputs, strict=True)]
+        if all(
+            value is not None and close(value, output, found.tol)
+            for value, output in zip(joined, found.outputs, strict=True)
+        ):
             yield outputs
-
-
-def _joins(shards: list[torch.Tensor], sbp: Sbp, wanted: torch.Tensor) -> bool:
-    joined = join(shards, sbp)
-    return joined is not None and close(joined, wanted)
 
 
 def _useful(inputs: Sequence[Sbp], legal: Sequence[tuple[Sbp, ...]]) -> list[tuple[Sbp, ...]]:
@@ -277,7 +316,10 @@ def _run(
     for value in call.values:
         if isinstance(value, torch.Tensor):
             index, nd_sbp = next(layouts)
-            values.append(scatter(value, placement, nd_sbp, seed * 100 + index))
+            key = (index, placement, nd_sbp, seed)
+            if key not in found.shards:
+                found.shards[key] = scatter(value, placement, nd_sbp, seed * 100 + index)
+            values.append(found.shards[key])
         else:
             values.append(value)
     results: list[list[torch.Tensor]] = [[] for _ in outputs]
@@ -321,7 +363,9 @@ def _tuple(results: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _varies(value: torch.Tensor) -> bool:
-    if value.numel() <= 1:
-        return True
     flat = value.reshape(-1)
     return not close(flat, flat[:1].expand_as(flat))
+
+
+def _floating(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point or value.dtype.is_complex

@@ -7,6 +7,8 @@ import hypothesis
 import pytest
 import torch
 
+from onefold.distributed.world import virtual_world
+
 REPO = Path(__file__).resolve().parents[1]
 
 torch.set_num_threads(1)
@@ -36,6 +38,13 @@ class RootIsAPlainFolder:
     @staticmethod
     def pytest_collect_directory(path, parent):
         return pytest.Dir.from_parent(parent, path=path) if path == REPO else None
+
+
+@pytest.fixture
+def world():
+    """A fresh virtual world, in which this process owns every rank."""
+    with virtual_world() as fresh:
+        yield fresh
 
 
 def pytest_configure(config):

@@ -3,6 +3,7 @@
 import contextlib
 import doctest
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,9 +44,8 @@ def blocks(page: str) -> list[Block]:
 
 def examples(page: str) -> Iterator[tuple[Block, str | None]]:
     """The python blocks, each with the output shown directly below it, if any."""
-    found = blocks(page)
-    for block, after in zip(found, [*found[1:], None], strict=True):
-        if block.language == "python":
+    for block, after in itertools.pairwise([*blocks(page), None]):
+        if block and block.language == "python":
             shown = after and after.follows and after.language in _OUTPUT
             yield block, after.body if after and shown else None
 

@@ -1,7 +1,7 @@
 """The package's imports, read with `ast`, and the rules that they keep."""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,16 +123,19 @@ def _heights(rungs: Rungs) -> dict[str, int]:
     return {name: height for height, rung in enumerate(rungs) for name in rung}
 
 
-def _climbs(lower: str, upper: str, heights: Mapping[str, int]) -> str | None:
-    """Why `lower` may not import `upper`, or None if it may."""
-    for name in (lower, upper):
-        if name not in heights:
-            return f"{name} has no rung; give it one in tests/test_layering.py"
-    if heights[upper] > heights[lower]:
-        return f"{upper} is above {lower}"
-    if heights[upper] == heights[lower] and upper != lower:
-        return f"{upper} and {lower} stand on one rung and may not know each other"
-    return None
+def _climbs(pairs: Iterable[tuple[Import, str, str]], rungs: Rungs) -> Iterator[str]:
+    """Imports of a higher or equal rung, and the names that have none."""
+    heights = _heights(rungs)
+    unknown: set[str] = set()
+    for item, lower, upper in pairs:
+        if missing := {lower, upper} - heights.keys():
+            unknown |= missing
+        elif heights[upper] > heights[lower]:
+            yield f"{item}: {upper} is above {lower}"
+        elif heights[upper] == heights[lower] and upper != lower:
+            yield f"{item}: {upper} and {lower} stand on one rung and may not know each other"
+    for name in sorted(unknown):
+        yield f"{name} has no rung; give it one in tests/test_layering.py"
 
 
 def ladder_faults(imports: Sequence[Import], rungs: Rungs) -> Iterator[str]:
@@ -140,12 +143,12 @@ def ladder_faults(imports: Sequence[Import], rungs: Rungs) -> Iterator[str]:
 
     `if TYPE_CHECKING:` does not excuse them: an annotation is knowledge, too.
     """
-    heights = _heights(rungs)
-    for item in imports:
-        if item.internal:
-            lower, upper = (show(name.split(".")[0]) for name in (item.importer, item.target))
-            if why := _climbs(lower, upper, heights):
-                yield f"{item}: {why}"
+    pairs = (
+        (item, show(item.importer.split(".")[0]), show(item.target.split(".")[0]))
+        for item in imports
+        if item.internal
+    )
+    return _climbs(pairs, rungs)
 
 
 def folder_faults(imports: Sequence[Import], folder: str, rungs: Rungs) -> Iterator[str]:
@@ -153,17 +156,14 @@ def folder_faults(imports: Sequence[Import], folder: str, rungs: Rungs) -> Itera
 
     Annotations may look up here, except to the top rung, which nothing below it may know.
     """
-    heights = _heights(rungs)
-    top = rungs[-1]
-    for item in imports:
-        names = (item.importer, item.target)
-        if not item.internal or any(not name.startswith(f"{folder}.") for name in names):
-            continue
-        lower, upper = (name.split(".")[1] for name in names)
-        if item.typing_only and upper not in top:
-            continue
-        if why := _climbs(lower, upper, heights):
-            yield f"{item}: {why}"
+    inside = f"{folder}."
+    pairs = (
+        (item, item.importer.split(".")[1], item.target.split(".")[1])
+        for item in imports
+        if item.internal and item.importer.startswith(inside) and item.target.startswith(inside)
+    )
+    known = (pair for pair in pairs if not pair[0].typing_only or pair[2] in rungs[-1])
+    return _climbs(known, rungs)
 
 
 def hidden_faults(

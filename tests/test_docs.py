@@ -30,6 +30,7 @@ def test_the_first_pages_exist():
     assert {"README.md", "CONTRIBUTING.md"} <= set(PAGES)
 
 
+@pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("page", PAGES)
 def test_page_shows_what_its_code_prints(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a page may write files
@@ -48,9 +49,9 @@ def test_page_links_to_files_that_exist(page):
 
 
 def docstring_failures(module):
-    """Run a module's examples; they may use flow, torch and np without importing them."""
+    """Run a module's examples; they may use flow (or onefold), torch and np at once."""
     report = []
-    space = {"flow": onefold, "torch": torch, "np": np, **vars(module)}
+    space = {"flow": onefold, "onefold": onefold, "torch": torch, "np": np, **vars(module)}
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     for test in doctest.DocTestFinder().find(module, globs=space):
         if test.examples:
@@ -58,6 +59,7 @@ def docstring_failures(module):
     return "".join(report)
 
 
+@pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name, tmp_path, monkeypatch):
     module = importlib.import_module(name)
@@ -102,6 +104,11 @@ def test_a_page_is_run_as_one_program():
     assert [shown for _, shown in examples(page)] == ["a 1\n", "2\n"]
     assert run_page(page, "page") == 2
     assert run_page(PAGE.format(between="", shown="..."), "page") == 2
+
+
+def test_a_page_without_code_is_accepted():
+    assert run_page("# Title\n\n```text\na diagram\n```\n", "page") == 0
+    assert run_page("", "page") == 0
 
 
 def test_a_wrong_output_is_noticed():

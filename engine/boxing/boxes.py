@@ -1,4 +1,4 @@
-"""Boxes: rectangular regions of a tensor's logical index space, and the pieces of shards in them."""
+"""Boxes: regions of a tensor's logical index space, and the pieces of shards in them."""
 
 from __future__ import annotations
 

@@ -44,10 +44,10 @@ def all_gather(link: Link, ranks: int, received: float) -> float:
     return link.launch + rounds(ranks) * link.step + received * link.byte
 
 
-def exchange(link: Link, messages: int, nbytes: float) -> float:
+def exchange(link: Link, messages: int, nbytes: float, remote: bool = False) -> float:
     """Seconds when the busiest rank sends `messages` messages and moves `nbytes` one way."""
-    turns = messages.bit_length()
-    return link.launch + turns * link.step + messages * link.message + nbytes * link.byte
+    latency = link.launch + messages.bit_length() * link.step + messages * link.message
+    return latency + nbytes * (link.remote if remote else link.byte)
 
 
 def axis_cost(src: Sbp, dst: Sbp, parts: int, nbytes: float, device_type: str = "cuda") -> float:

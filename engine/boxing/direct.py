@@ -13,8 +13,9 @@ from ..meta import Box
 from ..sbp import NdSbp, Sbp, broadcast
 from . import cost
 from .moves import Edge, Problem, innermost, reducible
-from .route import Held, Move, Needed, assign, gather_moves, spread_moves
-from .steps import Exchange, Local, Route
+from .route import Held, Needed, assign, gather_moves, load, spread_moves
+from .steps import Exchange, Local
+from .transfer import Route
 
 # An exchange among more ranks is priced as if it were balanced.
 _PRICED_RANKS = 256
@@ -66,9 +67,7 @@ def _unfilled(old: Sbp, new: Sbp) -> Sbp:
     return broadcast if old.is_partial else old
 
 
-def _exchanged(
-    problem: Problem, target: NdSbp, axes: tuple[int, ...]
-) -> tuple[Fraction, float]:
+def _exchanged(problem: Problem, target: NdSbp, axes: tuple[int, ...]) -> tuple[Fraction, float]:
     """(mean units received, units moved by the busiest rank) of a direct exchange."""
     ranks = problem.ranks
     if ranks > _PRICED_RANKS:
@@ -95,9 +94,7 @@ def _dims(problem: Problem) -> list[int]:
 _Ints = npt.NDArray[np.int64]
 
 
-def _boxes(
-    mesh: tuple[int, ...], state: NdSbp, dims: Sequence[int]
-) -> tuple[_Ints, _Ints, _Ints]:
+def _boxes(mesh: tuple[int, ...], state: NdSbp, dims: Sequence[int]) -> tuple[_Ints, _Ints, _Ints]:
     """Start, stop [rank, dim] and coordinate [rank, axis] when each dim has as many as ranks."""
     ranks = prod(mesh)
     at = np.indices(mesh, dtype=np.int64).reshape(len(mesh), ranks).T
@@ -170,17 +167,3 @@ def _placed(
         ((tuple(offset), tuple(size)), number)
         for offset, size, number in zip(offsets, sizes, key.tolist(), strict=True)
     ]
-
-
-def load(moves: Sequence[Move]) -> tuple[int, int, int]:
-    """(messages, elements) of the busiest rank in one direction, and elements of all ranks."""
-    counts: dict[tuple[int, bool], int] = {}
-    sizes: dict[tuple[int, bool], int] = {}
-    total = 0
-    for move in moves:
-        size = prod(move.box[1])
-        total += size
-        for end in ((move.src, True), (move.dst, False)):
-            counts[end] = counts.get(end, 0) + 1
-            sizes[end] = sizes.get(end, 0) + size
-    return max(counts.values()), max(sizes.values()), total

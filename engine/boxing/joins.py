@@ -9,6 +9,8 @@ import torch
 from .boxes import assemble, cut, identity_of, reduce
 from .steps import AllGather, Exchange, Local
 
+Values = dict[int, torch.Tensor]  # the shards of the ranks that this process owns
+
 
 def keep(step: Local, rank: int, shard: torch.Tensor) -> torch.Tensor:
     """The rank's shard after a local step: a slice, or a part amid the identity."""
@@ -27,7 +29,9 @@ def join_gather(
     """A group's shards as one tensor."""
     pieces = [(step.held(rank), shard) for rank, shard in zip(group, shards, strict=True)]
     like = shards[0]
-    return assemble(pieces, step.made(group[0]), like.dtype, like.device)
+    whole = assemble(pieces, step.made(group[0]), like.dtype, like.device)
+    # When one shard is everything, the others being empty, the result must not be that shard.
+    return whole.clone() if any(whole is shard for shard in shards) else whole
 
 
 def join_exchange(

@@ -99,9 +99,7 @@ def edges(problem: Problem, state: NdSbp, choices: Sequence[Sequence[Sbp]]) -> I
             yield found
 
 
-def _together(
-    problem: Problem, state: NdSbp
-) -> Iterator[tuple[tuple[int, ...], tuple[Sbp, ...]]]:
+def _together(problem: Problem, state: NdSbp) -> Iterator[tuple[tuple[int, ...], tuple[Sbp, ...]]]:
     dst = problem.dst
     splits = tuple(a for a, sbp in enumerate(state) if sbp.is_split and dst[a] is not sbp)
     partials = tuple(a for a, sbp in enumerate(state) if sbp.is_partial)
@@ -139,7 +137,5 @@ def move(problem: Problem, state: NdSbp, axes: tuple[int, ...], after: NdSbp) ->
         return Edge(AllGather, after, axes, made - held, time)
     if new.is_split:
         moved = made * (count - 1) if old.is_partial else made * (count - 1) // count
-        return Edge(
-            Exchange, after, axes, moved, cost.exchange(link, count - 1, moved * unit)
-        )
+        return Edge(Exchange, after, axes, moved, cost.exchange(link, count - 1, moved * unit))
     return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ...distributed.world import on_world_change
 from ...errors import ShapeError
 from ..meta import Meta
 from ..placement import Placement
 from .cross import cross_steps
 from .search import steps_on_one
-from .steps import Copy, Local, Step, title
+from .steps import Copy, Step, title
 
 _CACHED_PLANS = 4096
 _SHOWN_GROUPS = 4
@@ -36,7 +37,7 @@ class BoxingPlan:
     @property
     def aliases(self) -> bool:
         """Whether output shards may share memory with input shards."""
-        return all(isinstance(step, Local) or not step.axes for step in self.steps)
+        return all(step.aliases for step in self.steps)
 
     def received(self, rank: int) -> int:
         """Bytes that `rank` receives from other ranks."""
@@ -62,7 +63,7 @@ class BoxingPlan:
 
 
 def _row(step: Step) -> tuple[str, str, str, str, str]:
-    groups = step.groups() if step.axes else ()
+    groups = step.groups()
     shown = " ".join(str(list(group)) for group in groups[:_SHOWN_GROUPS])
     if len(groups) > _SHOWN_GROUPS:
         shown += f" and {len(groups) - _SHOWN_GROUPS} more"
@@ -89,6 +90,10 @@ def plan(src: Meta, dst: Meta) -> BoxingPlan:
     if src.placement is dst.placement:
         return BoxingPlan(src, dst, steps_on_one(src, dst))
     return BoxingPlan(src, dst, _between(src, dst))
+
+
+# Plans hold placements, which belong to a world.
+on_world_change(plan.cache_clear)
 
 
 def _between(src: Meta, dst: Meta) -> tuple[Step, ...]:

@@ -73,6 +73,20 @@ def spread_moves(parts: Sequence[Part]) -> tuple[Move, ...]:
     )
 
 
+def load(moves: Sequence[Move]) -> tuple[int, int, int]:
+    """(messages, elements) of the busiest rank in one direction, and elements of all ranks."""
+    counts: dict[tuple[int, bool], int] = {}
+    sizes: dict[tuple[int, bool], int] = {}
+    total = 0
+    for move in moves:
+        size = prod(move.box[1])
+        total += size
+        for end in ((move.src, True), (move.dst, False)):
+            counts[end] = counts.get(end, 0) + 1
+            sizes[end] = sizes.get(end, 0) + size
+    return max(counts.values()), max(sizes.values()), total
+
+
 def assign(held: Sequence[Held], needed: Sequence[Needed]) -> tuple[Part, ...]:
     """Parts that build every needed box from the held ones; the same list on every process.
 
@@ -142,9 +156,7 @@ def _share(cells: Sequence[_Cell], owners: Sequence[int]) -> Iterator[tuple[_Cel
                 turn += 1
 
 
-def _rows(
-    offset: tuple[int, ...], size: tuple[int, ...], dim: int, start: int, rows: int
-) -> Box:
+def _rows(offset: tuple[int, ...], size: tuple[int, ...], dim: int, start: int, rows: int) -> Box:
     if dim < 0:
         return offset, size
     return (
@@ -179,9 +191,7 @@ def _cells(held: Sequence[Held], needed: Sequence[Needed]) -> Iterator[_Cell]:
     yield from walk(0, (), (), *everything)
 
 
-def _masks(
-    held: Sequence[Box], needed: Sequence[Box], dim: int
-) -> list[tuple[int, int, int, int]]:
+def _masks(held: Sequence[Box], needed: Sequence[Box], dim: int) -> list[tuple[int, int, int, int]]:
     """(start, length, bits of the holders, bits of the needers) of each interval of a dim."""
     edges = {box[0][dim] + end for box in (*held, *needed) for end in (0, box[1][dim])}
     intervals = list(pairwise(sorted(edges)))

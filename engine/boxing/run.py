@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...distributed import comm_log
+from ...distributed import collectives, comm_log
 from ...distributed.world import world
 from ...errors import user_line
 from . import launched, virtual
@@ -32,6 +32,7 @@ def run(
         for position, shard in zip(source.owned, shards, strict=True)
     }
     here = world()
+    collectives.current_op.name = op
     for step in plan.steps:
         if here.rank is None:
             values = virtual.apply(step, values)

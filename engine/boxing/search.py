@@ -144,7 +144,7 @@ def _improvable(problem: Problem, path: Sequence[Edge]) -> bool:
             copies *= size
     if addends > 1:
         return total * problem.ranks > problem.whole * (addends + copies - 2)
-    if any(new.is_partial and new is not old for old, new in zip(problem.src, problem.dst)):
+    if any(new.is_partial and new is not problem.src[a] for a, new in enumerate(problem.dst)):
         return total > 0
     edge = path[0]
     if edge.make is not Exchange or len(path) > 1:
@@ -183,7 +183,7 @@ def _choices(problem: Problem, axis: int) -> tuple[Sbp, ...]:
     source, target = problem.src[axis], problem.dst[axis]
     choices = [target, source, broadcast]
     if source.is_partial and target.is_partial and source is not target:
-        choices += [problem.spare] * (problem.spare is not None)
+        choices += [] if problem.spare is None else [problem.spare]
     return tuple(dict.fromkeys(choices))
 
 

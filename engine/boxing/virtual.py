@@ -9,10 +9,9 @@ import torch
 
 from ..placement import Placement
 from .boxes import Piece, assemble, cut, reduce
-from .joins import join_exchange, join_gather, keep
-from .steps import AllGather, AllReduce, Copy, Exchange, Local, Route, Step
-
-Values = dict[int, torch.Tensor]  # by rank
+from .joins import Values, join_exchange, join_gather, keep
+from .steps import AllGather, AllReduce, Copy, Exchange, Local, Step
+from .transfer import Route
 
 
 def apply(step: Step, values: Values) -> Values:
@@ -23,9 +22,7 @@ def apply(step: Step, values: Values) -> Values:
 def _local(step: Local, values: Values) -> Values:
     made = _Once()
     return {
-        rank: made.get(
-            (id(shard), step.keeps(rank), step.made(rank)), keep, step, rank, shard
-        )
+        rank: made.get((id(shard), step.keeps(rank), step.made(rank)), keep, step, rank, shard)
         for rank, shard in values.items()
     }
 

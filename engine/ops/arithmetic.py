@@ -229,7 +229,7 @@ def _zero_gradient(
     )
 
 
-def _number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
+def number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
     """The number as a 0-d tensor that promotes as the number does."""
     return torch.full((), n, dtype=torch.result_type(x, n), device=x.device)
 
@@ -237,19 +237,19 @@ def _number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
 _div_floor = _zero_gradient(
     "div",
     lambda a, b: torch.div(a, b, rounding_mode="floor"),
-    lambda n, x: torch.div(_number_like(n, x), x, rounding_mode="floor"),
+    lambda n, x: torch.div(number_like(n, x), x, rounding_mode="floor"),
 )
 _div_trunc = _zero_gradient(
     "div",
     lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    lambda n, x: torch.div(_number_like(n, x), x, rounding_mode="trunc"),
+    lambda n, x: torch.div(number_like(n, x), x, rounding_mode="trunc"),
 )
 floor_divide = enter(
     "floor_divide",
     _zero_gradient(
         "floor_divide",
         torch.floor_divide,
-        lambda n, x: torch.floor_divide(_number_like(n, x), x),
+        lambda n, x: torch.floor_divide(number_like(n, x), x),
         None,
         None,
     ),
@@ -276,7 +276,7 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
         name,
         binary(Elementwise(name, kernel, both)),
         _number_last(name, kernel, last, saves=()),
-        _number_first(name, lambda n, x: kernel(_number_like(n, x), x), first),
+        _number_first(name, lambda n, x: kernel(number_like(n, x), x), first),
     )
 
 

@@ -101,19 +101,22 @@ class ClassLoss(Op):
         ignore_index: int,
         smoothing: float,
     ) -> Rule:
-        if reduction == "mean":
-            return ()
         tensors = (x, target, weight, lse)
         found = []
+        if self.log_input:
+            inputs = _present((partial_sum, broadcast, broadcast, broadcast), tensors)
+            found.append(Signature(inputs, (partial_sum,)))
+        if reduction == "mean":
+            return found
+        if weight is not None:
+            inputs = _present((broadcast, broadcast, partial_sum, broadcast), tensors)
+            found.append(Signature(inputs, (partial_sum,)))
         for of_x, rest in _sample_splits(x):
             inputs = _present((of_x, rest, broadcast, rest), tensors)
             found.append(Signature(inputs, (rest if reduction == "none" else partial_sum,)))
         if lse is not None or self.log_input:
             classes = split(_class_dim(x))
             inputs = _present((classes, broadcast, broadcast, broadcast), tensors)
-            found.append(Signature(inputs, (partial_sum,)))
-        if self.log_input:
-            inputs = _present((partial_sum, broadcast, broadcast, broadcast), tensors)
             found.append(Signature(inputs, (partial_sum,)))
         return found
 
@@ -220,8 +223,15 @@ class ClassLossGrad(Op):
             classes = split(_class_dim(x))
             inputs = _present((broadcast, classes, *[broadcast] * 3), tensors)
             found.append(Signature(inputs, (classes,)))
-        inputs = _present((partial_sum, *[broadcast] * 4), tensors)
-        return [*found, Signature(inputs, (partial_sum,))]
+        # Linear in dy and in the weights; log probabilities do not count at all.
+        for place in (0, 3):
+            sbps = [partial_sum if i == place else broadcast for i in range(5)]
+            if tensors[place] is not None:
+                found.append(Signature(_present(sbps, tensors), (partial_sum,)))
+        if self.log_input:
+            sbps = [partial_sum if i == 1 else broadcast for i in range(5)]
+            found.append(Signature(_present(sbps, tensors), (broadcast,)))
+        return found
 
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x, lse = metas[1], metas[4]

@@ -309,9 +309,7 @@ class OnDiagonal(Op):
     ) -> torch.Tensor:
         return torch.diagonal_scatter(x.new_zeros(shape), x, offset, dim1, dim2)
 
-    def rule(
-        self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int
-    ) -> Rule:
+    def rule(self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int) -> Rule:
         pairs = _beside(len(shape), dim1, dim2)
         return [*follows((j, i) for i, j in pairs), *passes([x])]
 

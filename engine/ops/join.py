@@ -14,11 +14,12 @@ from ..dispatch import general
 from ..meta import Meta
 from ..names import enter, named
 from ..op import Kernel, Local, Op
-from ..sbp import broadcast, split as split_sbp
+from ..sbp import broadcast
+from ..sbp import split as split_sbp
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .dims import unsqueeze
-from .moving import follows, match, passes, together, unpack, wrap
+from .moving import match, passes, together, unpack, wrap
 from .view import atleast_1d, atleast_2d, atleast_3d, reshape
 
 Parts = tuple[Tensor | None, ...]
@@ -188,9 +189,7 @@ def dstack(tensors: Sequence[Tensor]) -> Tensor:
 @named
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side, vectors as columns."""
-    parts = [
-        x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")
-    ]
+    parts = [x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")]
     return cat(parts, 1)
 
 
@@ -238,9 +237,7 @@ class Unbind(Op):
     def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
         count = self.num_outputs
         kept = [i for i in range(x.ndim) if i != dim]
-        found = [
-            Signature((split_sbp(i),), (split_sbp(j),) * count) for j, i in enumerate(kept)
-        ]
+        found = [Signature((split_sbp(i),), (split_sbp(j),) * count) for j, i in enumerate(kept)]
         return [*found, *passes([x], count)]
 
     def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, dim: int) -> Any:
@@ -299,7 +296,9 @@ def split(
 
 
 @named
-def split_with_sizes(tensor: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split_with_sizes(
+    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
     sizes = tuple(split_sizes)
     if not sizes:

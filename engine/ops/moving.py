@@ -28,9 +28,7 @@ def reductions(*metas: Meta) -> tuple[Sbp, ...]:
 
 def passes(metas: Sequence[Meta], num_outputs: int = 1) -> list[Signature]:
     """All inputs partial together, and so the outputs: a copied addend is an addend of the copy."""
-    return [
-        Signature((sbp,) * len(metas), (sbp,) * num_outputs) for sbp in reductions(*metas)
-    ]
+    return [Signature((sbp,) * len(metas), (sbp,) * num_outputs) for sbp in reductions(*metas)]
 
 
 def passes_first(x: Meta, others: int, num_outputs: int = 1) -> list[Signature]:
@@ -47,9 +45,7 @@ def follows(pairs: Iterable[tuple[int, int]]) -> list[Signature]:
 
 def together(dims: Iterable[int], num_inputs: int, num_outputs: int = 1) -> list[Signature]:
     """All inputs and outputs split at the same dim."""
-    return [
-        Signature((split(dim),) * num_inputs, (split(dim),) * num_outputs) for dim in dims
-    ]
+    return [Signature((split(dim),) * num_inputs, (split(dim),) * num_outputs) for dim in dims]
 
 
 def contribution(x: Meta) -> Sbp:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import slicing as kernels
 from ..dispatch import binary, unary
@@ -16,8 +14,8 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .view import reshape
 from .moving import contribution, follows, passes, wrap
+from .view import reshape
 
 Shape = tuple[int, ...]
 # Per dim of the input: None for all of it, an int that removes it, or (start, stop, step).
@@ -156,7 +154,8 @@ class SetSlice(Op):
     def rule(self, axis: Axis, x: Meta, value: Meta, entries: Entries) -> Rule:
         found = [Signature((split(i), split(j)), (split(i),)) for i, j in _places(entries)]
         found += passes([x, value])
-        return [*found, *[Signature((split(i), broadcast), (split(i),)) for i in _cut_dims(entries)]]
+        cut = [Signature((split(i), broadcast), (split(i),)) for i in _cut_dims(entries)]
+        return [*found, *cut]
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         (entries,) = attrs
@@ -216,6 +215,11 @@ def slice_by(x: Tensor, entries: Entries) -> Tensor:
 def set_slice(x: Tensor, value: Tensor, entries: Entries) -> Tensor:
     """`x` with `value`, which has the shape and dtype for it, in the place of a slice."""
     return _set_slice(x, value, entries)  # type: ignore[no-any-return]
+
+
+def clear(x: Tensor, entries: Entries) -> Tensor:
+    """`x` with zeros in the place of a slice."""
+    return _clear(x, entries)  # type: ignore[no-any-return]
 
 
 def one_dim(ndim: int, dim: int, entry: Entry) -> Entries:

@@ -241,7 +241,7 @@ def atleast_2d(*tensors: Any) -> Any:
 @named
 def atleast_3d(*tensors: Any) -> Any:
     """Each tensor with at least three dims; a vector stands in the middle one."""
-    return _at_least(3, lambda shape: {0: (1, 1, 1), 1: (1, *shape, 1)}.get(len(shape), (*shape, 1)), tensors)
+    return _at_least(3, lambda s: (*s, 1) if len(s) == 2 else (1, *(s or (1,)), 1), tensors)
 
 
 @named

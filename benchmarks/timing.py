@@ -1,0 +1,88 @@
+"""Side-by-side timing: candidates take turns in one run, medians with spread, ratios by round."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per call: the median over rounds, and the lowest and highest round."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:8.2f} [{self.low:.2f}-{self.high:.2f}]"
+
+
+def compare(
+    candidates: Mapping[str, Callable[[], Any]], rounds: int = 15, seconds: float = 0.02
+) -> tuple[dict[str, Timing], Callable[[str, str], float]]:
+    """Time each candidate `rounds` times in turn, about `seconds` each.
+
+    Returns the timings, and a function giving the median over rounds of time(a) / time(b): paired
+    by round, so that a machine whose speed drifts slows both sides of a ratio.
+    """
+    counts: dict[str, int] = {}
+    for name, function in candidates.items():
+        function()
+        start = time.perf_counter()
+        calls = 0
+        while time.perf_counter() - start < seconds:
+            function()
+            calls += 1
+        counts[name] = max(1, calls)
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, function in candidates.items():
+            repeat = range(counts[name])
+            start = time.perf_counter()
+            for _ in repeat:
+                function()
+            times[name].append((time.perf_counter() - start) / counts[name] * 1e6)
+
+    def ratio(a: str, b: str) -> float:
+        return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
+    found = {name: Timing(statistics.median(t), min(t), max(t)) for name, t in times.items()}
+    return found, ratio
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((ln.split(":")[1].strip() for ln in lines if "model name" in ln), model)
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def save(name: str, results: Any) -> Path:
+    """Write results with the machine they come from to benchmarks/results/<name>.json."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    content = {"machine": machine(), "results": results}
+    path.write_text(json.dumps(content, indent=1, default=asdict) + "\n")
+    return path

@@ -1,0 +1,195 @@
+"""What connects one process of a launched world to the others: key-value store and groups."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from .. import env
+from ..errors import CommError, CommTimeout, user_line
+from .watch import Counter, Pending, Watch
+
+# How long the process that serves the store stays for the others, and how long leaving may take.
+_LAST_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """A process group, as seen by a caller who lists its ranks in an order of his own."""
+
+    handle: Any  # dist.ProcessGroup; None for the group of all ranks
+    counter: Counter
+    place: tuple[int, ...]  # place[i]: where ranks[i] sits in the sorted group
+    me: int  # where the own rank is in ranks
+
+
+class Connection:
+    """The store, the process groups and the watch of one process.
+
+    Making it meets all processes of the world: CommTimeout names those that did not come within
+    ONEFOLD_TIMEOUT seconds. Groups of fewer ranks are made when first used, by their members
+    only; as every rank runs the same collectives in the same order, that cannot deadlock.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = env.timeout()
+        self.check = env.check()
+        self._limit = timedelta(seconds=self.timeout)
+        self._foreign = dist.is_initialized()
+        self._serves = rank == 0 and not env.agent_store() and not self._foreign
+        self._seats: dict[tuple[int, ...], Seats] = {}
+        self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
+        self._pairs: dict[int, Counter] = {}
+        self.store: Store = PrefixStore("onefold", self._open(self._serves))
+        # A clone has its own connection: the watch must not wait for a lock of the main thread.
+        self.watch = Watch(PrefixStore("onefold", self._open(False)), rank, self.timeout)
+        self.staged = self._join()
+        self._previous_hook = sys.excepthook
+        sys.excepthook = self._note_failure
+        atexit.register(self.close)
+
+    def _open(self, serve: bool) -> TCPStore:
+        host, port = env.master_addr(), env.master_port()
+        try:
+            return TCPStore(
+                host, port, None, serve, self._limit, wait_for_workers=False, multi_tenant=True
+            )
+        except RuntimeError as error:
+            what = "could not listen on" if serve else "could not reach rank 0 or the launcher at"
+            raise CommTimeout(
+                f"rank {self.rank} {what} {host}:{port} within {self.timeout:g} s ({error}). "
+                "Check MASTER_ADDR and MASTER_PORT, and that no other job uses the port; the "
+                "launcher's options --master_addr and --master_port set them."
+            ) from None
+
+    def _join(self) -> bool:
+        """Make the group of all ranks. Whether cuda tensors travel through host memory."""
+        counter = self.watch.counter("all", tuple(range(self.size)))
+        self._groups[counter.ranks] = (None, counter)
+        if self._foreign:
+            return "nccl" not in dist.get_backend_config()
+        cuda = env.device() != "cpu" and torch.cuda.is_available()
+        # NCCL refuses two ranks on one device.
+        nccl = cuda and (env.local_world_size() or 1) <= torch.cuda.device_count()
+        counter.seq += 1
+        self._meet(Pending("meeting", "", (counter,)), lambda: self._make_world(nccl))
+        return not nccl
+
+    def _make_world(self, nccl: bool) -> None:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            store=PrefixStore("world", self.store),
+            rank=self.rank,
+            world_size=self.size,
+            # NCCL's own watchdog aborts without a report; the watch must come first.
+            timeout=self._limit * 2 if nccl else self._limit,
+        )
+        if nccl:
+            index = (env.local_rank() or 0) % torch.cuda.device_count()
+            torch.cuda.set_device(index)
+            # NCCL connects the ranks of a group in its first collective, and they must all be
+            # there. Later the group of all ranks carries messages that only some ranks send.
+            # (Binding the group to the device would connect it too, but then groups of fewer
+            # ranks are split from it, which again needs all ranks.)
+            dist.all_reduce(torch.zeros(1, device=torch.device("cuda", index)))
+
+    def _meet(self, pending: Pending, make: Callable[[], Any]) -> Any:
+        self.watch.pending = pending
+        try:
+            return make()
+        except RuntimeError as error:
+            raise self.watch.explain(pending, error) from None
+        finally:
+            self.watch.pending = None
+
+    def seats(self, ranks: tuple[int, ...]) -> Seats:
+        """The group of `ranks`, which must include the own rank; made at the first call."""
+        found = self._seats.get(ranks)
+        if found is None:
+            ordered = tuple(sorted(ranks))
+            handle, counter = self._groups.get(ordered) or self._new_group(ordered)
+            place = tuple(ordered.index(rank) for rank in ranks)
+            found = Seats(handle, counter, place, ranks.index(self.rank))
+            self._seats[ranks] = found
+        return found
+
+    def _new_group(self, ordered: tuple[int, ...]) -> tuple[Any, Counter]:
+        counter = self.watch.counter(",".join(map(str, ordered)), ordered)
+        counter.seq += 1
+        handle = self._meet(
+            Pending("meeting", "", (counter,)),
+            lambda: dist.new_group(
+                list(ordered), timeout=self._limit, use_local_synchronization=True
+            ),
+        )
+        self._groups[ordered] = (handle, counter)
+        return handle, counter
+
+    def pair(self, peer: int) -> Counter:
+        """The counter of point-to-point exchanges with `peer`."""
+        counter = self._pairs.get(peer)
+        if counter is None:
+            low, high = sorted((self.rank, peer))
+            counter = self._pairs[peer] = self.watch.counter(f"{low}~{high}", (low, high))
+        return counter
+
+    def _note_failure(
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
+    ) -> None:
+        """Tell the others why this process ends, then report the error as usual."""
+        text = (str(error).splitlines() or [""])[0]
+        at = user_line(_innermost(trace)) if trace is not None else user_line()
+        because = " because of another rank" if isinstance(error, CommError) else ""
+        self.watch.end(f"failed{because}, {kind.__name__}: {text}, at {at}")
+        self._previous_hook(kind, error, trace)
+
+    def close(self) -> None:
+        """Leave the others: end the watch, destroy the groups, let the store go.
+
+        Runs by itself when Python ends. Groups must be gone before that, because their threads
+        would abort the process if they touched a Python object later.
+        """
+        atexit.unregister(self.close)
+        sys.excepthook = self._previous_hook
+        # A peer that failed may leave a group that cannot be destroyed; never hang on exit.
+        guard = threading.Timer(_LAST_SECONDS * 2, os._exit, (1,))
+        guard.daemon = True
+        guard.start()
+        self.watch.end("ended without an error")
+        self.watch.stop()
+        if not self._foreign:
+            if self._serves:
+                self._see_others_off()
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()
+        self._seats.clear()
+        self._groups.clear()
+        guard.cancel()
+
+    def _see_others_off(self) -> None:
+        ends = [f"end/{rank}" for rank in range(self.size)]
+        with contextlib.suppress(RuntimeError):
+            self.store.wait(ends, timedelta(seconds=_LAST_SECONDS))
+
+
+def _innermost(trace: TracebackType) -> FrameType:
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame

@@ -1,0 +1,46 @@
+"""Where ranks sit: the numbers of this process and its machine, and the devices of ranks."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import env
+from .world import world
+
+
+def get_rank() -> int:
+    """This process's rank; 0 in a virtual world."""
+    return world().rank or 0
+
+
+def get_world_size() -> int:
+    """Number of ranks; in a virtual world, as many as placements have named so far."""
+    return world().size
+
+
+def get_local_rank() -> int:
+    """This process's number on its machine; 0 in a virtual world."""
+    here = world()
+    if not here.launched:
+        return 0
+    local = env.local_rank()
+    return get_rank() if local is None else local
+
+
+def get_node_size() -> int:
+    """Number of machines; 1 in a virtual world, and where the launcher did not say."""
+    here = world()
+    per_node = env.local_world_size()
+    if not here.launched or per_node is None:
+        return 1
+    return -(-here.size // per_node)
+
+
+def cuda_index(rank: int) -> int:
+    """Index of the cuda device that `rank`, owned by this process, uses.
+
+    Virtual: rank modulo the number of devices. Launched: LOCAL_RANK, modulo the same where more
+    processes than devices share a machine.
+    """
+    number = get_local_rank() if world().launched else rank
+    return number % max(torch.cuda.device_count(), 1)

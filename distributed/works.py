@@ -1,0 +1,55 @@
+"""Running torch.distributed works under the watch, in the name of the op they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .connection import Connection
+from .watch import Counter, Pending
+
+
+class OpSlot:
+    """The op on whose behalf collectives run. Callers set `.name` before they communicate."""
+
+    __slots__ = ("name",)
+
+    def __init__(self) -> None:
+        self.name = ""
+
+
+current_op = OpSlot()
+
+
+def run_works(
+    link: Connection,
+    kind: str,
+    counters: Sequence[Counter],
+    on_device: bool,
+    start: Callable[..., Sequence[Any]],
+    *arguments: Any,
+) -> None:
+    """Start works with `start(*arguments)` and wait for them; on a device only its stream waits,
+    and this returns at once.
+    """
+    pending = Pending(kind, current_op.name, counters)
+    link.watch.pending = pending
+    try:
+        works = start(*arguments)
+        for work in works:
+            work.wait()
+    except RuntimeError as error:
+        raise link.watch.explain(pending, error) from None
+    if on_device:
+        pending.works = works
+    else:
+        link.watch.pending = None
+
+
+def stage(link: Connection, data: Tensor) -> tuple[Tensor, bool]:
+    """`data` where the back end can take it, and whether that is a device."""
+    if data.is_cuda and link.staged:
+        return data.cpu(), False
+    return data, data.is_cuda

@@ -1,0 +1,115 @@
+"""Choosing the layouts of one op call: the cheapest signature on each mesh axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .boxing import axis_cost
+from .counters import note_fallback
+from .meta import Meta
+from .op import Op
+from .placement import Placement
+from .sbp import NdSbp, Sbp, broadcast
+from .signature import Axis, Rule, Signature, all_broadcast
+
+# Seconds per flop and per byte of a kernel: only their ratio to boxing costs matters.
+FLOP_TIME = {"cpu": 2e-11, "cuda": 2e-15}
+BYTE_TIME = {"cpu": 1e-10, "cuda": 3e-13}
+
+
+def choose(
+    op: Op,
+    metas: Sequence[Meta | None],
+    described: Sequence[Any],
+    attrs: tuple[Any, ...],
+    outputs: Sequence[Meta],
+    placement: Placement,
+) -> tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]:
+    """The layouts that the inputs must have and the outputs get: least modelled time, per axis.
+
+    Axes are decided one by one: the time of boxing each input along the axis plus the op's own
+    time, which a signature that splits something divides by the axis' size. An axis on which
+    every input is broadcast stays so: nothing there asks for another layout. Ties prefer the
+    inputs' present layout, then split over broadcast, then the order of the rule.
+    """
+    tensors = [(i, meta) for i, meta in enumerate(metas) if meta is not None]
+    kind = placement.device_type
+    moved = sum(meta.nbytes for _, meta in tensors) + sum(meta.nbytes for meta in outputs)
+    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    seen = _Seen(described, metas)
+    chosen: list[Signature] = []
+    plain = all_broadcast(len(tensors), len(outputs))
+    for axis, parts in enumerate(placement.shape):
+        present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
+        best = plain
+        if any(sbp is not broadcast for sbp in present):
+            rule = [*op.rule(Axis(parts, seen.ragged()), *seen.args, *attrs), plain]
+            sizes = [_bytes_along(meta, axis) for _, meta in tensors]
+            share = work / (placement.num_ranks / parts)
+            best = _cheapest(rule, present, sizes, parts, share)
+            if len(rule) == 1 and any(sbp.is_split for sbp in present):
+                note_fallback(op.name, present)
+        chosen.append(best)
+        seen.split(best, parts)
+    wanted: list[NdSbp | None] = [None] * len(metas)
+    for place, (i, _) in enumerate(tensors):
+        wanted[i] = tuple(signature.inputs[place] for signature in chosen)
+    produced = tuple(
+        tuple(signature.outputs[i] for signature in chosen) for i in range(len(outputs))
+    )
+    return tuple(wanted), produced
+
+
+def _bytes_along(meta: Meta, axis: int) -> float:
+    """Bytes of the tensor over one group of the axis: what the other axes leave of it."""
+    assert meta.placement is not None
+    others = prod(
+        parts
+        for other, parts in enumerate(meta.placement.shape)
+        if other != axis and meta.nd_sbp[other].kind == "S"
+    )
+    return meta.nbytes / others
+
+
+def _cheapest(
+    rule: Rule, present: tuple[Sbp, ...], sizes: list[float], parts: int, work: float
+) -> Signature:
+    best: tuple[tuple[float, int, int], Signature] | None = None
+    for signature in rule:
+        cost = work / parts if signature.shares_work else work
+        matches = 0
+        for have, want, size in zip(present, signature.inputs, sizes, strict=True):
+            if have is want:
+                matches += 1
+            else:
+                cost += axis_cost(have, want, parts, size)
+        rank = (cost, -matches, not signature.shares_work)
+        if best is None or rank < best[0]:
+            best = rank, signature
+    assert best is not None
+    return best[1]
+
+
+class _Seen:
+    """The tensor arguments as the next axis sees them: split already by the axes before it."""
+
+    def __init__(self, described: Sequence[Any], metas: Sequence[Meta | None]) -> None:
+        self.args = list(described)
+        self._places = [i for i, meta in enumerate(metas) if meta is not None]
+        self._ragged: list[set[int]] = [set() for _ in self._places]
+
+    def ragged(self) -> tuple[frozenset[int], ...]:
+        return tuple(map(frozenset, self._ragged))
+
+    def split(self, signature: Signature, parts: int) -> None:
+        for place, ragged, sbp in zip(self._places, self._ragged, signature.inputs, strict=True):
+            if sbp.kind == "S":
+                meta: Meta = self.args[place]
+                size, rest = divmod(meta.shape[sbp.dim], parts)
+                shape = list(meta.shape)
+                shape[sbp.dim] = size + (rest > 0)
+                self.args[place] = meta.like(shape=shape)
+                if rest:
+                    ragged.add(sbp.dim)

@@ -1,0 +1,363 @@
+"""Arranging elements along dims: flip, roll, repeat, tile, tril, triu, unfold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, ShapeError
+from ...kernels import arrange as kernels
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from ..values import whole
+from .dims import transpose
+from .getitem import like_index
+from .index import take_rows
+from .moving import Dims, follows, passes, unpack, wrap, wrap_all
+from .view import flatten, reshape
+
+Shape = tuple[int, ...]
+
+
+def _others(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs (dim, dim) of the dims that an op leaves alone."""
+    return [(d, d) for d in range(ndim) if d not in dims]
+
+
+class Flip(Op):
+    """Dims read backwards."""
+
+    name = "flip"
+    saves = ()
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.flip)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
+        return [*follows(_others(x.ndim, dims)), *passes([x])]
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
+        return (_flip(dy, dims),)
+
+
+class Roll(Op):
+    """Dims shifted, what falls off at the end coming in at the start."""
+
+    name = "roll"
+    saves = ()
+    flops_per_element = 0.0
+    kernel = staticmethod(torch.roll)  # type: ignore[assignment]
+
+    def rule(self, axis: Axis, x: Meta, shifts: Shape, dims: Dims) -> Rule:
+        return [*follows(_others(x.ndim, dims)), *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, shifts: Shape, dims: Dims
+    ) -> Any:
+        return (_roll(dy, tuple(-shift for shift in shifts), dims),)
+
+
+_flip = unary(Flip())
+_roll = unary(Roll())
+
+
+@named
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """The dims given read backwards."""
+    found = wrap_all(unpack(dims), input.ndim)
+    if len(set(found)) < len(found):
+        raise OnefoldRuntimeError(f"flip: a dim appears multiple times in the list of dims {dims}")
+    return _flip(input, found)  # type: ignore[no-any-return]
+
+
+@named
+def fliplr(input: Tensor) -> Tensor:
+    """Dim 1 read backwards."""
+    if input.ndim < 2:
+        raise OnefoldRuntimeError("Input must be >= 2-d.")
+    return _flip(input, (1,))  # type: ignore[no-any-return]
+
+
+@named
+def flipud(input: Tensor) -> Tensor:
+    """Dim 0 read backwards."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("Input must be >= 1-d.")
+    return _flip(input, (0,))  # type: ignore[no-any-return]
+
+
+@named
+def roll(
+    input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+    by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None or dims == ():
+        if len(by) != 1:
+            raise OnefoldRuntimeError("shifts and dimensions must align: give dims for each shift")
+        return reshape(_roll(reshape(input, -1), by, (0,)), input.shape) if input.numel() else input
+    along = wrap_all(dims, input.ndim)
+    if len(by) != len(along):
+        raise OnefoldRuntimeError(
+            f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along)}"
+        )
+    return _roll(input, by, along)  # type: ignore[no-any-return]
+
+
+@named
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
+    if len(dims) != 2 or input.ndim < 2:
+        raise OnefoldRuntimeError(
+            f"expected total rotation dims == 2 of a tensor with >= 2 dims, but got dims={dims} "
+            f"and {input.ndim} dims"
+        )
+    first, second = wrap_all(dims, input.ndim)
+    if first == second:
+        raise OnefoldRuntimeError(f"expected rotation dims to be different, but got dims={dims}")
+    k %= 4
+    if k == 1:
+        return transpose(_flip(input, (second,)), first, second)
+    if k == 2:
+        return _flip(input, (first, second))  # type: ignore[no-any-return]
+    if k == 3:
+        return _flip(transpose(input, first, second), (second,))  # type: ignore[no-any-return]
+    return reshape(input, input.shape)
+
+
+# Repeating.
+
+
+class Repeat(Op):
+    """The tensor repeated as a whole along each dim; missing dims are in front."""
+
+    name = "repeat"
+    saves = ()
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, times: Shape) -> torch.Tensor:
+        return x.repeat(times)
+
+    def rule(self, axis: Axis, x: Meta, times: Shape) -> Rule:
+        new = len(times) - x.ndim
+        found = follows((j - new, j) for j, count in enumerate(times) if j >= new and count == 1)
+        # In a dim that is new each rank makes its own share of the copies.
+        found += [Signature((broadcast,), (split(j),)) for j in range(new)]
+        return [*found, *passes([x])]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        (times,) = attrs
+        new = len(times) - len(local.input_shape(0))
+        mine = (*local.output_shape()[:new], *times[new:])
+        return lambda x: x.repeat(mine)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, times: Shape) -> Any:
+        new = len(times) - x.ndim
+        parts = [part for j, count in enumerate(times[new:]) for part in (count, x.shape[j])]
+        apart = reshape(dy, *times[:new], *parts)
+        copies = (*range(new), *range(new, new + 2 * x.ndim, 2))
+        return (names.sum(apart, copies) if copies else dy,)
+
+
+class RepeatInterleave(Op):
+    """Each element of a dim repeated in its place."""
+
+    name = "repeat_interleave"
+    saves = ()
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+        return torch.repeat_interleave(x, count, dim)
+
+    def rule(self, axis: Axis, x: Meta, count: int, dim: int) -> Rule:
+        found = follows(_others(x.ndim, (dim,)))
+        uneven = bool(axis.ragged) and dim in axis.ragged[0]
+        if count == 1 or (x.shape[dim] % axis.parts == 0 and not uneven):
+            found += follows([(dim, dim)])
+        return [*found, *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, count: int, dim: int
+    ) -> Any:
+        apart = reshape(dy, *x.shape[: dim + 1], count, *x.shape[dim + 1 :])
+        return (names.sum(apart, dim + 1),)
+
+
+_repeat = unary(Repeat())
+_repeat_interleave = unary(RepeatInterleave())
+
+
+@named
+def repeat(self: Tensor, *repeats: Any) -> Tensor:
+    """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
+    times = unpack(repeats)
+    if len(times) < self.ndim:
+        raise OnefoldRuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            f"tensor: got {len(times)} for {self.ndim}"
+        )
+    return _repeat(self, times)  # type: ignore[no-any-return]
+
+
+@named
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """`repeat` where fewer numbers than dims mean the last ones."""
+    times = unpack(dims)
+    return _repeat(input, (*[1] * (input.ndim - len(times)), *times))  # type: ignore[no-any-return]
+
+
+@named
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element of `dim` repeated in its place: `repeats` times, or each its own number.
+
+    Without `dim`, of the tensor seen as one dim. A tensor of numbers is read by every process,
+    since the shape depends on it.
+    """
+    if dim is None:
+        input, dim = flatten(input), 0
+    dim = wrap(dim, input.ndim)
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise OnefoldRuntimeError(f"Repeats must be non-negative, but got {repeats}")
+        return _repeat_interleave(input, repeats, dim)  # type: ignore[no-any-return]
+    counts = whole(repeats)
+    size = input.shape[dim]
+    if counts.ndim > 1 or (counts.numel() != 1 and counts.numel() != size):
+        raise ShapeError(
+            f"repeats must have the same size as input along dim, but got repeats of shape "
+            f"{list(counts.shape)} and size {size}"
+        )
+    if (counts < 0).any():
+        raise OnefoldRuntimeError("repeats can not be negative")
+    index = torch.repeat_interleave(counts.reshape(-1).expand(size))
+    return take_rows(input, (*[None] * dim, like_index(index, input)))
+
+
+# Triangles.
+
+
+class Triangle(Op):
+    """The lower or upper triangle of the last two dims, zeros elsewhere."""
+
+    saves = ()
+    flops_per_element = 0.0
+
+    def __init__(self, name: str, kernel: Callable[..., torch.Tensor]) -> None:
+        self.name = name
+        self.kernel = kernel  # type: ignore[method-assign]
+
+    def rule(self, axis: Axis, x: Meta, diagonal: int) -> Rule:
+        return [*follows((d, d) for d in range(x.ndim)), *passes([x])]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        row, column = local.input_offset(0)[-2:]
+        mine = attrs[0] + row - column
+        kernel = self.kernel
+        return lambda x: kernel(x, mine)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, diagonal: int) -> Any:
+        return ((tril if self.name == "tril" else triu)(dy, diagonal),)
+
+
+_tril = unary(Triangle("tril", torch.tril))
+_triu = unary(Triangle("triu", torch.triu))
+
+
+@named
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
+    return _tril(input, diagonal)  # type: ignore[no-any-return]
+
+
+@named
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
+    return _triu(input, diagonal)  # type: ignore[no-any-return]
+
+
+def _triangle_indices(
+    find: Callable[..., torch.Tensor], row: int, col: int, offset: int, layout: dict[str, Any]
+) -> Tensor:
+    dtype = layout.pop("dtype", None) or torch.int64
+    return names.tensor(find(row, col, offset, dtype=dtype), **layout)  # type: ignore[no-any-return]
+
+
+@named
+def tril_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
+    """[2, n]: rows and columns of the lower triangle; device, or placement and sbp, as elsewhere."""
+    return _triangle_indices(torch.tril_indices, row, col, offset, layout)
+
+
+@named
+def triu_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
+    """[2, n]: rows and columns of the upper triangle; device, or placement and sbp, as elsewhere."""
+    return _triangle_indices(torch.triu_indices, row, col, offset, layout)
+
+
+# Windows.
+
+
+class Unfold(Op):
+    """Windows of a dim as a new last dim."""
+
+    name = "unfold"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
+        return x.unfold(dim, size, step)
+
+    def rule(self, axis: Axis, x: Meta, dim: int, size: int, step: int) -> Rule:
+        return [*follows(_others(x.ndim, (dim,))), *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
+    ) -> Any:
+        return (_windows_back(dy, dim, x.shape[dim], step),)
+
+
+class WindowsBack(Op):
+    """Windows added where they overlap: the gradient of Unfold."""
+
+    name = "unfold_grad"
+    saves = ()
+
+    kernel = staticmethod(kernels.windows_back)  # type: ignore[assignment]
+
+    def infer(self, dy: Meta, dim: int, length: int, step: int) -> Meta:
+        return dy.like((*dy.shape[:dim], length, *dy.shape[dim + 1 : -1]))
+
+    def rule(self, axis: Axis, dy: Meta, dim: int, length: int, step: int) -> Rule:
+        found = follows(_others(dy.ndim - 1, (dim,)))
+        return [*found, *passes([dy])[:1]]
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        dim: int,
+        length: int,
+        step: int,
+    ) -> Any:
+        return (_unfold(dy, dim, x.shape[-1], step),)
+
+
+_unfold = unary(Unfold())
+_windows_back = unary(WindowsBack())
+
+
+@named
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+    return _unfold(self, wrap(dimension, self.ndim), size, step)  # type: ignore[no-any-return]

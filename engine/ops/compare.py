@@ -1,0 +1,105 @@
+"""Comparisons, logic and bits: results that have no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldTypeError, user_line
+from ..dispatch import binary, with_number
+from ..names import enter, named, names
+from ..op import Kernel
+from ..tensor import Tensor
+from .arithmetic import number_like
+from .pointwise import Elementwise, mixed
+
+
+def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]:
+    """A comparison; `mirrored` is the one that holds when the operands change places."""
+    swapped = with_number(Elementwise(name, mirrored), False)
+    return enter(
+        name,
+        mixed(
+            name,
+            binary(Elementwise(name, kernel)),
+            with_number(Elementwise(name, kernel), False),
+            lambda n, x: swapped(x, n),
+        ),
+    )
+
+
+def _combined(name: str, kernel: Kernel, numbers: bool = True) -> Callable[..., Any]:
+    """Logic or bits: a number counts as a tensor of it."""
+    return enter(
+        name,
+        mixed(
+            name,
+            binary(Elementwise(name, kernel)),
+            with_number(Elementwise(name, lambda x, n: kernel(x, number_like(n, x))), False),
+            with_number(Elementwise(name, lambda n, x: kernel(number_like(n, x), x)), True),
+        ),
+    )
+
+
+eq = _compared("eq", torch.eq, torch.eq)
+ne = _compared("ne", torch.ne, torch.ne)
+lt = _compared("lt", torch.lt, torch.gt)
+le = _compared("le", torch.le, torch.ge)
+gt = _compared("gt", torch.gt, torch.lt)
+ge = _compared("ge", torch.ge, torch.le)
+for _name, _function in (
+    ("not_equal", ne),
+    ("less", lt),
+    ("less_equal", le),
+    ("greater", gt),
+    ("greater_equal", ge),
+):
+    enter(_name, _function)
+
+logical_and = _combined("logical_and", torch.logical_and)
+logical_or = _combined("logical_or", torch.logical_or)
+logical_xor = _combined("logical_xor", torch.logical_xor)
+bitwise_and = _combined("bitwise_and", torch.bitwise_and)
+bitwise_or = _combined("bitwise_or", torch.bitwise_or)
+bitwise_xor = _combined("bitwise_xor", torch.bitwise_xor)
+bitwise_left_shift = _combined("bitwise_left_shift", torch.bitwise_left_shift)
+bitwise_right_shift = _combined("bitwise_right_shift", torch.bitwise_right_shift)
+
+_isclose = binary(
+    Elementwise(
+        "isclose",
+        lambda a, b, rtol, atol, equal_nan: torch.isclose(a, b, rtol, atol, equal_nan),
+    )
+)
+
+
+@named
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """Whether |input - other| <= atol + rtol * |other|, element by element."""
+    return _isclose(input, other, rtol, atol, equal_nan)  # type: ignore[no-any-return]
+
+
+@named
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close (see `isclose`): the same answer on every rank."""
+    return bool(names.item(names.all(isclose(input, other, rtol, atol, equal_nan))))
+
+
+@named
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and elements: the same answer on every rank."""
+    for index, operand in enumerate((input, other)):
+        if not isinstance(operand, Tensor):
+            raise OnefoldTypeError(
+                f"equal: argument {index} must be an onefold Tensor, but got "
+                f"{type(operand).__name__}. Called at {user_line()}"
+            )
+    if input.shape != other.shape:
+        return False
+    return bool(names.item(names.all(eq(input, other))))

@@ -1,0 +1,161 @@
+"""Dropout: each element's fate depends on the seed and its logical index, never on the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldValueError
+from ...kernels import random
+from ..dispatch import with_number
+from ..generator import default_generator
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..signature import Axis, Rule, pointwise_of
+from ..tensor import Tensor
+
+
+class Draw:
+    """What one call of dropout draws: its seed and call id, and the probability of a zero.
+
+    A runtime argument, so that the plan does not depend on it; `backward` draws the same again.
+    """
+
+    __slots__ = ("call", "p", "seed")
+
+    def __init__(self, seed: int, call: int, p: float) -> None:
+        self.seed = seed
+        self.call = call
+        self.p = p
+
+    def __repr__(self) -> str:
+        return f"Draw(seed={self.seed}, call={self.call}, p={self.p})"
+
+
+def next_draw(p: float) -> Draw:
+    """A fresh draw from the default generator."""
+    return Draw(default_generator.initial_seed(), default_generator.next_call(), p)
+
+
+class DropoutOp(Op):
+    """y = x / (1 - p) where the draw keeps the element, else 0"""
+
+    name = "dropout"
+    saves = ()
+
+    def infer(self, x: Meta, draw: Draw) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, x: Meta, draw: Draw) -> Rule:
+        # All addends of a partial sum get the same mask.
+        return pointwise_of((x,), "all")
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        x = local.inputs[0]
+        assert x is not None
+        shape, offset, size = tuple(x.shape), local.input_offset(0), tuple(local.input_shape(0))
+
+        def kernel(x: torch.Tensor, draw: Draw) -> torch.Tensor:
+            mask = random.dropout_mask(
+                shape,
+                offset,
+                size,
+                p=draw.p,
+                seed=draw.seed,
+                call=draw.call,
+                dtype=x.dtype,
+                device=x.device,
+            )
+            return mask.mul_(x)
+
+        return kernel
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, draw: Draw) -> Any:
+        return (dropout_by(dy, draw),)
+
+
+dropout_by = with_number(DropoutOp(), number_first=False)
+
+
+def _check(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise OnefoldValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+@named
+def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero each element with probability p and scale the others by 1 / (1 - p), in training only.
+
+    The same seed drops the same elements however the tensor is laid out. Each call takes one call
+    id of the default generator. Raises OnefoldValueError unless 0 <= p <= 1.
+
+    Example: `dropout(x, 0.1)`.
+    """
+    _check(p)
+    if not training or p == 0.0:
+        return input
+    return dropout_by(input, next_draw(p))  # type: ignore[no-any-return]
+
+
+def _by_channel(input: Tensor, p: float, training: bool, name: str, dims: tuple[int, ...]) -> Tensor:
+    """Drop whole channels; `dims` are the numbers of dims with a batch dim, and without."""
+    _check(p)
+    if input.ndim not in dims:
+        raise OnefoldValueError(
+            f"{name} needs an input of {dims[0]} dims, or {dims[1]} without a batch, but got "
+            f"{input.ndim}"
+        )
+    if not training or p == 0.0:
+        return input
+    channels = 1 if input.ndim == dims[1] else 2
+    shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
+    mask = dropout_by(names.ones_like(_first_of(names.detach(input), channels)), next_draw(p))
+    return names.mul(input, names.view(mask, shape))  # type: ignore[no-any-return]
+
+
+def _first_of(x: Tensor, channels: int) -> Tensor:
+    """One element per channel, laid out as the input's channels are."""
+    for _ in range(x.ndim - channels):
+        x = names.select(x, channels, 0)
+    return x
+
+
+@named
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, L), or (C, L); see `dropout`."""
+    return _by_channel(input, p, training, "dropout1d", (3, 2))
+
+
+@named
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, H, W), or (C, H, W); see `dropout`."""
+    return _by_channel(input, p, training, "dropout2d", (4, 3))
+
+
+@named
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
+    return _by_channel(input, p, training, "dropout3d", (5, 4))
+
+
+@named
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`.
+
+    Raises OnefoldValueError unless 0 <= p <= 1.
+    """
+    _check(p)
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return names.mul(input, 0.0)  # type: ignore[no-any-return]
+    limit = -1.7580993408473766  # -scale * alpha of SELU
+    # As in torch: y = a * (x * keep + limit * (1 - keep)) + b with mean 0 and variance 1.
+    a = ((1.0 - p) * (1.0 + p * limit * limit)) ** -0.5
+    kept = dropout_by(names.ones_like(names.detach(input)), next_draw(p))
+    keep = names.mul(kept, 1.0 - p)
+    mixed = names.add(names.mul(names.sub(input, limit), keep), limit)
+    return names.add(names.mul(mixed, a), -a * p * limit)  # type: ignore[no-any-return]

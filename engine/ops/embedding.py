@@ -1,0 +1,147 @@
+"""Embedding: rows of a weight by index, with the weight whole, split by rows or by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...kernels import gathering as kernels
+from ..dispatch import binary
+from ..meta import Meta
+from ..names import named
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .moving import passes_first
+from .slicing import clear
+
+Shape = tuple[int, ...]
+
+
+class Embedding(Op):
+    """y[..., h] = weight[index[...], h]; `padding` is the row without a gradient, or -1."""
+
+    name = "embedding"
+    saves = (1,)
+    flops_per_element = 0.0
+
+    def kernel(
+        self, weight: torch.Tensor, index: torch.Tensor, padding: int, by_frequency: bool
+    ) -> torch.Tensor:
+        return torch.embedding(weight, index)
+
+    def rule(self, axis: Axis, weight: Meta, index: Meta, *attrs: Any) -> Rule:
+        last = index.ndim
+        return [
+            *[Signature((broadcast, split(d)), (split(d),)) for d in range(last)],
+            Signature((split(1), broadcast), (split(last),)),
+            Signature((split(0), broadcast), (partial_sum,)),
+            *passes_first(weight, 1),
+        ]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        weight = local.inputs[0]
+        assert weight is not None
+        if local.input_shape(0)[0] == weight.shape[0]:
+            return kernels.embedding
+        offset, rows = local.input_offset(0)[0], weight.shape[0]
+        return lambda weight, index: kernels.embedding_held(weight, index, offset, rows)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, weight: Meta, index: Tensor, *attrs: Any
+    ) -> Any:
+        return (_embedding_grad(dy, index, weight.shape[0], *attrs),)
+
+
+class EmbeddingGrad(Op):
+    """dw[r, h] = sum of dy[..., h] where index[...] is r."""
+
+    name = "embedding_grad"
+    saves = (1,)
+
+    def infer(self, dy: Meta, index: Meta, rows: int, padding: int, by_frequency: bool) -> Meta:
+        return dy.like((rows, dy.shape[-1]))
+
+    def rule(
+        self, axis: Axis, dy: Meta, index: Meta, rows: int, padding: int, by_frequency: bool
+    ) -> Rule:
+        last = index.ndim
+        found = [
+            Signature((split(last), broadcast), (split(1),)),
+            Signature((partial_sum, broadcast), (partial_sum,)),
+            Signature((broadcast, broadcast), (split(0),)),
+        ]
+        if not by_frequency:  # how often an index occurs is known only where all of them are
+            found += [Signature((split(d), split(d)), (partial_sum,)) for d in range(last)]
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        _, padding, by_frequency = attrs
+        shape, offset = local.output_shape(), local.output_offset()[0]
+        return lambda dy, index: kernels.embedding_grad(
+            dy, index, shape, offset, padding, by_frequency
+        )
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        index: Tensor,
+        rows: int,
+        padding: int,
+        by_frequency: bool,
+    ) -> Any:
+        if by_frequency:
+            raise OnefoldRuntimeError("embedding with scale_grad_by_freq has no second derivative")
+        if padding >= 0:
+            dy = clear(dy, (padding, None))
+        return (_embedding(dy, index, padding, False),)
+
+
+_embedding = binary(Embedding())
+_embedding_grad = binary(EmbeddingGrad())
+
+
+@named
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """[...] indices and a [rows, width] weight to [..., width].
+
+    The indices may be split in any dim, the weight by columns (the result is split in its last
+    dim) or by rows (vocabulary parallel: the result is a partial sum). The gradient adds in a
+    fixed order. `sparse` is accepted and ignored. Raises OutOfRangeError naming an index that has
+    no row, OnefoldValueError for `max_norm`, which would change the weight in place.
+    """
+    if max_norm is not None:
+        raise OnefoldValueError(
+            f"embedding: max_norm={max_norm} would change the weight in place, which is not "
+            "supported; normalise the weight after each step of the optimizer instead"
+        )
+    if weight.ndim != 2:
+        raise OnefoldRuntimeError(f"embedding: 'weight' must be 2-D, but got {weight.ndim}-D")
+    if input.dtype not in (torch.int64, torch.int32):
+        raise OnefoldRuntimeError(
+            f"embedding: indices must have dtype int64 or int32, but got {input.dtype}"
+        )
+    rows = weight.shape[0]
+    padding = -1 if padding_idx is None else padding_idx
+    if padding_idx is not None:
+        if not -rows <= padding_idx < rows:
+            raise OnefoldValueError(
+                f"Padding_idx must be within num_embeddings: got {padding_idx} for {rows} rows"
+            )
+        padding = padding_idx % rows
+    return _embedding(weight, input, padding, scale_grad_by_freq)  # type: ignore[no-any-return]

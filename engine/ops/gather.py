@@ -1,0 +1,421 @@
+"""Looking up along one dim: gather, scatter, index_select, index_add, take_along_dim, one_hot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ...kernels import gathering as kernels
+from ..dispatch import binary, general, unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from ..values import whole
+from .dims import expand
+from .index import add_rows, put_rows, take_rows
+from .moving import contribution, follows, passes_first, reductions, wrap
+from .slicing import Entries, slice_by
+from .view import reshape
+
+Shape = tuple[int, ...]
+
+
+class Gather(Op):
+    """y[..., i, ...] = x[..., index[..., i, ...], ...] along a dim."""
+
+    name = "gather"
+    saves = (1,)
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.gather(x, dim, index)
+
+    def rule(self, axis: Axis, x: Meta, index: Meta, dim: int) -> Rule:
+        dim = wrap(dim, x.ndim)
+        adds = contribution(x)
+        found = [
+            Signature((split(d), split(d)), (split(d),))
+            for d in range(index.ndim)
+            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
+        ]
+        found += [Signature((broadcast, split(d)), (split(d),)) for d in range(index.ndim)]
+        if x.ndim:
+            found.append(Signature((split(dim), broadcast), (adds,)))
+        return [*found, *passes_first(x, 1)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        x = local.inputs[0]
+        assert x is not None
+        if not x.ndim:
+            return lambda x, index: kernels.gather(x, 0, index)
+        dim = wrap(attrs[0], x.ndim)
+        offset, mine = local.input_offset(0), local.input_shape(0)
+        at, shape = local.input_offset(1), local.input_shape(1)
+        start = tuple(theirs - ours for theirs, ours in zip(at, offset, strict=True))
+        fits = all(a == b for d, (a, b) in enumerate(zip(mine, shape, strict=True)) if d != dim)
+        if mine[dim] == x.shape[dim]:
+            if fits:
+                return lambda x, index: kernels.gather(x, dim, index)
+            fit = kernels.fit
+            return lambda x, index: kernels.gather(fit(x, start, shape, dim), dim, index)
+        size = x.shape[dim]
+
+        def run(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            part = kernels.fit(x, start, shape, dim)
+            return kernels.gather_held(part, dim, index, offset[dim], size)
+
+        return run
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, index: Tensor, dim: int
+    ) -> Any:
+        return (add_at(dy, index, tuple(x.shape), dim),)
+
+
+def _alike(axis: Axis, dim: int) -> bool:
+    """Whether earlier axes split the dim of both inputs alike."""
+    return not axis.ragged or (dim in axis.ragged[0]) == (dim in axis.ragged[1])
+
+
+class AddAt(Op):
+    """Zeros of a shape to which dy is added at the places of the index: the gradient of gather.
+
+    `full`: the dims (but `dim`) in which dy is as large as the shape.
+    """
+
+    name = "add_at"
+    saves = (1,)
+
+    def infer(self, dy: Meta, index: Meta, dim: int, shape: Shape, full: Shape) -> Meta:
+        return dy.like(shape)
+
+    def rule(self, axis: Axis, dy: Meta, index: Meta, dim: int, shape: Shape, full: Shape) -> Rule:
+        adds = contribution(dy)
+        found = [Signature((split(d), split(d)), (split(d),)) for d in full]
+        found += [Signature((split(d), split(d)), (adds,)) for d in range(dy.ndim)]
+        found.append(Signature((adds, broadcast), (adds,)))
+        if shape:
+            found.append(Signature((broadcast, broadcast), (split(dim),)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        dim, shape, full = attrs
+        if not shape:
+            return lambda dy, index: dy.new_zeros(()).scatter_add_(0, index, dy)
+        mine = local.output_shape()
+        offset = local.output_offset()[dim]
+        return lambda dy, index: kernels.add_at(dy, dim, index, mine, offset, shape[dim])
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
+        _, index, dim, _, _ = args
+        return (_gather(dy, index, dim),)
+
+
+class Scatter(Op):
+    """x with the values of a source (or one number) at the places of the index along a dim."""
+
+    name = "scatter"
+    saves = (1,)
+    flops_per_element = 0.0
+
+    def kernel(self, x: Any, index: Any, source: Any, dim: int, number: Any) -> torch.Tensor:
+        return torch.scatter(x, dim, index, number if source is None else source)
+
+    def rule(
+        self, axis: Axis, x: Meta, index: Meta, source: Meta | None, dim: int, number: Any
+    ) -> Rule:
+        def of(mine: Any, theirs: Any, values: Any) -> Signature:
+            return Signature((mine, theirs, *([] if source is None else [values])), (mine,))
+
+        found = [
+            of(split(d), split(d), split(d))
+            for d in range(index.ndim)
+            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
+        ]
+        if x.ndim:
+            found.append(of(split(dim), broadcast, broadcast))
+        passing = [s for s in reductions(x) if source or s is not partial_sum or not number]
+        return [*found, *[of(sbp, broadcast, sbp) for sbp in passing]]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        dim, number = attrs
+        x = local.inputs[0]
+        assert x is not None
+        size = x.shape[dim] if x.ndim else 1
+        offset = local.input_offset(0)[dim] if x.ndim else 0
+        if not x.ndim:
+            kernel = self.kernel
+            return lambda x, index, source: kernel(x, index, source, 0, number)
+
+        def run(x: Any, index: Any, source: Any) -> torch.Tensor:
+            values = number if source is None else source
+            return kernels.scatter(x, dim, index, values, offset, size)
+
+        return run
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
+        _, index, source, dim, _ = args
+        dx = needs[0] and _scatter((dy, index, None), dim, 0)
+        return dx, None, source is not None and needs[2] and _gather(dy, index, dim)
+
+
+class OneHot(Op):
+    """1 where the class is the index, else 0."""
+
+    name = "one_hot"
+    differentiable = False
+
+    def infer(self, index: Meta, classes: int) -> Meta:
+        return index.like((*index.shape, classes), torch.int64)
+
+    def rule(self, axis: Axis, index: Meta, classes: int) -> Rule:
+        new = Signature((broadcast,), (split(index.ndim),))
+        return [*follows((d, d) for d in range(index.ndim)), new]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        (classes,) = attrs
+        size, offset = local.output_shape()[-1], local.output_offset()[-1]
+        return lambda index: kernels.one_hot(index, offset, size, classes)
+
+
+_gather = binary(Gather())
+_add_at = binary(AddAt())
+_scatter = general(Scatter())
+_one_hot = unary(OneHot())
+
+
+@named
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim.
+
+    A split of `dim` becomes a partial sum. Raises OutOfRangeError naming an index that is not there.
+    """
+    return _gather(input, index, dim)  # type: ignore[no-any-return]
+
+
+def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
+    """Zeros of `shape` with `dy` added at the places of `index`, which has dy's shape."""
+    dim = wrap(dim, len(shape))
+    full = tuple(d for d, size in enumerate(shape) if d != dim and index.shape[d] == size)
+    return _add_at(dy, index, dim, shape, full)  # type: ignore[no-any-return]
+
+
+def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
+    """The part of a source that an index reads; checks what torch checks."""
+    if source.dtype != x.dtype:
+        raise OnefoldRuntimeError(
+            f"{what}(): Expected self.dtype to be equal to src.dtype, but got {x.dtype} and "
+            f"{source.dtype}"
+        )
+    if index.ndim != source.ndim or any(
+        n > m for n, m in zip(index.shape, source.shape, strict=True)
+    ):
+        raise OnefoldRuntimeError(
+            f"Expected index {list(index.shape)} to be no larger than src {list(source.shape)} "
+            f"in every dim ({what})"
+        )
+    entries: Entries = tuple(
+        None if n == m else (0, n, 1) for n, m in zip(index.shape, source.shape, strict=True)
+    )
+    return slice_by(source, entries) if any(entries) else source
+
+
+def _check_index(x: Tensor, dim: int, index: Tensor, what: str) -> None:
+    if index.dtype is not torch.int64:
+        raise OnefoldRuntimeError(
+            f"{what}(): Expected dtype int64 for index, but got {index.dtype}"
+        )
+    if index.ndim != x.ndim or any(
+        n > m for d, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if d != dim
+    ):
+        raise OnefoldRuntimeError(
+            f"{what}(): Expected index {list(index.shape)} to be no larger than self "
+            f"{list(x.shape)} apart from dimension {dim}"
+        )
+
+
+@named
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: float | None = None,
+    reduce: str | None = None,
+) -> Tensor:
+    """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`.
+
+    Where an index occurs twice, one of the values stays.
+    """
+    src = value if src is None else src
+    if reduce is not None:
+        if reduce != "add" or not isinstance(src, Tensor):
+            raise OnefoldValueError(
+                f'scatter: reduce={reduce!r} is not supported; use reduce="add" with a tensor, or '
+                "scatter_reduce"
+            )
+        return scatter_add(input, dim, index, src)
+    dim = wrap(dim, input.ndim)
+    _check_index(input, dim, index, "scatter")
+    if isinstance(src, Tensor):
+        return _scatter((input, index, _source(src, index, input, "scatter")), dim, None)  # type: ignore[no-any-return]
+    if not isinstance(src, (int, float, complex)):
+        raise OnefoldTypeError(f"scatter: src must be a tensor or a number, but got {src!r}")
+    return _scatter((input, index, None), dim, src)  # type: ignore[no-any-return]
+
+
+@named
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    dim = wrap(dim, input.ndim)
+    _check_index(input, dim, index, "scatter_add")
+    added = add_at(_source(src, index, input, "scatter_add"), index, tuple(input.shape), dim)
+    return names.add(input, added)  # type: ignore[no-any-return]
+
+
+class ScatterReduce(Op):
+    """torch.scatter_reduce; without a gradient, but for sums, which are `scatter_add`."""
+
+    name = "scatter_reduce"
+    saves = ()
+
+    def kernel(self, x: Any, index: Any, source: Any, dim: int, how: str, own: bool) -> Any:
+        return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
+
+    def rule(self, axis: Axis, x: Meta, index: Meta, *rest: Any) -> Rule:
+        dim = rest[1]
+        return [
+            Signature((split(d),) * 3, (split(d),))
+            for d in range(index.ndim)
+            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
+        ]
+
+
+_scatter_reduce = general(ScatterReduce())
+
+
+@named
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """The values of `src` joined at the places of `index`: "sum", "prod", "mean", "amax", "amin".
+
+    Only sums that include `input` have a gradient.
+    """
+    dim = wrap(dim, input.ndim)
+    if reduce == "sum" and include_self:
+        return scatter_add(input, dim, index, src)
+    _check_index(input, dim, index, "scatter_reduce")
+    source = _source(src, index, input, "scatter_reduce")
+    return _scatter_reduce((input, index, source), dim, reduce, include_self)  # type: ignore[no-any-return]
+
+
+def _along(dim: int, index: Tensor) -> tuple[Tensor | None, ...]:
+    return (*[None] * dim, index)
+
+
+def _vector(index: Tensor, what: str) -> Tensor:
+    if index.ndim > 1:
+        raise OnefoldIndexError(f"{what}(): Index is supposed to be a vector, not {index.ndim}-d")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise OnefoldRuntimeError(f"{what}(): Expected dtype int32 or int64, got {index.dtype}")
+    return index if index.ndim else reshape(index, 1)
+
+
+@named
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+    index = _vector(index, "index_select")
+    if not input.ndim:
+        return reshape(take_rows(reshape(input, 1), (index,)), ())
+    return take_rows(input, _along(wrap(dim, input.ndim), index))
+
+
+@named
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+    dim = wrap(dim, input.ndim)
+    if input.dtype != source.dtype:
+        raise OnefoldRuntimeError(
+            "index_add_(): self and source expected to have the same dtype, but got (self) "
+            f"{input.dtype} and (source) {source.dtype}"
+        )
+    index = _vector(index, "index_add")
+    _check_slices(input, dim, index, source, "index_add")
+    added = add_rows(source, _along(dim, index), input.shape)
+    return names.add(input, added if alpha == 1 else names.mul(added, alpha))  # type: ignore[no-any-return]
+
+
+def _check_slices(x: Tensor, dim: int, index: Tensor, source: Tensor, what: str) -> None:
+    wanted = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    if tuple(source.shape) != wanted:
+        raise OnefoldRuntimeError(
+            f"{what}(): the source must have shape {list(wanted)} for this index, but has "
+            f"{list(source.shape)}"
+        )
+
+
+@named
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`input` with the slices of `source` in the places `index` of `dim`."""
+    dim, index = wrap(dim, input.ndim), _vector(index, "index_copy")
+    _check_slices(input, dim, index, source, "index_copy")
+    return put_rows(input, _along(dim, index), source)
+
+
+@named
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """`input` with one value in the places `index` of `dim`."""
+    dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")
+    if not isinstance(value, Tensor):
+        value = names.full_like(slice_by(input, (0,) * input.ndim), value)
+    return put_rows(input, _along(dim, index), value)
+
+
+@named
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    if dim is None:
+        return _gather(reshape(input, -1), reshape(indices, -1), 0)  # type: ignore[no-any-return]
+    if input.ndim != indices.ndim:
+        raise OnefoldRuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    dim = wrap(dim, input.ndim)
+    ones = [1 if d == dim else n for d, n in enumerate(input.shape)]
+    other = [1 if d == dim else n for d, n in enumerate(indices.shape)]
+    common = list(torch.broadcast_shapes(ones, other))
+    x = expand(input, *[input.shape[dim] if d == dim else n for d, n in enumerate(common)])
+    index = expand(indices, *[indices.shape[dim] if d == dim else n for d, n in enumerate(common)])
+    return _gather(x, index, dim)  # type: ignore[no-any-return]
+
+
+@named
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one.
+
+    Raises OutOfRangeError for a class that is negative or not below `num_classes`.
+    """
+    if input.dtype is not torch.int64:
+        raise OnefoldRuntimeError(
+            f"one_hot is only applicable to index tensor of type LongTensor, not {input.dtype}"
+        )
+    if num_classes == -1:
+        if not input.numel():
+            raise OnefoldRuntimeError(
+                "Can not infer total number of classes from empty tensor; give num_classes"
+            )
+        num_classes = int(whole(input).max()) + 1
+    if num_classes < 1:
+        raise OnefoldRuntimeError(f"num_classes should be positive, but got {num_classes}")
+    return _one_hot(input, num_classes)  # type: ignore[no-any-return]

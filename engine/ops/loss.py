@@ -1,0 +1,264 @@
+"""Losses of elements: mse, l1, smooth_l1, huber, cross entropies of bits, kl_div, cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldValueError
+from ..dispatch import binary
+from ..names import named, names
+from ..op import PointwiseOp
+from ..tensor import Tensor
+from .classloss import check_reduction
+from .reduce import sum_to
+
+
+def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[..., Any]) -> Any:
+    """The entry of a loss f(a - b), given f' as a function of a - b and attributes."""
+
+    def vjp(needs: Sequence[object], dy: Tensor, y: Any, a: Tensor, b: Tensor, *attrs: Any) -> Any:
+        da = names.mul(dy, slope(names.sub(a, b), *attrs))
+        return (
+            sum_to(da, a.meta) if needs[0] else None,
+            sum_to(names.neg(da), b.meta) if needs[1] else None,
+        )
+
+    return binary(PointwiseOp(name, kernel, vjp))
+
+
+_NN = torch._C._nn
+_squared = _difference_loss(
+    "squared_error", lambda a, b: _NN.mse_loss(a, b, 0), lambda d: names.mul(d, 2)
+)
+_absolute = _difference_loss(
+    "absolute_error", lambda a, b: _NN.l1_loss(a, b, 0), lambda d: names.sign(d)
+)
+_smooth = _difference_loss(
+    "smooth_error",
+    lambda a, b, beta: _NN.smooth_l1_loss(a, b, 0, beta),
+    lambda d, beta: names.clamp(names.div(d, beta), -1.0, 1.0) if beta else names.sign(d),
+)
+_huber = _difference_loss(
+    "huber_error",
+    lambda a, b, delta: _NN.huber_loss(a, b, 0, delta),
+    lambda d, delta: names.clamp(d, -delta, delta),
+)
+
+
+def _reduced(y: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return names.mean(y)  # type: ignore[no-any-return]
+    return names.sum(y) if reduction == "sum" else y
+
+
+def _weighed(y: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """The losses times their weights, reduced; a mean is over the sum of the weights."""
+    if weight is None:
+        return _reduced(y, reduction)
+    y = names.mul(y, weight)
+    if reduction == "mean":
+        whole = names.expand(weight, y.shape)
+        return names.div(names.sum(y), names.sum(whole))  # type: ignore[no-any-return]
+    return _reduced(y, reduction)
+
+
+@named
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The squared error, its mean, or its sum, as in torch.
+
+    Raises OnefoldValueError for an unknown reduction.
+
+    Example: `mse_loss(y, target)` is a scalar.
+    """
+    check_reduction(reduction)
+    return _weighed(_squared(input, target), weight, reduction)
+
+
+@named
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The absolute error, its mean, or its sum; see `mse_loss`."""
+    check_reduction(reduction)
+    return _weighed(_absolute(input, target), weight, reduction)
+
+
+@named
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """The squared error over 2 beta where the error is below beta, else |error| - beta / 2.
+
+    Raises OnefoldValueError for a negative beta; see `mse_loss`.
+    """
+    check_reduction(reduction)
+    if beta < 0:
+        raise OnefoldValueError(f"smooth_l1_loss does not support negative values for beta: {beta}")
+    return _reduced(_smooth(input, target, float(beta)), reduction)
+
+
+@named
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Half the squared error where the error is below delta, else delta (|error| - delta / 2).
+
+    Raises OnefoldValueError unless delta is positive; see `mse_loss`.
+    """
+    check_reduction(reduction)
+    if delta <= 0:
+        raise OnefoldValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+    return _weighed(_huber(input, target, float(delta)), weight, reduction)
+
+
+# Cross entropies of bits.
+
+
+def _bits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
+    d_x = d_t = None
+    if needs[0]:
+        spread = names.clamp(names.mul(names.sub(1.0, x), x), 1e-12, None)
+        d_x = names.mul(dy, names.div(names.sub(x, t), spread))
+    if needs[1]:
+        d_t = names.mul(dy, names.sub(names.log1p(names.neg(x)), names.log(x)))
+    return d_x, d_t
+
+
+class _SameShape(PointwiseOp):
+    """A pointwise op whose two inputs must have one shape; they do not broadcast."""
+
+    def infer(self, *args: Any) -> Any:
+        if args[0].shape != args[1].shape:
+            raise OnefoldValueError(
+                f"Using a target size ({tuple(args[1].shape)}) that is different to the input "
+                f"size ({tuple(args[0].shape)}) is not supported. Please ensure they have the "
+                "same size."
+            )
+        return super().infer(*args)
+
+
+def _bits_kernel(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return _NN.binary_cross_entropy(x, t, None, 0)
+
+
+_bits = binary(_SameShape("bit_cross_entropy", _bits_kernel, _bits_vjp))
+
+
+@named
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The cross entropy of probabilities and targets in [0, 1], element by element, as in torch.
+
+    Logarithms are not less than -100. Raises OnefoldValueError for an unknown reduction or when
+    the shapes differ.
+
+    Example: `binary_cross_entropy(sigmoid(x), target)`.
+    """
+    check_reduction(reduction)
+    y = _bits(input, target)
+    return _reduced(y if weight is None else names.mul(y, weight), reduction)
+
+
+def _logits_kernel(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return torch.binary_cross_entropy_with_logits(x, t, None, None, 0)
+
+
+def _logits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
+    d_x = names.mul(dy, names.sub(names.sigmoid(x), t)) if needs[0] else None
+    return d_x, names.neg(names.mul(dy, x)) if needs[1] else None
+
+
+_logits = binary(_SameShape("bit_cross_entropy_with_logits", _logits_kernel, _logits_vjp))
+
+
+@named
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy` of sigmoid(input), computed without overflow.
+
+    `pos_weight` weighs the positive targets. Raises OnefoldValueError for an unknown reduction or
+    when the shapes differ.
+
+    Example: `binary_cross_entropy_with_logits(x, target)`.
+    """
+    check_reduction(reduction)
+    y = _logits(input, target)
+    if pos_weight is not None:
+        # The positive part of the loss, target * softplus(-x), once more (pos_weight - 1) times.
+        positive = names.mul(target, names.softplus(names.neg(input)))
+        y = names.add(y, names.mul(positive, names.sub(pos_weight, 1.0)))
+    return _reduced(y if weight is None else names.mul(y, weight), reduction)
+
+
+# Divergences and angles.
+
+
+def _kl_vjp(
+    needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor, log_target: bool
+) -> Any:
+    d_x = d_t = None
+    weight = names.exp(t) if log_target else t
+    if needs[0]:
+        d_x = sum_to(names.neg(names.mul(dy, weight)), x.meta)
+    if needs[1]:
+        if log_target:
+            each = names.mul(weight, names.add(names.sub(t, x), 1.0))
+        else:
+            each = names.sub(names.add(names.log(t), 1.0), x)
+        d_t = sum_to(names.mul(dy, each), t.meta)
+    return d_x, d_t
+
+
+def _kl_kernel(x: torch.Tensor, t: torch.Tensor, log_target: bool) -> torch.Tensor:
+    return torch.kl_div(x, t, 0, log_target=log_target)
+
+
+_kl = binary(PointwiseOp("kl_divergence", _kl_kernel, _kl_vjp))
+
+
+@named
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch.
+
+    `reduction` may also be "batchmean": the sum over the size of dim 0. Raises OnefoldValueError
+    for an unknown reduction.
+
+    Example: `kl_div(log_softmax(x, 1), softmax(z, 1), reduction="batchmean")`.
+    """
+    if reduction != "batchmean":
+        check_reduction(reduction)
+    y = _kl(input, target, log_target)
+    if reduction == "batchmean":
+        return names.div(names.sum(y), input.shape[0] if input.ndim else 1)  # type: ignore[no-any-return]
+    return _reduced(y, reduction)
+
+
+@named
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps.
+
+    Example: `cosine_similarity(a, b, dim=-1)`.
+    """
+    product = names.sum(names.mul(x1, x2), dim)
+    return names.div(names.div(product, _length(x1, dim, eps)), _length(x2, dim, eps))  # type: ignore[no-any-return]
+
+
+def _length(x: Tensor, dim: int, eps: float) -> Tensor:
+    return names.sqrt(names.clamp(names.sum(names.mul(x, x), dim), eps * eps, None))  # type: ignore[no-any-return]

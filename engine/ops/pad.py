@@ -1,0 +1,150 @@
+"""Padding: with a constant, or with the tensor's own elements (reflect, replicate, circular)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...kernels import arrange as kernels
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import named
+from ..op import Op
+from ..sbp import partial_sum
+from ..signature import Axis, Rule
+from ..tensor import Tensor
+from .moving import follows, passes
+
+Shape = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]  # per dim: elements in front and behind
+
+MODES = ("constant", "reflect", "replicate", "circular")
+
+
+def _untouched(pads: Pads) -> list[tuple[int, int]]:
+    return [(d, d) for d, both in enumerate(pads) if both == (0, 0)]
+
+
+class PadConstant(Op):
+    """Dims with a number added in front and behind; negative pads cut elements off."""
+
+    name = "pad"
+    saves = ()
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, pads: Pads, value: float) -> torch.Tensor:
+        flat = [size for both in reversed(pads) for size in both]
+        return torch.constant_pad_nd(x, flat, value)
+
+    def rule(self, axis: Axis, x: Meta, pads: Pads, value: float) -> Rule:
+        passing = [s for s in passes([x]) if not value or s.inputs[0] is not partial_sum]
+        return [*follows(_untouched(pads)), *passing]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, value: float
+    ) -> Any:
+        return (_pad_constant(dy, tuple((-a, -b) for a, b in pads), 0),)
+
+
+class PadOwn(Op):
+    """Dims with their own elements added in front and behind."""
+
+    name = "pad_own"
+    saves = ()
+    flops_per_element = 0.0
+    kernel = staticmethod(kernels.pad)  # type: ignore[assignment]
+
+    def infer(self, x: Meta, pads: Pads, mode: str) -> Meta:
+        return x.like([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)])
+
+    def rule(self, axis: Axis, x: Meta, pads: Pads, mode: str) -> Rule:
+        return [*follows(_untouched(pads)), *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
+    ) -> Any:
+        return (_pad_back(dy, pads, mode),)
+
+
+class PadBack(Op):
+    """The gradient of PadOwn."""
+
+    name = "pad_grad"
+    saves = ()
+    kernel = staticmethod(kernels.pad_back)  # type: ignore[assignment]
+
+    def infer(self, dy: Meta, pads: Pads, mode: str) -> Meta:
+        return dy.like([n - a - b for n, (a, b) in zip(dy.shape, pads, strict=True)])
+
+    def rule(self, axis: Axis, dy: Meta, pads: Pads, mode: str) -> Rule:
+        return [*follows(_untouched(pads)), *passes([dy])[:1]]  # sums add, maxima do not
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
+    ) -> Any:
+        return (_pad_own(dy, pads, mode),)
+
+
+_pad_constant = unary(PadConstant())
+_pad_own = unary(PadOwn())
+_pad_back = unary(PadBack())
+
+
+@named
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad.
+
+    `mode` is "constant" (with `value`), "reflect", "replicate" or "circular"; the latter three
+    pad the last dims of a tensor with one or two dims more. Raises OnefoldRuntimeError for pads
+    that the mode or the sizes do not allow.
+    """
+    if mode not in MODES:
+        raise OnefoldRuntimeError(f"Unrecognised padding mode {mode!r}; use one of {MODES}")
+    if len(pad) % 2:
+        raise OnefoldRuntimeError(f"Padding length must be divisible by 2, but got {len(pad)}")
+    if len(pad) // 2 > input.ndim:
+        raise OnefoldRuntimeError(
+            f"Padding length should be less than or equal to two times the input dimension but got "
+            f"padding length {len(pad)} and input of dimension {input.ndim}"
+        )
+    both = list(zip(pad[::2], pad[1::2], strict=True))
+    pads = (*[(0, 0)] * (input.ndim - len(both)), *reversed(both))
+    if mode == "constant":
+        return _pad_constant(input, pads, 0 if value is None else value)  # type: ignore[no-any-return]
+    if value is not None and value != 0:
+        raise OnefoldValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
+    if input.ndim - len(both) not in (1, 2) or len(both) > 3:
+        raise OnefoldRuntimeError(
+            f"Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: mode "
+            f"{mode!r} pads the last 1, 2 or 3 dims of a tensor with one or two dims more, but got "
+            f"{input.ndim} dims and {len(pad)} pads"
+        )
+    for size, (before, after) in zip(input.shape, pads, strict=True):
+        _check_own(size, before, after, mode)
+    return _pad_own(input, pads, mode)  # type: ignore[no-any-return]
+
+
+def _check_own(size: int, before: int, after: int, mode: str) -> None:
+    """Raise where a dim is too small to be padded with its own elements."""
+    if not (before or after):
+        return
+    if mode == "reflect" and max(before, after) >= size:
+        raise OnefoldRuntimeError(
+            f"Padding size should be less than the corresponding input dimension, but got: padding "
+            f"({before}, {after}) at a dimension of size {size}"
+        )
+    if mode == "circular" and max(before, after) > size:
+        raise OnefoldRuntimeError(
+            "Padding value causes wrapping around more than once: padding "
+            f"({before}, {after}) at a dimension of size {size}"
+        )
+    if not size or size + before + after <= 0:
+        raise OnefoldRuntimeError(
+            f"Expected a non-empty dimension to pad in mode {mode!r}, but its size is {size} and "
+            f"the padding ({before}, {after})"
+        )

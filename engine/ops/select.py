@@ -1,0 +1,264 @@
+"""Choosing between values element by element: where, masked_fill, clamp, maximum, lerp and kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldValueError
+from ..dispatch import binary, ternary, unary
+from ..meta import Meta
+from ..names import enter, named, names
+from ..op import Kernel, Op
+from ..sbp import broadcast, partial_max, partial_min, partial_sum
+from ..signature import Axis, Rule, Signature, pointwise_of
+from ..tensor import Tensor
+from .arithmetic import add, div, mul, neg, square, sub
+from .cast import cast
+from .pointwise import INCREASING, NUMBERS, Elementwise, conj_of, exact, idempotent, mixed
+from .reduce import sum_to
+
+Needs = Sequence[object]
+Exact = tuple[Any, ...]  # a number as an attribute; see `pointwise.exact`
+
+
+# where and masked_fill.
+
+
+def _where_vjp(needs: Needs, dy: Tensor, y: Meta, condition: Tensor, a: Meta, b: Meta) -> Any:
+    return (
+        None,
+        needs[1] and sum_to(where(condition, dy, 0), a),
+        needs[2] and sum_to(where(condition, 0, dy), b),
+    )
+
+
+_where = ternary(
+    Elementwise(
+        "where",
+        torch.where,
+        _where_vjp,
+        passes=tuple(
+            Signature((broadcast, partial, partial), (partial,))
+            for partial in (partial_sum, partial_max, partial_min)
+        ),
+        saves=(0,),
+    )
+)
+
+
+class WhereNumber(Op):
+    """`where` with one tensor and one number, which stands first or last."""
+
+    name = "where"
+    saves = (0,)
+
+    def __init__(self, first: bool) -> None:
+        self.first = first  # whether the number is taken where the condition holds
+
+    def kernel(self, condition: torch.Tensor, x: torch.Tensor, number: Exact) -> torch.Tensor:
+        if self.first:
+            return torch.where(condition, number[0], x)
+        return torch.where(condition, x, number[0])
+
+    def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
+        partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
+        passed = [Signature((broadcast, partial), (partial,)) for partial in partials]
+        return (*pointwise_of([condition, x]), *passed)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, condition: Tensor, x: Meta, number: Exact
+    ) -> Any:
+        kept = where(condition, 0, dy) if self.first else where(condition, dy, 0)
+        return None, sum_to(kept, x)
+
+
+_where_last = binary(WhereNumber(False))
+_where_first = binary(WhereNumber(True))
+_where_numbers = unary(
+    Elementwise("where", lambda condition, a, b: torch.where(condition, a[0], b[0]))
+)
+
+
+@named
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """`input` where the condition holds, else `other`; both may be Python numbers.
+
+    With the condition alone, the indices at which it holds, as `nonzero(as_tuple=True)` gives them.
+    """
+    if isinstance(input, Tensor):
+        if isinstance(other, Tensor):
+            return _where(condition, input, other)
+        if isinstance(other, NUMBERS):
+            return _where_last(condition, input, exact(other))
+    elif isinstance(input, NUMBERS):
+        if isinstance(other, Tensor):
+            return _where_first(condition, other, exact(input))
+        if isinstance(other, NUMBERS):
+            return _where_numbers(condition, exact(input), exact(other))
+    if input is None and other is None:
+        return names.nonzero(condition, as_tuple=True)
+    return _where(condition, input, other)
+
+
+class MaskedFill(Op):
+    """x with a number at the places of a mask; the dtype stays that of x."""
+
+    name = "masked_fill"
+    saves = (1,)
+
+    def kernel(self, x: torch.Tensor, mask: torch.Tensor, number: Exact) -> torch.Tensor:
+        return torch.masked_fill(x, mask, number[0])
+
+    def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
+        partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
+        passed = [Signature((partial, broadcast), (partial,)) for partial in partials]
+        return (*pointwise_of([x, mask]), *passed)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact
+    ) -> Any:
+        return sum_to(_masked_fill(dy, mask, exact(0)), x), None
+
+
+_masked_fill = binary(MaskedFill())
+
+
+@named
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """`input` with `value` (a number or a 0-d tensor) where `mask` is True.
+
+    Raises OnefoldValueError when `value` is a tensor with dims.
+    """
+    if not isinstance(value, Tensor):
+        return _masked_fill(input, mask, exact(value))  # type: ignore[no-any-return]
+    if value.ndim:
+        raise OnefoldValueError(
+            "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s). Use where(mask, value, input) for a tensor of values."
+        )
+    return _where(mask, cast(value, input.dtype), input)  # type: ignore[no-any-return]
+
+
+# Extrema of two tensors.
+
+
+def _extremum(name: str, kernel: Kernel, wins: str, passes: tuple[Signature, ...]) -> Any:
+    """The gradient goes to the operand that is taken, half to each where they are equal."""
+
+    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        shared = where(names.eq(a, b), mul(dy, 0.5), dy)
+        loses = getattr(names, wins)
+        return (
+            needs[0] and sum_to(masked_fill(shared, loses(a, b), 0), a.meta),
+            needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
+        )
+
+    return enter(name, binary(Elementwise(name, kernel, vjp, passes=passes)))
+
+
+maximum = _extremum("maximum", torch.maximum, "lt", idempotent(partial_max))
+minimum = _extremum("minimum", torch.minimum, "gt", idempotent(partial_min))
+
+
+def _number_extremum(name: str, kernel: Kernel, taken: str) -> Any:
+    """As maximum and minimum, but a number wins over nan; equal operands count for the first."""
+
+    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        first = names.logical_or(getattr(names, taken)(a, b), names.isnan(b))
+        return (
+            needs[0] and sum_to(where(first, dy, 0), a.meta),
+            needs[1] and sum_to(where(first, 0, dy), b.meta),
+        )
+
+    return enter(name, binary(Elementwise(name, kernel, vjp)))
+
+
+fmax = _number_extremum("fmax", torch.fmax, "ge")
+fmin = _number_extremum("fmin", torch.fmin, "le")
+
+
+# clamp.
+
+
+def _inside(x: Tensor, low: Any, high: Any) -> Tensor:
+    if low is None:
+        return names.le(x, high)  # type: ignore[no-any-return]
+    if high is None:
+        return names.ge(x, low)  # type: ignore[no-any-return]
+    return names.logical_and(names.ge(x, low), names.le(x, high))  # type: ignore[no-any-return]
+
+
+def _clamp_vjp(
+    needs: Needs, dy: Tensor, y: Meta, x: Tensor, low: Any, high: Any, *kinds: type
+) -> tuple[Tensor]:
+    return (where(_inside(x, low, high), dy, 0),)
+
+
+# The bounds' types are part of the key, since an integer is clamped otherwise by 1 than by 1.0.
+_clamp = unary(
+    Elementwise(
+        "clamp",
+        lambda x, low, high, *kinds: torch.clamp(x, low, high),
+        _clamp_vjp,
+        passes=INCREASING,
+    )
+)
+
+
+def _clamp_min_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
+    kept = names.ge(x, bound)
+    return (
+        needs[0] and sum_to(where(kept, dy, 0), x.meta),
+        needs[1] and sum_to(where(kept, 0, dy), bound.meta),
+    )
+
+
+def _clamp_max_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
+    kept = names.le(x, bound)
+    return (
+        needs[0] and sum_to(where(kept, dy, 0), x.meta),
+        needs[1] and sum_to(where(kept, 0, dy), bound.meta),
+    )
+
+
+_clamp_min = binary(
+    Elementwise("clamp_min", torch.clamp_min, _clamp_min_vjp, passes=idempotent(partial_max))
+)
+_clamp_max = binary(
+    Elementwise("clamp_max", torch.clamp_max, _clamp_max_vjp, passes=idempotent(partial_min))
+)
+
+
+@named
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit.
+
+    Where min > max the result is max. Raises OnefoldValueError when both are None.
+    """
+    if isinstance(min, Tensor) or isinstance(max, Tensor):
+        return clamp_max(clamp_min(input, min), max)
+    if min is None and max is None:
+        raise OnefoldValueError("clamp: at least one of 'min' or 'max' must not be None")
+    return _clamp(input, min, max, type(min), type(max))  # type: ignore[no-any-return]
+
+
+enter("clip", clamp)
+
+
+@named
+def clamp_min(input: Tensor, min: Any) -> Tensor:
+    """`input`, but at least `min`."""
+    if isinstance(min, Tensor):
+        return _clamp_min(input, min)  # type: ignore[no-any-return]
+    return input if min is None else _clamp(input, min, None, type(min), None)  # type: ignore[no-any-return]
+
+
+@named
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    """`input`, but at most `max`."""
+    if isinstance(max, Tensor):
+        return _clamp_max(input, max)  # type: ignore[no-any-return]
+    return input if max is None else _clamp(input, None, max, None, type(max))  # type: ignore[no-any-return]

@@ -1,0 +1,113 @@
+"""Sorting: sort, argsort, topk, kthvalue, msort, unique."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..dispatch import general
+from ..meta import Meta
+from ..names import named
+from ..op import Op
+from ..signature import Axis, Rule
+from ..tensor import Tensor
+from ..values import whole
+from .dims import squeeze
+from .gather import add_at
+from .getitem import like_index
+from .moving import together, wrap
+
+
+class Sorted(NamedTuple):
+    """Sorted or chosen values, and where they stood."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class Sorting(Op):
+    """Values chosen along a dim, and where they stood; the dim is the first attribute."""
+
+    num_outputs = 2
+    saves = ()
+    saves_output = True
+
+    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
+        self.name = name
+        self.kernel = kernel  # type: ignore[method-assign]
+
+    def rule(self, axis: Axis, x: Meta, dim: int, *attrs: Any) -> Rule:
+        return together([d for d in range(x.ndim) if d != wrap(dim, x.ndim)], 1, 2)
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, x: Meta, dim: int, *attrs: Any) -> Any:
+        return (add_at(dy[0], y[1], tuple(x.shape), dim) if dy[0] is not None else None,)
+
+
+def _sort(x: torch.Tensor, dim: int, descending: bool, stable: bool) -> Any:
+    return torch.sort(x, dim=dim, descending=descending, stable=stable)
+
+
+def _topk(x: torch.Tensor, dim: int, k: int, largest: bool, ordered: bool) -> Any:
+    return torch.topk(x, k, dim, largest, ordered)
+
+
+def _kthvalue(x: torch.Tensor, dim: int, k: int) -> Any:
+    return torch.kthvalue(x, k, dim, keepdim=True)
+
+
+_sort_op = general(Sorting("sort", _sort))
+_topk_op = general(Sorting("topk", _topk))
+_kthvalue_op = general(Sorting("kthvalue", _kthvalue))
+
+
+@named
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+    """The values along `dim` in order, and their indices. Equal values keep their order."""
+    return Sorted(*_sort_op((input,), dim, descending, True))
+
+
+@named
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The indices that sort the values along `dim`."""
+    return sort(input, dim, descending, stable).indices
+
+
+@named
+def msort(input: Tensor) -> Tensor:
+    """The values in order along dim 0."""
+    return sort(input, 0).values
+
+
+@named
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
+    """The k largest (or smallest) values along `dim`, and their indices."""
+    return Sorted(*_topk_op((input,), dim, k, largest, sorted))
+
+
+@named
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+    """The k-th smallest value along `dim` (k counts from 1), and its index."""
+    values, indices = _kthvalue_op((input,), dim, k)
+    if keepdim or not input.ndim:
+        return Sorted(values, indices)
+    return Sorted(squeeze(values, dim), squeeze(indices, dim))
+
+
+@named
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct values, and on request where each element went and how often each occurs.
+
+    Their number depends on the values, so every process reads the whole tensor. No gradient.
+    """
+    found = torch.unique(whole(input), sorted, return_inverse, return_counts, dim)
+    if isinstance(found, torch.Tensor):
+        return like_index(found, input)
+    return tuple(like_index(part, input) for part in found)

@@ -1,0 +1,73 @@
+"""Every op equals torch: values, dtypes, shapes, gradients and double gradients, in any layout."""
+
+import pytest
+import samples
+
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import broadcast, short, split
+from onefold.testing import Sample, T
+from onefold.testing.checks import (
+    compare,
+    global_results,
+    local_results,
+    reference,
+    spread,
+)
+
+SAMPLES = samples.load()
+IDS = [f"{index}-{sample!r}"[:120] for index, sample in enumerate(SAMPLES)]
+MESHES = ([0, 1], [0, 1, 2], [[0, 1], [2, 3]])
+LAYOUTS = (5, 4, 4)  # per mesh
+
+# Public names that are no op, or whose tests are elsewhere: what tests them.
+NOT_SAMPLED: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=IDS)
+def test_local(sample):
+    assert compare(local_results(sample), reference(sample), sample.tol) == ""
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=IDS)
+def test_global(sample):
+    wanted = reference(sample)
+    twice = True  # one layout per mesh also checks the double gradient
+    for ranks, limit in zip(MESHES, LAYOUTS, strict=True):
+        placement = Placement("cpu", ranks)
+        for nd_sbps in spread(sample.tensors(), placement, limit, sample.seed):
+            found = global_results(sample, placement, nd_sbps, twice)
+            text = compare(found, wanted, sample.tol)
+            assert text == "", f"{', '.join(map(short, nd_sbps))} on {ranks}: {text}"
+            twice = False
+        twice = True
+
+
+def test_every_public_op_has_a_sample():
+    sampled = {sample.name for sample in SAMPLES}
+    missing = sorted(set(names.all()) - sampled - set(NOT_SAMPLED))
+    assert missing == [], "add a sample to tests/samples, or a reason to NOT_SAMPLED"
+
+
+def test_no_exception_is_stale():
+    sampled = {sample.name for sample in SAMPLES}
+    known = set(names.all())
+    assert [name for name in NOT_SAMPLED if name in sampled or name not in known] == []
+
+
+# The checks must be able to fail.
+
+WRONG_VALUE = Sample("tanh", (T(6, 4),), call=lambda x: names.tanh(x) * 1.001)
+WRONG_DTYPE = Sample("tanh", (T(6, 4),), call=lambda x: names.cast(names.tanh(x), float))
+NO_GRADIENT = Sample("tanh", (T(6, 4),), call=lambda x: names.tanh(x).detach())
+WRONG_GRADIENT = Sample("tanh", (T(6, 4),), call=lambda x: names.tanh(x) + (x - x.detach()))
+WRONG_SECOND = Sample("mul", (T(4), T(4)), call=lambda a, b: a * b.detach() + a.detach() * b)
+
+
+@pytest.mark.parametrize("sample", [WRONG_VALUE, NO_GRADIENT, WRONG_GRADIENT, WRONG_SECOND])
+def test_a_wrong_op_is_noticed(sample):
+    wanted = reference(sample)
+    assert compare(local_results(sample), wanted, sample.tol) != ""
+    placement = Placement("cpu", [0, 1])
+    layout = [(split(0),)] + [(broadcast,)] * (len(sample.args) - 1)
+    assert compare(global_results(sample, placement, layout, True), wanted, sample.tol) != ""
