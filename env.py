@@ -1,8 +1,9 @@
 """Every environment variable that onefold reads, typed, in one table.
 
-Read a variable through its accessor (`env.timeout()`); nothing else in the package looks into
-`os.environ`. A variable that is set to the empty string counts as not set. Values are read at
-each call, so a test may change them; callers on a hot path keep the value.
+Read a variable through its accessor (`timeout()`) or its row (`RANK.read()`); nothing else in the
+package looks into `os.environ`. Import the names from this module, not the module: the package's
+public `env`, `flow.env`, is another one. A variable set to the empty string counts as not set.
+Values are read at each call, so a test may change them; callers on a hot path keep the value.
 """
 
 from __future__ import annotations
@@ -183,26 +184,6 @@ def kernels() -> str:
     return KERNELS.read()
 
 
-def rank() -> int | None:
-    """This process's rank, or None when no launcher set it."""
-    return RANK.read()
-
-
-def world_size() -> int | None:
-    """Number of ranks, or None when no launcher set it."""
-    return WORLD_SIZE.read()
-
-
-def local_rank() -> int | None:
-    """This process's number on its machine, or None."""
-    return LOCAL_RANK.read()
-
-
-def local_world_size() -> int | None:
-    """Number of ranks on this machine, or None."""
-    return LOCAL_WORLD_SIZE.read()
-
-
 def node_rank() -> int | None:
     """This machine's number: GROUP_RANK, else NODE_RANK, else None."""
     group = GROUP_RANK.read()
@@ -227,11 +208,6 @@ def agent_store() -> bool:
 def error_dir() -> str:
     """Where a failing rank leaves its traceback for the launcher; empty without our launcher."""
     return ERROR_DIR.read()
-
-
-def is_launched() -> bool:
-    """Whether a launcher started this process: RANK and WORLD_SIZE are both set."""
-    return RANK.is_set() and WORLD_SIZE.is_set()
 
 
 def describe() -> str:

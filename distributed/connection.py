@@ -17,7 +17,16 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from .. import env
+from ..env import (
+    LOCAL_RANK,
+    LOCAL_WORLD_SIZE,
+    agent_store,
+    check,
+    device,
+    master_addr,
+    master_port,
+    timeout,
+)
 from ..errors import CommError, CommTimeout, user_line
 from .watch import Counter, Pending, Watch
 
@@ -46,11 +55,11 @@ class Connection:
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
         self.size = size
-        self.timeout = env.timeout()
-        self.check = env.check()
+        self.timeout = timeout()
+        self.check = check()
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
-        self._serves = rank == 0 and not env.agent_store() and not self._foreign
+        self._serves = rank == 0 and not agent_store() and not self._foreign
         self._seats: dict[tuple[int, ...], Seats] = {}
         self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
@@ -63,7 +72,7 @@ class Connection:
         atexit.register(self.close)
 
     def _open(self, serve: bool) -> TCPStore:
-        host, port = env.master_addr(), env.master_port()
+        host, port = master_addr(), master_port()
         try:
             return TCPStore(
                 host, port, None, serve, self._limit, wait_for_workers=False, multi_tenant=True
@@ -82,11 +91,11 @@ class Connection:
         self._groups[counter.ranks] = (None, counter)
         if self._foreign:
             return "nccl" not in dist.get_backend_config()
-        cuda = env.device() != "cpu" and torch.cuda.is_available()
+        cuda = device() != "cpu" and torch.cuda.is_available()
         # NCCL refuses two ranks on one device.
-        nccl = cuda and (env.local_world_size() or 1) <= torch.cuda.device_count()
+        nccl = cuda and (LOCAL_WORLD_SIZE.read() or 1) <= torch.cuda.device_count()
         counter.seq += 1
-        self._meet(Pending("meeting", "", (counter,)), lambda: self._make_world(nccl))
+        self._meet(Pending("connecting", "", (counter,)), lambda: self._make_world(nccl))
         return not nccl
 
     def _make_world(self, nccl: bool) -> None:
@@ -99,7 +108,7 @@ class Connection:
             timeout=self._limit * 2 if nccl else self._limit,
         )
         if nccl:
-            index = (env.local_rank() or 0) % torch.cuda.device_count()
+            index = (LOCAL_RANK.read() or 0) % torch.cuda.device_count()
             torch.cuda.set_device(index)
             # NCCL connects the ranks of a group in its first collective, and they must all be
             # there. Later the group of all ranks carries messages that only some ranks send.
@@ -131,7 +140,7 @@ class Connection:
         counter = self.watch.counter(",".join(map(str, ordered)), ordered)
         counter.seq += 1
         handle = self._meet(
-            Pending("meeting", "", (counter,)),
+            Pending("connecting", "", (counter,)),
             lambda: dist.new_group(
                 list(ordered), timeout=self._limit, use_local_synchronization=True
             ),

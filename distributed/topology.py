@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .. import env
+from ..env import LOCAL_RANK, LOCAL_WORLD_SIZE
 from .world import world
 
 
@@ -23,14 +23,14 @@ def get_local_rank() -> int:
     here = world()
     if not here.launched:
         return 0
-    local = env.local_rank()
+    local = LOCAL_RANK.read()
     return get_rank() if local is None else local
 
 
 def get_node_size() -> int:
     """Number of machines; 1 in a virtual world, and where the launcher did not say."""
     here = world()
-    per_node = env.local_world_size()
+    per_node = LOCAL_WORLD_SIZE.read()
     if not here.launched or per_node is None:
         return 1
     return -(-here.size // per_node)

@@ -24,6 +24,10 @@ from ..errors import CommError, CommTimeout, PeerLost, user_line
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
 _LOST = re.compile(r"connect|peer|socket|pipe|closed|recv", re.IGNORECASE)
+_SILENT = (
+    "no answer: its process was killed, or does not run Python code, or has not yet made a "
+    "placement or communicated"
+)
 # A rank that has not said where it is after this long is taken for ended or stuck.
 _MAX_INTERVAL = 1.0
 
@@ -65,6 +69,12 @@ class _Report:
         for name, ranks in (("arrived", self.arrived), ("did not arrive", self.missing)):
             rows += [f"  rank {rank} {name}: {text}" for rank, text in sorted(ranks.items())]
         return "\n".join(rows)
+
+
+def _cause(error: Exception) -> str:
+    """The first sentence of an error of torch, without the place in its sources."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\] ", "", first).split(". ")[0]
 
 
 class Watch:
@@ -109,7 +119,7 @@ class Watch:
     def explain(self, pending: Pending, error: Exception, line: str = "") -> CommError:
         """The error to raise when a wait in `pending` failed with `error`."""
         at = line or user_line()
-        cause = (str(error).splitlines() or [type(error).__name__])[0]
+        cause = _cause(error)
         timed_out = _TIMED_OUT.search(cause) is not None
         head = f"{pending.describe()}, at {at},"
         if not timed_out and not _LOST.search(cause):
@@ -152,7 +162,7 @@ class Watch:
             for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
                 report.missing[rank] = "unknown: the key-value store of rank 0 is gone too"
         for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
-            report.missing[rank] = "no answer: its process was killed, or does not run Python code"
+            report.missing[rank] = _SILENT
         return report
 
     def _read(self, rank: int, counter: Counter, asked: int, report: _Report) -> None:

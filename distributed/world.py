@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from .. import env
+from ..env import RANK, WORLD_SIZE
 from ..errors import OnefoldRuntimeError, OnefoldValueError, PlacementError
 from .connection import Connection
 
@@ -124,7 +124,7 @@ def world() -> World:
 
 
 def _from_environment() -> World:
-    rank, size = env.rank(), env.world_size()
+    rank, size = RANK.read(), WORLD_SIZE.read()
     if rank is None or size is None:
         if rank is not None or size is not None:
             found, missing = ("RANK", "WORLD_SIZE") if size is None else ("WORLD_SIZE", "RANK")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from heapq import heappop, heappush
-from itertools import count
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet, ref
 
@@ -18,7 +17,6 @@ from .tensor import Shards, Tensor
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
 Grads: TypeAlias = Sequence["Tensor | None"]
 
-_sequence = count()
 # Beside the edges, since almost none has one.
 _hooks: WeakKeyDictionary[Edge, list[Hook]] = WeakKeyDictionary()
 _retained: WeakSet[Edge] = WeakSet()
@@ -53,7 +51,7 @@ class Leaf(Edge):
     is_leaf = True
 
     def __init__(self, tensor: Tensor) -> None:
-        self.seq = next(_sequence)
+        self.seq = next(interp.sequence)
         self.tensor = ref(tensor)
         self.grad: Tensor | None = None
 
@@ -64,7 +62,7 @@ class Node(Edge):
     An input or output that was not kept stands here as its Meta.
     """
 
-    __slots__ = ("args", "grad", "meta", "op", "out", "parents", "version")
+    __slots__ = ("args", "grad", "meta", "op", "out", "packed", "parents")
 
     def __init__(
         self,
@@ -73,18 +71,16 @@ class Node(Edge):
         args: tuple[Any, ...],
         out: Shards | None,
         meta: Meta | tuple[Meta, ...],
-        version: int,
     ) -> None:
-        self.seq = next(_sequence)
+        self.seq = next(interp.sequence)
         self.op = op
         self.parents = parents
         self.args: tuple[Any, ...] | None = args
+        self.packed = bool(saved_hooks)
         if saved_hooks:
             self.args = tuple([_Packed(a) if isinstance(a, Tensor) else a for a in args])
-            version = 0  # the hook keeps the value
         self.out = out
         self.meta = meta
-        self.version = version
         self.grad: Tensor | None = None  # only for retain_grad
 
     def name(self) -> str:
@@ -94,13 +90,16 @@ class Node(Edge):
         return self.name()
 
 
+CHANGED: Any = object()  # stands for a node's kept output that was changed in place
+
+
 class Output(Edge):
     """Output `index` of a node that has several."""
 
     __slots__ = ("grad", "index", "node")
 
     def __init__(self, node: Node, index: int) -> None:
-        self.seq = next(_sequence)
+        self.seq = next(interp.sequence)
         self.node = node
         self.index = index
         self.grad: Tensor | None = None
@@ -174,18 +173,10 @@ class _Backward:
                 "first time."
             )
         parents = node.parents
-        version = 0
-        for arg in args:
-            if isinstance(arg, Tensor):
-                version += arg.version
-            elif type(arg) is _Packed:
-                return self.visit_packed(node, grad)
-        if version != node.version:
-            raise AutogradError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: {node.name()} kept it for backward. Use the out-of-place "
-                "form there, or work on a clone()."
-            )
+        if node.packed:
+            args = tuple([a.tensor() if type(a) is _Packed else a for a in args])
+        elif interp.last_change > node.seq:
+            _check_unchanged(node, args)
         if type(grad) is dict:
             metas = node.meta
             assert isinstance(metas, tuple)
@@ -199,16 +190,10 @@ class _Backward:
         grads = node.op.vjp(parents, dy, y, *args)
         for parent, part in zip(parents, grads, strict=False):
             if parent is not None and part is not None:
-                self.add(parent, part)
-
-    def visit_packed(self, node: Node, grad: Any) -> None:
-        args = node.args
-        assert args is not None
-        node.args = tuple([a.tensor() if type(a) is _Packed else a for a in args])
-        node.version = sum(a.version for a in node.args if isinstance(a, Tensor))
-        self.visit(node, grad)
-        if self.retain_graph:
-            node.args = args
+                if type(parent) is Leaf and not _hooks and self.stop is None:
+                    _accumulate(parent, part)  # no need to wait for its other gradients
+                else:
+                    self.add(parent, part)
 
     def collect(self, edge: Output, grad: Tensor) -> None:
         found = self.pending.get(edge.node)
@@ -217,6 +202,19 @@ class _Backward:
             heappush(self.queue, (-edge.node.seq, edge.node))
         else:
             found[edge.index] = grad
+
+
+def _check_unchanged(node: Node, args: tuple[Any, ...]) -> None:
+    """Raise AutogradError when something that the node kept was changed in place since."""
+    changed = node.out is CHANGED
+    for arg in args:
+        changed = changed or (isinstance(arg, Tensor) and arg.version > node.seq)
+    if changed:
+        raise AutogradError(
+            "one of the variables needed for gradient computation has been modified by an "
+            f"inplace operation: {node.name()} kept it for backward. Use the out-of-place form "
+            "there, or work on a clone()."
+        )
 
 
 def _rewrap_all(node: Node, metas: tuple[Meta, ...]) -> Any:

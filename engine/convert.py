@@ -68,7 +68,7 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     if plan.aliases:
         x.shared = y.shared = True
     if x.node is not None and interp.grad_enabled:
-        y.node = Node(BOXING, (x.node,), (x.meta, grad_sbp), None, target, 0)
+        y.node = Node(BOXING, (x.node,), (x.meta, grad_sbp), None, target)
     return y
 
 
@@ -183,7 +183,7 @@ def local_to_global(
     elif len(y.shards) > 1:
         y.shared = True  # replicas of a virtual world are one torch tensor
     if self.node is not None and interp.grad_enabled:
-        y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta, 0)
+        y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
 
 
@@ -327,7 +327,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     if not copy:
         self.shared = y.shared = True
     if self.node is not None and interp.grad_enabled:
-        y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta, 0)
+        y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta)
     return y
 
 

@@ -1,4 +1,8 @@
-"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed."""
+"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed.
+
+There is one function per arity, written out, since these are the hottest lines of a program: a
+generic one costs 0.4 us more per call.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,6 @@ from .meta import Meta
 from .op import Op
 from .plan import Plan, bad_arguments, new_table, ops, prepare
 from .tensor import Tensor
-
-# The entries: one hot path per arity. Written out because a generic one costs 0.4 us more.
 
 
 def unary(op: Op) -> Callable[..., Any]:
@@ -34,15 +36,14 @@ def unary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(x, *attrs)
         y = Tensor(plan.run(x.shards), plan.meta)
-        node = x.node
-        if node is not None and interp.grad_enabled and plan.differentiable:
-            if saves:
-                args = (x, *attrs)
-                version = x.version
-            else:
-                args = (x.meta, *attrs)
-                version = 0
-            y.node = Node(op, (node,), args, y.shards if saves_output else None, plan.meta, version)
+        if x.node is not None and interp.grad_enabled and plan.differentiable:
+            y.node = Node(
+                op,
+                (x.node,),
+                (x if saves else x.meta, *attrs),
+                y.shards if saves_output else None,
+                plan.meta,
+            )
         if aliases:
             x.shared = y.shared = True
         return y
@@ -69,25 +70,17 @@ def binary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(a, b, *attrs)
         y = Tensor(plan.run(a.shards, b.shards), plan.meta)
-        left = a.node
-        right = b.node
-        if (left is not None or right is not None) and interp.grad_enabled and plan.differentiable:
-            version = 0
-            arg_a: Any = a.meta
-            arg_b: Any = b.meta
-            if saves_a:
-                arg_a = a
-                version = a.version
-            if saves_b:
-                arg_b = b
-                version += b.version
+        if (
+            (a.node is not None or b.node is not None)
+            and interp.grad_enabled
+            and plan.differentiable
+        ):
             y.node = Node(
                 op,
-                (left, right),
-                (arg_a, arg_b, *attrs),
+                (a.node, b.node),
+                (a if saves_a else a.meta, b if saves_b else b.meta, *attrs),
                 y.shards if saves_output else None,
                 plan.meta,
-                version,
             )
         return y
 
@@ -97,7 +90,9 @@ def binary(op: Op) -> Callable[..., Any]:
 def ternary(op: Op) -> Callable[..., Any]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
     plans = new_table()
-    saves = tuple(op.saves is None or index in op.saves for index in range(3))
+    saves_a = op.saves is None or 0 in op.saves
+    saves_b = op.saves is None or 1 in op.saves
+    saves_c = op.saves is None or 2 in op.saves
     saves_output = op.saves_output
 
     def call(a: Tensor, b: Tensor, c: Tensor | None, *attrs: Any) -> Any:
@@ -113,35 +108,27 @@ def ternary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(a, b, c, *attrs)
         y = Tensor(plan.run(a.shards, b.shards, None if c is None else c.shards), plan.meta)
+        node_c = None if c is None else c.node
         if (
-            interp.grad_enabled
+            (a.node is not None or b.node is not None or node_c is not None)
+            and interp.grad_enabled
             and plan.differentiable
-            and (a.node is not None or b.node is not None or (c is not None and c.node is not None))
         ):
-            args, version = _kept((a, b, c), saves)
-            parents = (a.node, b.node, None if c is None else c.node)
-            out = y.shards if saves_output else None
-            y.node = Node(op, parents, (*args, *attrs), out, plan.meta, version)
+            y.node = Node(
+                op,
+                (a.node, b.node, node_c),
+                (
+                    a if saves_a else a.meta,
+                    b if saves_b else b.meta,
+                    c if saves_c or c is None else c.meta,
+                    *attrs,
+                ),
+                y.shards if saves_output else None,
+                plan.meta,
+            )
         return y
 
     return _named(call, op)
-
-
-def _kept(
-    tensors: Sequence[Tensor | None], saves: Sequence[bool]
-) -> tuple[list[Tensor | Meta | None], int]:
-    """What a node keeps of its inputs, and the sum of the kept ones' versions."""
-    kept: list[Tensor | Meta | None] = []
-    version = 0
-    for tensor, save in zip(tensors, saves, strict=True):
-        if tensor is None:
-            kept.append(None)
-        elif save:
-            kept.append(tensor)
-            version += tensor.version
-        else:
-            kept.append(tensor.meta)
-    return kept, version
 
 
 def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
@@ -165,16 +152,14 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
             return plan.instead(a, b)
         shards = plan.run(number, x.shards) if number_first else plan.run(x.shards, number)
         y = Tensor(shards, plan.meta)
-        node = x.node
-        if node is not None and interp.grad_enabled and plan.differentiable:
+        if x.node is not None and interp.grad_enabled and plan.differentiable:
             kept = x if saves else x.meta
             y.node = Node(
                 op,
-                (None, node) if number_first else (node,),
+                (None, x.node) if number_first else (x.node,),
                 (number, kept) if number_first else (kept, number),
                 y.shards if saves_output else None,
                 plan.meta,
-                x.version if saves else 0,
             )
         return y
 
@@ -199,30 +184,42 @@ def general(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(tensors, *attrs)
         shards = plan.run(*[None if t is None else t.shards for t in tensors])
-        tape = interp.grad_enabled and plan.differentiable
-        if tape:
-            tape = any(t is not None and t.node is not None for t in tensors)
-        if not several:
-            y = Tensor(shards, plan.meta)
-            if tape:
-                y.node = _node(op, plan, tensors, attrs, shards)
-            return y
-        return _several(op, plan, tensors, attrs, shards, tape)
+        node = None
+        if (
+            interp.grad_enabled
+            and plan.differentiable
+            and any([t is not None and t.node is not None for t in tensors])
+        ):
+            node = _node(op, plan, tensors, attrs, shards)
+        if several:
+            return _several(op, plan, tensors, shards, node)
+        return Tensor(shards, plan.meta, node)
 
     return _named(call, op)
 
 
+def _node(
+    op: Op, plan: Plan, tensors: Sequence[Tensor | None], attrs: tuple[Any, ...], shards: Any
+) -> Node:
+    saves = op.saves
+    kept = [
+        t if t is None or saves is None or index in saves else t.meta
+        for index, t in enumerate(tensors)
+    ]
+    return Node(
+        op,
+        tuple([None if t is None else t.node for t in tensors]),
+        (*kept, *attrs),
+        shards if op.saves_output else None,
+        plan.metas if op.num_outputs != 1 else plan.meta,
+    )
+
+
 def _several(
-    op: Op,
-    plan: Plan,
-    tensors: Sequence[Tensor | None],
-    attrs: tuple[Any, ...],
-    shards: Any,
-    tape: bool,
+    op: Op, plan: Plan, tensors: Sequence[Tensor | None], shards: Any, node: Node | None
 ) -> tuple[Tensor, ...]:
-    outputs = tuple(Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True))
-    if tape:
-        node = _node(op, plan, tensors, attrs, shards)
+    outputs = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    if node is not None:
         for index, output in enumerate(outputs):
             if output.meta.is_floating:
                 output.node = Output(node, index)
@@ -231,21 +228,6 @@ def _several(
             if tensor is not None:
                 tensor.shared = True
     return outputs
-
-
-def _node(
-    op: Op, plan: Plan, tensors: Sequence[Tensor | None], attrs: tuple[Any, ...], shards: Any
-) -> Node:
-    saves = [op.saves is None or index in op.saves for index in range(len(tensors))]
-    kept, version = _kept(tensors, saves)
-    return Node(
-        op,
-        tuple([None if t is None else t.node for t in tensors]),
-        (*kept, *attrs),
-        shards if op.saves_output else None,
-        plan.metas if op.num_outputs != 1 else plan.meta,
-        version,
-    )
 
 
 def _named(call: Callable[..., Any], op: Op) -> Callable[..., Any]:

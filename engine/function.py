@@ -106,7 +106,7 @@ class Function:
         outputs = result if isinstance(result, tuple) else (result,)
         metas: tuple[Meta, ...] = tuple(output.meta for output in outputs)
         several = isinstance(result, tuple)
-        node = Node(_Apply(cls, ctx), parents, (), None, metas if several else metas[0], 0)
+        node = Node(_Apply(cls, ctx), parents, (), None, metas if several else metas[0])
         fresh = []
         for index, output in enumerate(outputs):
             y = Tensor(output.shards, output.meta)

@@ -8,7 +8,7 @@ import torch
 
 from ..errors import AutogradError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from . import interp
-from .autograd import Node
+from .autograd import CHANGED, Node
 from .convert import box
 from .meta import Meta
 from .names import named, names
@@ -53,10 +53,10 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
         result = box(result, self.meta)
     old = self.node
     if type(old) is Node and old.out is not None:
-        old.version = -1  # its backward needs the value that is now gone
+        old.out = CHANGED
     self.shards = result.shards
     self.shared = result.shared = True
-    self.version += 1
+    self.version = interp.stamp()
     if interp.grad_enabled:
         self.node = result.node
     return self
@@ -104,7 +104,7 @@ def write_through(self: Tensor, shards: tuple[torch.Tensor, ...], meta: Meta | N
     """Replace the shards of a tensor outside the tape (optimizers, loading)."""
     self.shards = shards
     self.shared = False
-    self.version += 1
+    self.version = interp.stamp()
     if meta is not None:
         self.meta = meta
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Protocol
 
 
@@ -15,6 +16,18 @@ class Interpreter(Protocol):
 
 current: Interpreter | None = None
 grad_enabled: bool = True
+
+# One sequence numbers the nodes of the tape and the in-place changes of tensors, so that what a
+# node kept was changed since exactly when the change has the higher number.
+sequence = count(1)
+last_change = 0
+
+
+def stamp() -> int:
+    """The number of an in-place change that happens now; a tensor keeps it as its `version`."""
+    global last_change
+    last_change = next(sequence)
+    return last_change
 
 
 @contextmanager

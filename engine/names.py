@@ -14,15 +14,20 @@ class Names:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"no op named {name!r} is defined")
 
-    def find(self, name: str) -> Callable[..., Any] | None:
-        found: Callable[..., Any] | None = self.__dict__.get(name)
-        return found
-
-    def all(self) -> dict[str, Callable[..., Any]]:
-        return dict(self.__dict__)
-
 
 names = Names()
+
+
+def find_name(name: str) -> Callable[..., Any] | None:
+    """The function entered under `name`, or None."""
+    found: Callable[..., Any] | None = names.__dict__.get(name)
+    return found
+
+
+def all_names() -> dict[str, Callable[..., Any]]:
+    """Every function by its name."""
+    return dict(names.__dict__)
+
 
 
 def named(function: F) -> F:

@@ -90,10 +90,7 @@ class Op:
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         """The kernel for one rank, attributes bound; takes the local tensors."""
-        kernel = self.kernel
-        if not attrs:
-            return kernel
-        return lambda *tensors: kernel(*tensors, *attrs)
+        return _with_attributes(self.kernel, len(local.inputs), attrs)
 
     @property
     def depends_on_position(self) -> bool:
@@ -147,6 +144,19 @@ class PointwiseOp(Op):
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         return pointwise_of([arg for arg in args if isinstance(arg, Meta)], self.linear)
+
+
+def _with_attributes(kernel: Kernel, num_inputs: int, attrs: tuple[Any, ...]) -> Kernel:
+    """`kernel` with its trailing arguments bound; the commonest forms without star arguments."""
+    if not attrs:
+        return kernel
+    if num_inputs == 1 and len(attrs) == 1:
+        only = attrs[0]
+        return lambda x: kernel(x, only)
+    if num_inputs == 1 and len(attrs) == 2:
+        first, second = attrs
+        return lambda x: kernel(x, first, second)
+    return lambda *tensors: kernel(*tensors, *attrs)
 
 
 def passes_partial(num_inputs: int, linear: str) -> Rule:

@@ -114,6 +114,9 @@ def _make(
         kernel = op.bind(Local(0, metas, plan.metas, None), attrs)
         plan.run = single(kernel, metas, op.num_outputs != 1)
         return plan
+    plan.instead = op.instead(metas, attrs)
+    if plan.instead is not None:
+        return plan
     wanted, produced = choose(op, metas, described, attrs, logical, placement)
     plan.signature = (wanted, produced)
     plan.metas = tuple(
@@ -121,13 +124,12 @@ def _make(
         for m, nd_sbp in zip(logical, produced, strict=True)
     )
     plan.meta = plan.metas[0]
-    plan.instead = op.instead(metas, attrs)
-    if plan.instead is None and any(
+    if any(
         meta is not None and meta.nd_sbp != nd_sbp
         for meta, nd_sbp in zip(metas, wanted, strict=True)
     ):
         plan.instead = _rerouted(op, call, metas, wanted, packed)
-    if plan.instead is None:
+    else:
         plan.run = runner(op, metas, plan.metas, attrs, placement)
     return plan
 

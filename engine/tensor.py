@@ -9,7 +9,8 @@ import torch
 
 from ..errors import AutogradError, OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
-from .names import names
+from .methods import INPLACE, METHODS
+from .names import find_name, names
 from .placement import Placement
 from .sbp import NdSbp
 
@@ -54,7 +55,7 @@ class Tensor:
     shards: Shards
     meta: Meta
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
-    version: int  # how often it was changed in place
+    version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
@@ -194,6 +195,10 @@ class Tensor:
     retain_grad = method("retain_grad")
     detach = method("detach")
 
+    def where(self, condition: Tensor, other: Any) -> Tensor:
+        """This tensor where the condition holds, else `other`."""
+        return names.where(condition, self, other)  # type: ignore[no-any-return]
+
     def detach_(self) -> Tensor:
         self.node = None
         return self
@@ -327,7 +332,7 @@ class Tensor:
     ) -> Any:
         """Send a torch function called on our tensors to our op of the same name."""
         name = getattr(func, "__name__", "")
-        ours = names.find(name)
+        ours = find_name(name)
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
@@ -336,20 +341,9 @@ class Tensor:
         return ours(*args, **(kwargs or {}))
 
     if TYPE_CHECKING:
-        # The methods of METHODS and INPLACE below, and their arguments, are torch's.
+        # The methods named in methods.py; their arguments are torch's.
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
-
-# Methods that call the op of their own name.
-METHODS = """
-numpy item tolist to_torch to_global to_local local_to_global global_to_global
-check_meta_consistency to_consistent copy_ fill_ zero_
-""".split()
-
-# Methods `name_` that are the in-place form of `name`.
-INPLACE = """
-add sub mul div
-""".split()
 
 for _name in METHODS:
     setattr(Tensor, _name, method(_name))

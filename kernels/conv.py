@@ -1,4 +1,4 @@
-"""Convolution and pooling gradients on local tensors."""
+"""Gradients of convolution and pooling on local tensors."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_backward = torch.ops.aten.convolution_backward.default
-_avg_backward = {
-    2: torch.ops.aten.avg_pool2d_backward.default,
-    3: torch.ops.aten.avg_pool3d_backward.default,
-}
-_adaptive_backward = {
-    2: torch.ops.aten._adaptive_avg_pool2d_backward.default,
-    3: torch.ops.aten._adaptive_avg_pool3d_backward.default,
-}
-
 Ints = tuple[int, ...]
+
+_backward = torch.ops.aten.convolution_backward.default
 
 
 def convolution_weight_grad(
     dy: Tensor,
     x: Tensor,
-    weight_shape: Sequence[int],
+    shape: Ints,
     stride: Ints,
     padding: Ints,
     dilation: Ints,
@@ -31,23 +23,25 @@ def convolution_weight_grad(
     output_padding: Ints,
     groups: int,
 ) -> Tensor:
-    """The gradient of a convolution for its weight, whose shape is given."""
+    """The gradient of a convolution for its weight, which has this shape."""
     if dy.numel() == 0 or x.numel() == 0:
-        return x.new_zeros(weight_shape)
-    weight = x.new_empty(1).expand(weight_shape)  # only its shape is looked at
+        return x.new_zeros(shape)
+    weight = x.new_empty(shape)  # only its shape is looked at
     sizes = (stride, padding, dilation, transposed, output_padding, groups)
     grad: Tensor = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
     return grad
 
 
-def max_pool_grad(dy: Tensor, indices: Tensor, shape: Sequence[int]) -> Tensor:
-    """Each gradient at the place, in its plane, from which its maximum was taken."""
-    spatial = len(shape) - (dy.ndim - _plane_dims(dy, shape))
-    dx = dy.new_zeros(shape)
-    lead = dy.ndim - spatial
-    dx.flatten(lead).scatter_add_(lead, indices.flatten(lead), dy.flatten(lead))
-    return dx
+def max_pool_scatter(dy: Tensor, indices: Tensor, shape: Sequence[int]) -> Tensor:
+    """Add each gradient where its maximum was taken; indices count in planes of `shape`."""
+    dx = dy.new_zeros(*dy.shape[: dy.ndim - len(shape)], torch.Size(shape).numel())
+    if dy.numel():
+        lead = dy.ndim - len(shape)
+        dx.scatter_add_(lead, indices.flatten(lead), dy.flatten(lead))
+    return dx.view(*dy.shape[: dy.ndim - len(shape)], *shape)
 
 
-def _plane_dims(dy: Tensor, shape: Sequence[int]) -> int:
-    return 0
+def max_pool_gather(u: Tensor, indices: Tensor, plane_dims: int) -> Tensor:
+    """The elements of u, in planes of its last dims, at which the maxima were taken."""
+    lead = u.ndim - plane_dims
+    return u.flatten(lead).gather(lead, indices.flatten(lead)).view(indices.shape)

@@ -54,7 +54,7 @@ def gather_held(
 def add_at(
     dy: torch.Tensor, dim: int, index: torch.Tensor, shape: Shape, offset: int, whole: int
 ) -> torch.Tensor:
-    """A shard of zeros to which `dy` is added at the places of `index` along `dim` that it holds."""
+    """A shard of zeros to which `dy` is added at the places of `index` that it holds."""
     y = dy.new_zeros(shape)
     if not y.numel():
         check_range(index, whole, dim)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
-from ..engine.names import names
+from ..engine.names import find_name
 
 # Every function that torch.nn.functional has and onefold too; `pad` and the like are the op itself.
 FUNCTIONS = """
@@ -20,7 +20,7 @@ smooth_l1_loss softmax softmin softplus softshrink softsign tanh tanhshrink thre
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    found = names.find(name) if name in FUNCTIONS else None
+    found = find_name(name) if name in FUNCTIONS else None
     if found is None:
         raise AttributeError(
             f"onefold.nn.functional has no function {name!r}; it has {', '.join(FUNCTIONS)}"
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def __dir__() -> list[str]:
-    return [name for name in FUNCTIONS if names.find(name)]
+    return [name for name in FUNCTIONS if find_name(name)]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..engine import interp
 from ..engine.autograd import no_grad
 from ..engine.convert import box, read_layout, to_global
 from ..engine.meta import Meta
@@ -312,7 +313,7 @@ class Module:
             if new is not tensor:
                 grad = tensor.grad
                 tensor.shards, tensor.meta, tensor.shared = new.shards, new.meta, new.shared
-                tensor.version += 1
+                tensor.version = interp.stamp()
                 if grad is not None:
                     with no_grad():
                         tensor.grad = function(grad)
@@ -427,7 +428,7 @@ class Module:
             target = tensors[key]
             target.shards, target.shared = value.shards, True
             value.shared = True
-            target.version += 1
+            target.version = interp.stamp()
         return Incompatible((missing, unexpected))
 
     # Hooks.

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
@@ -92,7 +93,7 @@ class AdamW(Optimizer):
         elif lists[0]:
             kernels.adamw_uncorrected(*lists, **options)
         for param in params:
-            param.version += 1
+            param.version = interp.stamp()
 
     def _steps(self, params: Sequence[Tensor]) -> list[torch.Tensor]:
         """Each parameter's step count as a tensor, once per distinct shard."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
@@ -84,4 +85,4 @@ class SGD(Optimizer):
                 first_step=first,
             )
         for param in params:
-            param.version += 1
+            param.version = interp.stamp()

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from ..engine import ops as _ops  # noqa: F401  (enters every op by name)
 from ..engine.autograd import grad
 from ..engine.names import names
 from ..engine.placement import Placement

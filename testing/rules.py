@@ -131,7 +131,7 @@ def _tells(found: Whole, others: Sequence[Whole]) -> bool:
     )
 
 
-def _stirred(call: OpCall, count: int = 3) -> list[Whole]:
+def _stirred(call: OpCall, count: int = 5) -> list[Whole]:
     """The call on other values of the same kind: elements permuted, constants made to vary."""
     found = []
     for seed in range(count):

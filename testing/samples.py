@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ..engine.names import names
+from ..engine.names import find_name, names
 from ..engine.tensor import Tensor
 
 Function: TypeAlias = Callable[..., Any]
@@ -136,7 +136,7 @@ class Sample:
 
         Raises ValueError when the sample gives none and no op has its name.
         """
-        found = self.call or names.find(self.name)
+        found = self.call or find_name(self.name)
         if found is None:
             raise ValueError(f"no op is named {self.name!r}; give the sample call=")
         return found

@@ -27,7 +27,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names", "generator", "interp"),
+    ("names", "methods", "generator", "interp"),
     ("placement",),
     ("sbp", "topology"),
     ("meta",),

@@ -1,4 +1,4 @@
-"""Joins: what one rank makes of the pieces it has; the same arithmetic in both worlds."""
+"""Joins: what becomes of the pieces that a rank has; the same arithmetic in both worlds."""
 
 from __future__ import annotations
 
@@ -6,41 +6,101 @@ from collections.abc import Sequence
 
 import torch
 
-from .boxes import assemble, cut, identity_of, reduce
-from .steps import AllGather, Exchange, Local
+from ..meta import Box
+from .boxes import cut_out, take, volume
 
 Values = dict[int, torch.Tensor]  # the shards of the ranks that this process owns
 
 
-def keep(step: Local, rank: int, shard: torch.Tensor) -> torch.Tensor:
-    """The rank's shard after a local step: a slice, or a part amid the identity."""
-    region, box = step.keeps(rank), step.made(rank)
-    if region is None:
-        return torch.full(
-            box[1], identity_of("sum", shard.dtype), dtype=shard.dtype, device=shard.device
-        )
-    pieces = [(region, cut(shard, step.held(rank), region))]
-    return assemble(pieces, box, shard.dtype, shard.device, step.fill)
+def reduce(addends: Sequence[torch.Tensor], reduction: str) -> torch.Tensor:
+    """Addends joined in the given order, so that every rank and world gets the same bits.
+
+    Half-precision sums of three or more are accumulated in float32 and rounded once. New
+    memory, unless there is one addend only.
+    """
+    first = addends[0]
+    if len(addends) == 1:
+        return first
+    if reduction != "sum":
+        join = torch.maximum if reduction == "max" else torch.minimum
+        out = join(first, addends[1])
+        for value in addends[2:]:
+            out = join(out, value)
+        return out
+    if len(addends) > 2 and first.dtype in (torch.float16, torch.bfloat16):
+        wide = first.float()
+        for value in addends[1:]:
+            wide += value
+        return wide.to(first.dtype)
+    out = first + addends[1]
+    for value in addends[2:]:
+        out += value
+    return out
 
 
-def join_gather(
-    step: AllGather, group: Sequence[int], shards: Sequence[torch.Tensor]
+def identity(
+    shape: Sequence[int], reduction: str, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    """A group's shards as one tensor."""
-    pieces = [(step.held(rank), shard) for rank, shard in zip(group, shards, strict=True)]
-    like = shards[0]
-    whole = assemble(pieces, step.made(group[0]), like.dtype, like.device)
-    # When one shard is everything, the others being empty, the result must not be that shard.
-    return whole.clone() if any(whole is shard for shard in shards) else whole
+    """A tensor that changes nothing under "sum", "max" or "min"."""
+    if reduction == "sum":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    lowest = reduction == "max"
+    value: float
+    if dtype == torch.bool:
+        value = not lowest
+    elif dtype.is_floating_point and dtype.itemsize > 1:
+        value = float("-inf") if lowest else float("inf")
+    else:
+        info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        value = info.min if lowest else info.max
+    return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
-def join_exchange(
-    step: Exchange, rank: int, group: Sequence[int], pieces: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """The rank's shard from the pieces of its group: neighbours are summed, regions joined."""
-    found = []
-    for first in range(0, len(group), step.addends):
-        region = step.region(group[first], rank)
-        values = reduce(pieces[first : first + step.addends], step.reduction or "sum")
-        found.append((region, values))
-    return assemble(found, step.made(rank), step.before.dtype, pieces[0].device)
+class Layout:
+    """How pieces that lie at `regions` make up the shard `box`; worked out once, used often.
+
+    What the pieces leave open becomes the identity of the reduction `fill`.
+    """
+
+    __slots__ = ("_cuts", "_dim", "_full", "_whole", "box", "fill")
+
+    def __init__(self, regions: Sequence[Box], box: Box, fill: str | None = None) -> None:
+        self.box = box
+        self._full = tuple(i for i, region in enumerate(regions) if volume(region))
+        self._cuts = tuple(cut_out(regions[i], box) for i in self._full)
+        self._whole = self._full[0] if self._cuts == ((),) else -1
+        self._dim = -1
+        covered = sum(volume(regions[i]) for i in self._full)
+        if covered != volume(box):
+            assert fill is not None, f"pieces cover {covered} of {box}"
+            self.fill: str | None = fill
+            return
+        self.fill = None
+        dims = {tuple(dim for dim, _, _ in cut) for cut in self._cuts}
+        if len(self._full) > 1 and len(dims) == 1 and len(only := dims.pop()) == 1:
+            # The pieces lie in a row: one concatenation instead of a copy of each.
+            self._dim = only[0]
+            order = sorted(range(len(self._full)), key=lambda i: self._cuts[i][0][1])
+            self._full = tuple(self._full[i] for i in order)
+
+    @property
+    def whole(self) -> bool:
+        """Whether one piece is everything, so that the result is that piece itself."""
+        return self._whole >= 0
+
+    def build(
+        self, pieces: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """The shard made of the pieces, which are in the order of the regions."""
+        if self._whole >= 0:
+            return pieces[self._whole]
+        if self._dim >= 0:
+            return torch.cat([pieces[i] for i in self._full], self._dim)
+        shape = self.box[1]
+        if self.fill is None:
+            out = torch.empty(shape, dtype=dtype, device=device)
+        else:
+            out = identity(shape, self.fill, dtype, device)
+        for i, cut in zip(self._full, self._cuts, strict=True):
+            take(out, cut).copy_(pieces[i])
+        return out

@@ -2,191 +2,203 @@
 
 Sums are in rank order, as in the virtual world, so that all replicas and both worlds agree bit
 for bit. Gloo's own all_reduce adds in an order of its own, so with three ranks or more floating
-numbers are exchanged, summed here and gathered: the same bytes. On cuda the sum is NCCL's.
+numbers are exchanged, summed here and gathered: the same bytes. With NCCL the sum is NCCL's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from ...distributed import collectives
 from ...distributed.world import world
 from ..meta import Box, balanced
-from .boxes import Piece, assemble, cut, reduce
-from .joins import Values, join_exchange, join_gather, keep
+from .boxes import Cut, cut_out, take, volume
+from .joins import Layout, reduce
 from .steps import AllGather, AllReduce, Copy, Exchange, Local, Step
 from .transfer import Route
 
+# None where the rank is not in the placement.
+Apply: TypeAlias = Callable[[torch.Tensor | None], torch.Tensor | None]
 
-def apply(step: Step, values: Values, rank: int) -> Values:
-    """The shard after a step from the one before it; empty outside the step's placement."""
+
+def prepare(step: Step, rank: int) -> Apply:
+    """A function from the rank's shard before a step to the one after it."""
     if rank not in step.ranks:
-        return {}
-    return _APPLY[type(step)](step, values, rank)
+        return lambda shard: None
+    return _PREPARE[type(step)](step, rank)
 
 
-def _local(step: Local, values: Values, rank: int) -> Values:
-    return {rank: keep(step, rank, values[rank])}
+def _local(step: Local, rank: int) -> Apply:
+    region, made = step.keeps(rank), step.made(rank)
+    if region is None:
+        cut: Cut = ()
+        layout = Layout([], made, "sum")
+    else:
+        cut = cut_out(region, step.held(rank))
+        layout = Layout([region], made, step.fill)
+    if region == made:
+        return lambda shard: take(_there(shard), cut)
+
+    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+        part = take(_there(shard), cut)
+        return layout.build([part], part.dtype, part.device)
+
+    return apply
 
 
-def _copy(step: Copy, values: Values, rank: int) -> Values:
+def _copy(step: Copy, rank: int) -> Apply:
     assert step.after.placement is not None
-    return {rank: values[rank].to(step.after.placement.device(rank))}
+    device = step.after.placement.device(rank)
+    return lambda shard: _there(shard).to(device)
 
 
-def _all_reduce(step: AllReduce, values: Values, rank: int) -> Values:
-    value, group, reduction = values[rank], step.group(rank), step.reduction
+def _all_reduce(step: AllReduce, rank: int) -> Apply:
+    group, reduction, dtype = step.group(rank), step.reduction, step.before.dtype
     assert reduction is not None
-    exact = not (value.is_floating_point() or value.is_complex())
-    nccl = value.is_cuda and not world().connection().staged
+    exact = not (dtype.is_floating_point or dtype.is_complex)
+    nccl = step.placement.device_type == "cuda" and not world().connection().staged
     if exact or nccl or (len(group) == 2 and reduction == "sum"):
-        return {rank: collectives.all_reduce(value, group, reduction)}
-    flat = value.reshape(-1)
-    chunks = [balanced(flat.numel(), len(group), index) for index in range(len(group))]
-    me = group.index(rank)
-    mine = flat.narrow(0, *chunks[me])
-    sends = [flat.narrow(0, *chunk) for chunk in chunks]
-    sends[me] = flat.narrow(0, 0, 0)
-    shapes: list[tuple[int, ...]] = [tuple(mine.shape)] * len(group)
-    shapes[me] = (0,)
-    pieces = collectives.exchange(sends, shapes, group)
-    pieces[me] = mine
-    total = reduce(pieces, reduction)
-    parts = collectives.all_gather(total, group, [(size,) for _, size in chunks])
-    return {rank: torch.cat(parts).view(value.shape)}
+        return lambda shard: collectives.all_reduce(_there(shard), group, reduction)
+    size, count, me = volume(step.held(rank)), len(group), group.index(rank)
+    chunks = [balanced(size, count, index) for index in range(count)]
+    shapes = [(length,) for _, length in chunks]
+    arriving = [(chunks[me][1],)] * count
+    arriving[me] = (0,)
+
+    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+        value = _there(shard)
+        flat = value.reshape(-1)
+        sends = [flat.narrow(0, *chunk) for chunk in chunks]
+        own, sends[me] = sends[me], flat.narrow(0, 0, 0)
+        pieces = collectives.exchange(sends, arriving, group)
+        pieces[me] = own
+        total = reduce(pieces, reduction)
+        return torch.cat(collectives.all_gather(total, group, shapes)).view(value.shape)
+
+    return apply
 
 
-def _all_gather(step: AllGather, values: Values, rank: int) -> Values:
+def _all_gather(step: AllGather, rank: int) -> Apply:
     group = step.group(rank)
-    shapes = [step.held(other)[1] for other in group]
-    shards = collectives.all_gather(values[rank].contiguous(), group, shapes)
-    return {rank: join_gather(step, group, shards)}
+    held = [step.held(other) for other in group]
+    shapes = [box[1] for box in held]
+    layout = Layout(held, step.made(rank))
+
+    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+        value = _there(shard)
+        pieces = collectives.all_gather(value.contiguous(), group, shapes)
+        return layout.build(pieces, value.dtype, value.device)
+
+    return apply
 
 
-def _exchange(step: Exchange, values: Values, rank: int) -> Values:
-    value, group, held = values[rank], step.group(rank), step.held(rank)
+def _exchange(step: Exchange, rank: int) -> Apply:
+    group, count, reduction = step.group(rank), step.addends, step.reduction or "sum"
     me = group.index(rank)
-    sends = [cut(value, held, step.region(rank, other)).contiguous() for other in group]
-    own = sends[me]
-    sends[me] = own.reshape(-1).narrow(0, 0, 0)
-    shapes = [step.region(other, rank)[1] for other in group]
+    cuts = [cut_out(step.region(rank, other), step.held(rank)) for other in group]
+    regions = [step.region(other, rank) for other in group]
+    shapes = [region[1] for region in regions]
     shapes[me] = (0,)
-    pieces = collectives.exchange(sends, shapes, group)
-    pieces[me] = own
-    return {rank: join_exchange(step, rank, group, pieces)}
+    layout = Layout(regions[::count], step.made(rank))
+
+    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+        value = _there(shard)
+        sends = [take(value, cut).contiguous() for cut in cuts]
+        own, sends[me] = sends[me], value.new_empty(0)
+        pieces = collectives.exchange(sends, shapes, group)
+        pieces[me] = own
+        joined = [reduce(pieces[i : i + count], reduction) for i in range(0, len(group), count)]
+        return layout.build(joined, value.dtype, value.device)
+
+    return apply
 
 
-def _route(step: Route, values: Values, rank: int) -> Values:
-    assert step.after.placement is not None
-    schedule = _schedule(step, rank)
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A part that this rank owns: its addends are own cuts, or what arrived at an index."""
+
+    number: int
+    addends: tuple[Cut | int, ...]
+
+
+def _route(step: Route, rank: int) -> Apply:
     dtype, device = step.before.dtype, step.placement.device(rank)
-    addends = _round(
-        schedule.gather,
-        lambda part, box: cut(values[rank], step.held(rank), box),
-        dtype,
-        device,
-    )
-    results: dict[int, torch.Tensor] = {}
-    for part, box, sources in schedule.owned:
-        found = [
-            cut(values[rank], step.held(rank), box) if source == rank else addends[part, source]
-            for source in sources
-        ]
-        results[part] = reduce(found, step.reduction or "sum")
-    taken = _round(schedule.spread, lambda part, box: results[part], dtype, device)
-    if rank not in step.after.placement.position:
-        return {}
-    pieces: list[Piece] = [
-        (box, results[part] if owner == rank else taken[part, owner])
-        for part, box, owner in schedule.pieces
-    ]
-    return {rank: assemble(pieces, step.made(rank), dtype, device, step.fill)}
+    reduction, parts = step.reduction or "sum", step.parts(rank)
+    target = step.after.placement
+    assert target is not None
+    addends: list[tuple[int, Cut]] = []  # (to, what) of the first round
+    sources: list[tuple[int, Box]] = []  # (from, what)
+    results: list[tuple[int, int]] = []  # (to, number of a part) of the second round
+    owners: list[tuple[int, Box]] = []  # (from, what)
+    own: list[_Own] = []
+    pieces: list[tuple[Box, int, bool]] = []  # (region, number or index, whether it is own)
+    for number, part in enumerate(parts):
+        if part.owner == rank:
+            found: list[Cut | int] = []
+            for source in part.sources:
+                if source == rank:
+                    found.append(cut_out(part.box, step.held(rank)))
+                else:
+                    found.append(len(sources))
+                    sources.append((source, part.box))
+            own.append(_Own(number, tuple(found)))
+            results += [(taker, number) for taker in part.takers if taker != rank]
+        elif rank in part.sources:
+            addends.append((part.owner, cut_out(part.box, step.held(rank))))
+        if rank in part.takers:
+            pieces.append(
+                (part.box, number if part.owner == rank else len(owners), part.owner == rank)
+            )
+            if part.owner != rank:
+                owners.append((part.owner, part.box))
+    layout = None
+    if rank in target.position:
+        layout = Layout([box for box, _, _ in pieces], step.made(rank), step.fill)
+
+    def apply(shard: torch.Tensor | None) -> torch.Tensor | None:
+        sends = [(peer, take(_there(shard), cut)) for peer, cut in addends]
+        arrived = _messages(sends, sources, dtype, device)
+        made: dict[int, torch.Tensor] = {}
+        for part in own:
+            values = [
+                arrived[addend] if isinstance(addend, int) else take(_there(shard), addend)
+                for addend in part.addends
+            ]
+            made[part.number] = reduce(values, reduction)
+        sends = [(peer, made[number]) for peer, number in results]
+        arrived = _messages(sends, owners, dtype, device)
+        if layout is None:
+            return None
+        found = [made[place] if mine else arrived[place] for _, place, mine in pieces]
+        return layout.build(found, dtype, device)
+
+    return apply
 
 
-_Message = tuple[int, int, Box]  # (part, peer, region)
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """The messages of one rank in one round, in the order that all ranks agree on."""
-
-    sends: tuple[_Message, ...]
-    recvs: tuple[_Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """What one rank does in a route."""
-
-    gather: _Round
-    owned: tuple[tuple[int, Box, tuple[int, ...]], ...]  # (part, region, sources)
-    spread: _Round
-    pieces: tuple[tuple[int, Box, int], ...]  # (part, region, owner)
-
-
-def _schedule(step: Route, rank: int) -> _Schedule:
-    found = step.memo.get(("schedule", rank))
-    if isinstance(found, _Schedule):
-        return found
-    parts = list(enumerate(step.parts(rank)))
-    gather = _Round(
-        tuple(
-            (number, part.owner, part.box)
-            for number, part in parts
-            for source in part.sources
-            if source == rank != part.owner
-        ),
-        tuple(
-            (number, source, part.box)
-            for number, part in parts
-            for source in part.sources
-            if part.owner == rank != source
-        ),
-    )
-    spread = _Round(
-        tuple(
-            (number, taker, part.box)
-            for number, part in parts
-            for taker in part.takers
-            if part.owner == rank != taker
-        ),
-        tuple(
-            (number, part.owner, part.box)
-            for number, part in parts
-            if rank in part.takers and part.owner != rank
-        ),
-    )
-    found = step.memo["schedule", rank] = _Schedule(
-        gather,
-        tuple((number, part.box, part.sources) for number, part in parts if part.owner == rank),
-        spread,
-        tuple((number, part.box, part.owner) for number, part in parts if rank in part.takers),
-    )
-    return found
-
-
-def _round(
-    turn: _Round,
-    value: Callable[[int, Box], torch.Tensor],
+def _messages(
+    sends: Sequence[tuple[int, torch.Tensor]],
+    recvs: Sequence[tuple[int, Box]],
     dtype: torch.dtype,
     device: torch.device,
-) -> dict[tuple[int, int], torch.Tensor]:
-    """What arrived, by (part, sender)."""
-    if not turn.sends and not turn.recvs:
-        return {}
-    arrived = collectives.transfer(
-        [(peer, value(part, box).contiguous()) for part, peer, box in turn.sends],
-        [(peer, box[1], dtype, device) for _, peer, box in turn.recvs],
+) -> list[torch.Tensor]:
+    if not sends and not recvs:
+        return []
+    return collectives.transfer(
+        [(peer, value.contiguous()) for peer, value in sends],
+        [(peer, box[1], dtype, device) for peer, box in recvs],
     )
-    keys = [(part, peer) for part, peer, _ in turn.recvs]
-    return dict(zip(keys, arrived, strict=True))
 
 
-_APPLY: dict[type[Step], Callable[[Any, Values, int], Values]] = {
+def _there(shard: torch.Tensor | None) -> torch.Tensor:
+    assert shard is not None
+    return shard
+
+
+_PREPARE: dict[type[Step], Callable[[Any, int], Apply]] = {
     Local: _local,
     AllReduce: _all_reduce,
     AllGather: _all_gather,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from ...distributed.world import on_world_change
 from ...errors import ShapeError
@@ -28,6 +29,7 @@ class BoxingPlan:
     src: Meta
     dst: Meta
     steps: tuple[Step, ...]
+    programs: dict[int | None, Any] = field(default_factory=dict, repr=False)  # see run.py
 
     @property
     def time(self) -> float:

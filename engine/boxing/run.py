@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 
 from ...distributed import collectives, comm_log
@@ -10,49 +13,75 @@ from ...errors import user_line
 from . import launched, virtual
 from .plan import BoxingPlan
 
+Shards: TypeAlias = tuple[torch.Tensor, ...]
 
-def run(
-    plan: BoxingPlan, shards: tuple[torch.Tensor, ...], op: str = "boxing"
-) -> tuple[torch.Tensor, ...]:
+
+def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     """The shards of `plan.dst` that this process owns, from those of `plan.src`.
 
     `shards` are in the order of `src.placement.owned`; the result is in that of
-    `dst.placement.owned`, empty on a process outside it. `op` names the caller in the log.
-    In a virtual world equal replicas are one torch tensor.
+    `dst.placement.owned`, empty on a process outside it. `op` names the caller in the log and in
+    errors. In a virtual world equal replicas are one torch tensor. The result may share memory
+    with `shards` if `plan.aliases`.
+
+    >>> run(plan(src, dst), shards)
     """
-    source, target = plan.src.placement, plan.dst.placement
-    assert source is not None and target is not None
-    assert len(shards) == len(source.owned)
     if not plan.steps:
         return shards
     if comm_log.active():
         _log(plan, op)
-    values = {
-        source.flat_ranks[position]: shard
-        for position, shard in zip(source.owned, shards, strict=True)
-    }
     here = world()
-    collectives.current_op.name = op
-    for step in plan.steps:
-        if here.rank is None:
-            values = virtual.apply(step, values)
-        else:
-            values = launched.apply(step, values, here.rank)
-    return tuple(values[target.flat_ranks[position]] for position in target.owned)
+    program: Callable[[Shards], Shards] | None = plan.programs.get(here.rank)
+    if program is None:
+        made = _virtual(plan) if here.rank is None else _launched(plan, here.rank)
+        program = plan.programs[here.rank] = made
+    if here.launched:
+        collectives.current_op.name = op
+    return program(shards)
+
+
+def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:
+    assert plan.src.placement is not None and plan.dst.placement is not None
+    sources, targets = plan.src.placement.flat_ranks, plan.dst.placement.flat_ranks
+    steps = [virtual.prepare(step) for step in plan.steps]
+
+    def program(shards: Shards) -> Shards:
+        values = dict(zip(sources, shards, strict=True))
+        for step in steps:
+            values = step(values)
+        return tuple([values[rank] for rank in targets])
+
+    return program
+
+
+def _launched(plan: BoxingPlan, rank: int) -> Callable[[Shards], Shards]:
+    assert plan.dst.placement is not None
+    steps = [launched.prepare(step, rank) for step in plan.steps]
+    member = rank in plan.dst.placement.position
+
+    def program(shards: Shards) -> Shards:
+        value = shards[0] if shards else None
+        for step in steps:
+            value = step(value)
+        if not member:
+            return ()
+        assert value is not None
+        return (value,)
+
+    return program
 
 
 def _log(plan: BoxingPlan, op: str) -> None:
     """One record per group and round, the same in both worlds and on every process."""
-    line = user_line()
-    width = plan.src.dtype.itemsize
+    line, dtype = user_line(), plan.src.dtype
     for step in plan.steps:
-        for collective in step.collectives():
+        for group in step.collectives():
             comm_log.record(
                 kind=step.kind,
-                ranks=collective.ranks,
-                dtype=plan.src.dtype,
-                sent={rank: count * width for rank, count in collective.sent.items()},
-                received={rank: count * width for rank, count in collective.received.items()},
+                ranks=group.ranks,
+                dtype=dtype,
+                sent={rank: count * dtype.itemsize for rank, count in group.sent.items()},
+                received={rank: count * dtype.itemsize for rank, count in group.received.items()},
                 op=op,
                 line=line,
             )

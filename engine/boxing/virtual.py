@@ -1,102 +1,238 @@
-"""Virtual: the steps of a plan as plain tensor arithmetic, for all ranks in one process."""
+"""Virtual: the steps of a plan as plain tensor arithmetic, for all ranks in one process.
+
+Each step is prepared once and then applied to many tensors. Replicas share one torch tensor:
+what has the same inputs is computed once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
-from ..placement import Placement
-from .boxes import Piece, assemble, cut, reduce
-from .joins import Values, join_exchange, join_gather, keep
+from ..meta import Box
+from .boxes import Cut, cut_out, hull, take, volume
+from .joins import Layout, Values, reduce
 from .steps import AllGather, AllReduce, Copy, Exchange, Local, Step
 from .transfer import Route
 
-
-def apply(step: Step, values: Values) -> Values:
-    """The shards after a step from those before it, for all ranks; replicas share one tensor."""
-    return _APPLY[type(step)](step, values)
+Apply: TypeAlias = Callable[[Values], Values]
 
 
-def _local(step: Local, values: Values) -> Values:
-    made = _Once()
-    return {
-        rank: made.get((id(shard), step.keeps(rank), step.made(rank)), keep, step, rank, shard)
-        for rank, shard in values.items()
+def prepare(step: Step) -> Apply:
+    """A function from the shards before a step to those after it, for all ranks."""
+    return _PREPARE[type(step)](step)
+
+
+def _local(step: Local) -> Apply:
+    jobs: list[tuple[int, object, Cut, Layout | None]] = []
+    for rank in step.ranks:
+        region, held, made = step.keeps(rank), step.held(rank), step.made(rank)
+        if region is None:
+            jobs.append((rank, ("nothing", made[1]), (), Layout([], made, "sum")))
+        elif region == made:
+            cut = cut_out(region, held)
+            jobs.append((rank, cut, cut, None))
+        else:
+            cut, layout = cut_out(region, held), Layout([region], made, step.fill)
+            jobs.append((rank, (cut, cut_out(region, made), made[1]), cut, layout))
+
+    def apply(values: Values) -> Values:
+        once: dict[object, torch.Tensor] = {}
+        out: Values = {}
+        for rank, job, cut, layout in jobs:
+            shard = values[rank]
+            key = id(shard), job
+            made = once.get(key)
+            if made is None:
+                made = take(shard, cut)
+                if layout is not None:
+                    made = layout.build([made], shard.dtype, shard.device)
+                once[key] = made
+            out[rank] = made
+        return out
+
+    return apply
+
+
+def _all_reduce(step: AllReduce) -> Apply:
+    reduction = step.reduction
+    assert reduction is not None
+    return _group_wise(step, lambda group, addends: reduce(addends, reduction))
+
+
+def _all_gather(step: AllGather) -> Apply:
+    layouts = {
+        group: Layout([step.held(rank) for rank in group], step.made(group[0]))
+        for group in step.groups()
     }
 
+    def join(group: tuple[int, ...], shards: Sequence[torch.Tensor]) -> torch.Tensor:
+        layout = layouts[group]
+        whole = layout.build(shards, shards[0].dtype, shards[0].device)
+        return whole.clone() if layout.whole else whole
 
-def _all_reduce(step: AllReduce, values: Values) -> Values:
-    made, out = _Once(), {}
-    assert step.reduction is not None
+    return _group_wise(step, join)
+
+
+def _group_wise(
+    step: Step, join: Callable[[tuple[int, ...], Sequence[torch.Tensor]], torch.Tensor]
+) -> Apply:
+    """One tensor for all ranks of a group, made of all their shards."""
+    groups = step.groups()
+    offsets = {group: step.made(group[0]) for group in groups}
+    devices = {rank: step.placement.device(rank) for rank in step.ranks}
+    mixed = len(set(devices.values())) > 1
+
+    def apply(values: Values) -> Values:
+        once: dict[object, torch.Tensor] = {}
+        out: Values = {}
+        for group in groups:
+            shards = [values[rank] for rank in group]
+            key = offsets[group], *map(id, shards)
+            joined = once.get(key)
+            if joined is None:
+                together = [shard.to(devices[group[0]]) for shard in shards] if mixed else shards
+                joined = once[key] = join(group, together)
+            if mixed:
+                moved = {device: joined.to(device) for device in set(devices.values())}
+                out.update({rank: moved[devices[rank]] for rank in group})
+            else:
+                for rank in group:
+                    out[rank] = joined
+        return out
+
+    return apply
+
+
+def _exchange(step: Exchange) -> Apply:
+    """The group's regions joined once, and each rank's shard cut out of that.
+
+    Where the regions of a group do not make up a box, every rank's shard is joined on its own.
+    """
+    count, reduction = step.addends, step.reduction or "sum"
+    plans: list[tuple[tuple[int, ...], Layout, list[Cut]]] = []
     for group in step.groups():
-        addends = [values[rank] for rank in group]
-        total = made.get(_ids(addends), reduce, _together(addends), step.reduction)
-        out.update(_replicas(total, group, step.placement, made))
-    return out
+        held = [step.held(rank) for rank in group[::count]]
+        around = hull(held)
+        if sum(map(volume, held)) != volume(around):
+            return _exchange_apart(step)
+        cuts = [cut_out(step.made(rank), around) for rank in group]
+        plans.append((group, Layout(held, around), cuts))
+    devices = {rank: step.placement.device(rank) for rank in step.ranks}
+    mixed = len(set(devices.values())) > 1
+
+    def apply(values: Values) -> Values:
+        once: dict[object, torch.Tensor] = {}
+        out: Values = {}
+        for group, layout, cuts in plans:
+            shards = [values[rank] for rank in group]
+            key = layout.box, *map(id, shards)
+            joined = once.get(key)
+            if joined is None:
+                if mixed:
+                    shards = [shard.to(devices[group[0]]) for shard in shards]
+                joined = once[key] = layout.build(
+                    [reduce(shards[i : i + count], reduction) for i in range(0, len(group), count)],
+                    shards[0].dtype,
+                    shards[0].device,
+                )
+            for rank, cut in zip(group, cuts, strict=True):
+                part = take(joined, cut)
+                out[rank] = part.to(devices[rank]) if mixed else part
+        return out
+
+    return apply
 
 
-def _all_gather(step: AllGather, values: Values) -> Values:
-    made, out = _Once(), {}
+def _exchange_apart(step: Exchange) -> Apply:
+    count, reduction = step.addends, step.reduction or "sum"
+    plans = []
     for group in step.groups():
-        shards = [values[rank] for rank in group]
-        key = _ids(shards), step.made(group[0])
-        whole = made.get(key, join_gather, step, group, _together(shards))
-        out.update(_replicas(whole, group, step.placement, made))
-    return out
-
-
-def _exchange(step: Exchange, values: Values) -> Values:
-    made, out = _Once(), {}
-    for group in step.groups():
-        ids = _ids([values[rank] for rank in group])
         for rank in group:
-            device = values[rank].device
-            key = ids, step.made(rank), device
-            if key not in made.found:
-                pieces = [
-                    cut(values[other], step.held(other), step.region(other, rank)).to(device)
-                    for other in group
-                ]
-                made.found[key] = join_exchange(step, rank, group, pieces)
-            out[rank] = made.found[key]
-    return out
+            regions = [step.region(other, rank) for other in group]
+            cuts = [
+                cut_out(region, step.held(other))
+                for region, other in zip(regions, group, strict=True)
+            ]
+            plans.append((rank, group, cuts, Layout(regions[::count], step.made(rank))))
+    devices = {rank: step.placement.device(rank) for rank in step.ranks}
+
+    def apply(values: Values) -> Values:
+        out: Values = {}
+        for rank, group, cuts, layout in plans:
+            device = devices[rank]
+            pieces = [
+                take(values[other], cut).to(device) for other, cut in zip(group, cuts, strict=True)
+            ]
+            joined = [
+                reduce(pieces[i : i + count], reduction) for i in range(0, len(pieces), count)
+            ]
+            out[rank] = layout.build(joined, step.before.dtype, device)
+        return out
+
+    return apply
 
 
-def _route(step: Route, values: Values) -> Values:
-    assert step.after.placement is not None
-    made, out = _Once(), {}
+def _route(step: Route) -> Apply:
+    placement, reduction, dtype = step.after.placement, step.reduction or "sum", step.before.dtype
+    assert placement is not None
+    parts: list[tuple[list[tuple[int, Cut]], torch.device]] = []
+    taken: dict[int, list[tuple[int, Box]]] = {rank: [] for rank in placement.flat_ranks}
     for group in step.groups():
-        pieces: dict[int, list[Piece]] = {rank: [] for rank in group}
         for part in step.parts(group[0]):
-            addends = [cut(values[rank], step.held(rank), part.box) for rank in part.sources]
-            value = reduce(_together(addends), step.reduction or "sum")
             for taker in part.takers:
-                device = step.after.placement.device(taker)
-                moved = made.get((id(value), device), value.to, device)
-                pieces[taker].append((part.box, moved))
-        for rank in group:
-            if rank not in step.after.placement.position:
-                continue
-            device, box = step.after.placement.device(rank), step.made(rank)
-            key = box, device, tuple((where, id(piece)) for where, piece in pieces[rank])
-            out[rank] = made.get(
-                key, assemble, pieces[rank], box, step.before.dtype, device, step.fill
-            )
-    return out
+                taken[taker].append((len(parts), part.box))
+            cuts = [(source, cut_out(part.box, step.held(source))) for source in part.sources]
+            parts.append((cuts, step.placement.device(part.owner)))
+    jobs = []
+    for rank, found in taken.items():
+        layout = Layout([box for _, box in found], step.made(rank), step.fill)
+        numbers = tuple(number for number, _ in found)
+        jobs.append((rank, numbers, layout, placement.device(rank)))
+    mixed = len({job[3] for job in jobs} | {device for _, device in parts}) > 1
+
+    def apply(values: Values) -> Values:
+        results = []
+        for cuts, device in parts:
+            addends = [take(values[rank], cut) for rank, cut in cuts]
+            if mixed:
+                addends = [addend.to(device) for addend in addends]
+            results.append(reduce(addends, reduction))
+        once: dict[object, torch.Tensor] = {}
+        out: Values = {}
+        for rank, numbers, layout, device in jobs:
+            key = numbers, layout.box, device
+            made = once.get(key)
+            if made is None:
+                pieces = [results[number] for number in numbers]
+                if mixed:
+                    pieces = [piece.to(device) for piece in pieces]
+                made = once[key] = layout.build(pieces, dtype, device)
+            out[rank] = made
+        return out
+
+    return apply
 
 
-def _copy(step: Copy, values: Values) -> Values:
-    assert step.after.placement is not None
-    made, out = _Once(), {}
-    for rank, shard in values.items():
-        device = step.after.placement.device(rank)
-        out[rank] = made.get((id(shard), device), shard.to, device)
-    return out
+def _copy(step: Copy) -> Apply:
+    placement = step.after.placement
+    assert placement is not None
+    devices = {rank: placement.device(rank) for rank in step.ranks}
+
+    def apply(values: Values) -> Values:
+        once: dict[object, torch.Tensor] = {}
+        for rank, shard in values.items():
+            key = id(shard), devices[rank]
+            if key not in once:
+                once[key] = shard.to(devices[rank])
+        return {rank: once[id(shard), devices[rank]] for rank, shard in values.items()}
+
+    return apply
 
 
-_APPLY: dict[type[Step], Callable[[Any, Values], Values]] = {
+_PREPARE: dict[type[Step], Callable[[Any], Apply]] = {
     Local: _local,
     AllReduce: _all_reduce,
     AllGather: _all_gather,
@@ -104,41 +240,3 @@ _APPLY: dict[type[Step], Callable[[Any, Values], Values]] = {
     Route: _route,
     Copy: _copy,
 }
-
-
-class _Once:
-    """Results by what they were made of, so that replicas are computed once.
-
-    Keys hold ids of tensors that live as long as the step runs.
-    """
-
-    def __init__(self) -> None:
-        self.found: dict[object, torch.Tensor] = {}
-
-    def get(
-        self, key: object, make: Callable[..., torch.Tensor], *arguments: object
-    ) -> torch.Tensor:
-        found = self.found.get(key)
-        if found is None:
-            found = self.found[key] = make(*arguments)
-        return found
-
-
-def _ids(tensors: list[torch.Tensor]) -> tuple[int, ...]:
-    return tuple(map(id, tensors))
-
-
-def _together(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors on the first one's device."""
-    device = tensors[0].device
-    return [tensor.to(device) for tensor in tensors]
-
-
-def _replicas(
-    value: torch.Tensor, group: tuple[int, ...], placement: Placement, made: _Once
-) -> Values:
-    """The value for every rank of a group: one tensor per device."""
-    devices = {rank: placement.device(rank) for rank in group}
-    return {
-        rank: made.get((id(value), device), value.to, device) for rank, device in devices.items()
-    }

@@ -4,7 +4,7 @@ for _p in sorted(pathlib.Path(__file__).parent.glob("*.py")):
     if _p.stem != "__init__":
         try: importlib.import_module("." + _p.stem, __name__)
         except Exception as e: print("SKIP", _p.stem, repr(e)[:200])
-from ..names import names as _names
+from ..names import all_names as _all_names
 
 # Names that are only tensor methods, or that tensor methods and ops reach each other by.
 NOT_PUBLIC = frozenset(
@@ -17,4 +17,4 @@ NOT_PUBLIC = frozenset(
     to_consistent to_index to_torch tolist type_as view view_as zero_ getitem
     """.split()
 )
-PUBLIC = sorted(name for name in _names.all() if name not in NOT_PUBLIC)
+PUBLIC = sorted(name for name in _all_names() if name not in NOT_PUBLIC)

@@ -96,9 +96,7 @@ sigmoid = enter(
     "sigmoid",
     _by_y("sigmoid", torch.sigmoid, aten("sigmoid_backward"), lambda y: 1 - y * 2, INCREASING),
 )
-tanh = enter(
-    "tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: y * -2, INCREASING)
-)
+tanh = enter("tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: y * -2, INCREASING))
 
 # By the input.
 
@@ -149,9 +147,7 @@ hardsigmoid = enter(
 )
 logsigmoid = enter(
     "logsigmoid",
-    _by_x(
-        "logsigmoid", _nn.log_sigmoid, kernels.log_sigmoid_backward, lambda x: neg(_bell(x))
-    ),
+    _by_x("logsigmoid", _nn.log_sigmoid, kernels.log_sigmoid_backward, lambda x: neg(_bell(x))),
 )
 enter("log_sigmoid", logsigmoid)
 softsign = enter("softsign", unary(Elementwise("softsign", kernels.softsign, _softsign_vjp)))

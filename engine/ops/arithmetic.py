@@ -173,9 +173,7 @@ _mul_number = _number_last("mul", torch.mul, _mul_number_vjp, linear="0", saves=
 mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped(_mul_number)))
 enter("multiply", mul)
 
-_div = binary(
-    Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True)
-)
+_div = binary(Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True))
 _div_number = _number_last("div", torch.div, _div_number_vjp, linear="0", saves=())
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first(
@@ -302,7 +300,9 @@ def _pow_exponent(dy: Tensor, y: Tensor, x: Any, exponent: Tensor) -> Tensor:
     if x == 0:
         return _mul(dy, names.where(names.ge(names.real(exponent), 0), 0.0, mul(y, -torch.inf)))
     number = complex(x) if exponent.meta.dtype.is_complex or isinstance(x, complex) else x
-    log = torch.log(torch.tensor(number, dtype=None if isinstance(number, complex) else torch.float64))
+    log = torch.log(
+        torch.tensor(number, dtype=None if isinstance(number, complex) else torch.float64)
+    )
     return _mul(dy, conj_of(mul(y, log.item())))
 
 

@@ -292,13 +292,13 @@ def _triangle_indices(
 
 @named
 def tril_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
-    """[2, n]: rows and columns of the lower triangle; device, or placement and sbp, as elsewhere."""
+    """[2, n]: the rows and columns of the lower triangle of a matrix."""
     return _triangle_indices(torch.tril_indices, row, col, offset, layout)
 
 
 @named
 def triu_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
-    """[2, n]: rows and columns of the upper triangle; device, or placement and sbp, as elsewhere."""
+    """[2, n]: the rows and columns of the upper triangle of a matrix."""
     return _triangle_indices(torch.triu_indices, row, col, offset, layout)
 
 

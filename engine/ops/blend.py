@@ -1,4 +1,4 @@
-"""Functions of two or three tensors beyond arithmetic: lerp, addcmul, atan2, hypot, logaddexp ..."""
+"""Functions of two or three tensors beyond arithmetic: lerp, addcmul, atan2, logaddexp, xlogy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, neg, number_like, square, sub
 from .pointwise import Elementwise, conj_of, mixed
-from .reduce import sum_to
-from .select import where
+from .reduce import constant_like, sum_to
+from .where import where
 
 Needs = Sequence[object]
 
@@ -81,9 +81,7 @@ _addcdiv = ternary(
     )
 )
 _lerp = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
-_lerp_number = binary(
-    Elementwise("lerp", torch.lerp, _lerp_number_vjp, linear="all", saves=())
-)
+_lerp_number = binary(Elementwise("lerp", torch.lerp, _lerp_number_vjp, linear="all", saves=()))
 
 
 @named
@@ -152,7 +150,7 @@ def _share(a: Tensor, y: Tensor, base: float) -> Tensor:
 
 def _copysign_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
     turned = where(names.eq(a, 0), 0.0, div(y, a))
-    return turned, needs[1] and names.constant_like(y, 0)
+    return turned, needs[1] and constant_like(y, 0)
 
 
 atan2 = enter("atan2", _pair("atan2", torch.atan2, _atan2_slopes))
@@ -168,7 +166,7 @@ def _copysign_number_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor, n: floa
 
 
 def _copysign_first_vjp(needs: Needs, dy: Tensor, y: Meta, n: float, x: Meta) -> Any:
-    return None, sum_to(names.constant_like(dy, 0), x)
+    return None, sum_to(constant_like(dy, 0), x)
 
 
 copysign = enter(

@@ -117,5 +117,6 @@ _clone = unary(
 @named
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
-    no kernel: tensors are dense)."""
+    no kernel: tensors are dense).
+    """
     return _clone(input)  # type: ignore[no-any-return]

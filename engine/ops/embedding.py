@@ -11,11 +11,12 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import gathering as kernels
 from ..dispatch import binary
 from ..meta import Meta
-from ..names import named
+from ..names import named, names
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .dims import unsqueeze
 from .moving import passes_first
 from .slicing import clear
 
@@ -98,7 +99,9 @@ class EmbeddingGrad(Op):
         by_frequency: bool,
     ) -> Any:
         if by_frequency:
-            raise OnefoldRuntimeError("embedding with scale_grad_by_freq has no second derivative")
+            ones = unsqueeze(names.ones_like(index, dtype=dy.dtype), -1)
+            count = _embedding_grad(ones, index, rows, -1, False)
+            dy = names.div(dy, names.clamp(count, min=1))
         if padding >= 0:
             dy = clear(dy, (padding, None))
         return (_embedding(dy, index, padding, False),)

@@ -105,7 +105,7 @@ class AddAt(Op):
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        dim, shape, full = attrs
+        dim, shape, _ = attrs
         if not shape:
             return lambda dy, index: dy.new_zeros(()).scatter_add_(0, index, dy)
         mine = local.output_shape()
@@ -194,7 +194,7 @@ _one_hot = unary(OneHot())
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim.
 
-    A split of `dim` becomes a partial sum. Raises OutOfRangeError naming an index that is not there.
+    A split of `dim` becomes a partial sum. Raises OutOfRangeError naming a wrong index.
     """
     return _gather(input, index, dim)  # type: ignore[no-any-return]
 

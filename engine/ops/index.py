@@ -11,7 +11,7 @@ from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import indexing as kernels
 from ..dispatch import general
 from ..meta import Meta
-from ..names import named, names
+from ..names import names
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
@@ -206,7 +206,6 @@ def take_rows(x: Tensor, indices: Indices) -> Tensor:
     return _take((x, *indices))  # type: ignore[no-any-return]
 
 
-@named
 def add_rows(dy: Tensor, indices: Indices, shape: Sequence[int]) -> Tensor:
     """Zeros of `shape` with the rows of `dy` added at `indices`."""
     return _add_rows((dy, *indices), tuple(shape))  # type: ignore[no-any-return]

@@ -208,7 +208,7 @@ class Split(Op):
         self.num_outputs = num_outputs
 
     def kernel(self, x: torch.Tensor, sizes: tuple[int, ...], dim: int) -> Any:
-        return torch.split(x, sizes, dim)
+        return torch.split(x, list(sizes), dim)
 
     def rule(self, axis: Axis, x: Meta, sizes: tuple[int, ...], dim: int) -> Rule:
         count = self.num_outputs
@@ -406,6 +406,5 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
             column = unsqueeze(column, -1)
         grids.append(column.expand(*shape))
     if swapped:
-        grids = [grid.transpose(0, 1) for grid in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)

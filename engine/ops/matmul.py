@@ -81,9 +81,9 @@ class Product(Op):
         elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
             return _vector_vjp(needs, dy, a, b)
         elif self.form == "nn" and len(b.meta.shape) == 2:
-            return needs[0] and _matmul_nt(dy, b), needs[1] and rows_tn(a, dy)
+            return needs[0] and product_nt(dy, b), needs[1] and rows_tn(a, dy)
         else:
-            nn, nt, tn = _matmul, _matmul_nt, _matmul_tn
+            nn, nt, tn = _matmul, product_nt, product_tn
         if self.form == "nn":
             da, db = needs[0] and nt(dy, b), needs[1] and tn(a, dy)
         elif self.form == "nt":
@@ -103,8 +103,8 @@ def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> An
         dy = names.unsqueeze(dy, -1)
     row = names.unsqueeze(a, 0) if a.ndim == 1 else a
     column = names.unsqueeze(b, 1) if b.ndim == 1 else b
-    da = needs[0] and sum_to(_matmul_nt(dy, column), row.meta)
-    db = needs[1] and sum_to(_matmul_tn(row, dy), column.meta)
+    da = needs[0] and sum_to(product_nt(dy, column), row.meta)
+    db = needs[1] and sum_to(product_tn(row, dy), column.meta)
     if needs[0] and a.ndim == 1:
         da = names.squeeze(da, 0)
     if needs[1] and b.ndim == 1:
@@ -131,7 +131,7 @@ class RowsProduct(Op):
         return 2.0 * outputs[0].numel * prod(a.shape[:-1])
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
-        return needs[0] and _matmul_nt(b, dy), needs[1] and _matmul(a, dy)
+        return needs[0] and product_nt(b, dy), needs[1] and _matmul(a, dy)
 
 
 class RowsSum(Op):
@@ -233,8 +233,8 @@ mm = enter("mm", binary(Product("mm", torch.mm)))
 mm_nt = enter("mm_nt", binary(Product("mm_nt", torch._C._nn.linear, "nt")))
 mm_tn = enter("mm_tn", binary(Product("mm_tn", kernels.mm_tn, "tn")))
 _matmul = binary(Product("matmul", torch.matmul))
-_matmul_nt = binary(Product("matmul_nt", kernels.matmul_nt, "nt"))
-_matmul_tn = binary(Product("matmul_tn", kernels.matmul_tn, "tn"))
+product_nt = binary(Product("matmul_nt", kernels.matmul_nt, "nt"))
+product_tn = binary(Product("matmul_tn", kernels.matmul_tn, "tn"))
 bmm = enter("bmm", binary(Product("bmm", torch.bmm)))
 mv = enter("mv", binary(Product("mv", torch.mv)))
 dot = enter("dot", binary(Product("dot", torch.dot)))

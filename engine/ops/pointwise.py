@@ -77,7 +77,7 @@ def exact(value: Any) -> tuple[Any, ...]:
     >>> exact(1) == exact(1.0), exact(math.nan) == exact(-math.nan)
     (False, True)
     """
-    if value != value:
+    if isinstance(value, float) and math.isnan(value):
         value = math.nan
     return value, repr(value)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod as product
 from typing import Any, TypeAlias
 
 import torch
 
-from ...errors import OnefoldTypeError, user_line
 from ...kernels import reduce as kernels
 from ..dispatch import unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import named, names
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -82,9 +81,7 @@ class Spread(Op):
     def infer(self, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Meta:
         return x.like(shape=shape)
 
-    def rule(
-        self, axis: Axis, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool
-    ) -> Rule:
+    def rule(self, axis: Axis, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Rule:
         partials = (partial_sum, partial_max, partial_min)
         forward = reduction(len(shape), dim, keepdim, broadcast, partials)
         return [Signature(s.outputs, s.inputs) for s in forward]
@@ -185,7 +182,8 @@ class Mean(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
     ) -> tuple[Tensor]:
-        share = names.div(cast(dy, x.dtype), count_along(x, attrs[0]))
+        # Of no elements there is no gradient either: any number but 0 will do.
+        share = names.div(cast(dy, x.dtype), count_along(x, attrs[0]) or 1)
         return (spread(share, x.shape, attrs[0], attrs[1]),)
 
 

@@ -203,7 +203,6 @@ _set_slice = binary(SetSlice())
 _clear = unary(Clear())
 
 
-@named
 def slice_by(x: Tensor, entries: Entries) -> Tensor:
     """The part of a tensor that `Entries` describe; a new tensor also where that is all of it."""
     if any(entry is not None for entry in entries):
@@ -211,7 +210,6 @@ def slice_by(x: Tensor, entries: Entries) -> Tensor:
     return reshape(x, x.shape)
 
 
-@named
 def set_slice(x: Tensor, value: Tensor, entries: Entries) -> Tensor:
     """`x` with `value`, which has the shape and dtype for it, in the place of a slice."""
     return _set_slice(x, value, entries)  # type: ignore[no-any-return]

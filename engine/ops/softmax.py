@@ -64,7 +64,7 @@ class SoftmaxOp(Op):
         dim: int,
         dtype: torch.dtype | None,
     ) -> Any:
-        grad = _log_softmax_grad if self.log else _softmax_grad
+        grad = _log_softmax_grad if self.log else softmax_grad
         dx = grad(dy, y, dim)
         return (cast(dx, x.dtype),)
 
@@ -129,7 +129,7 @@ class SoftmaxGrad(_SoftmaxGradient):
     def vjp(
         self, needs: Sequence[object], u: Tensor, dx: Meta, dy: Tensor, y: Tensor, dim: int
     ) -> Any:
-        d_dy = _softmax_grad(u, y, dim) if needs[0] else None
+        d_dy = softmax_grad(u, y, dim) if needs[0] else None
         if not needs[1]:
             return d_dy, None
         by_sum = names.sub(dy, names.sum(names.mul(dy, y), dim, True))
@@ -163,7 +163,7 @@ class LogSoftmaxGrad(_SoftmaxGradient):
 
 _softmax = unary(SoftmaxOp(log=False))
 _log_softmax = unary(SoftmaxOp(log=True))
-_softmax_grad = binary(SoftmaxGrad())
+softmax_grad = binary(SoftmaxGrad())
 _log_softmax_grad = binary(LogSoftmaxGrad())
 
 

@@ -34,7 +34,7 @@ def _to_device(x: Tensor, device: torch.device) -> Tensor:
     part = x.shards[0].to(device)
     y = Tensor((part,), Meta.of(x.shape, x.dtype, device=part.device))
     if x.node is not None and interp.grad_enabled:
-        y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta, 0)
+        y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
 
 
@@ -108,7 +108,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
         )
     self.shards, self.meta = value.shards, value.meta
     self.shared = value.shared = True
-    self.version += 1
+    self.version = interp.stamp()
 
 
 @named

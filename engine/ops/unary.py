@@ -18,6 +18,7 @@ from ..tensor import Tensor
 from .arithmetic import div, mul, neg, square, zeros_vjp
 from .cast import cast
 from .pointwise import INCREASING, Elementwise, conj_of, exact
+from .reduce import constant_like
 
 Needs = Sequence[object]
 Slope = Callable[[Tensor], Tensor]  # the derivative at x, or as a function of y
@@ -117,9 +118,7 @@ rad2deg = _scaling("rad2deg", torch.rad2deg, 180 / math.pi)
 
 # Special functions.
 
-erf = _smooth(
-    "erf", torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING
-)
+erf = _smooth("erf", torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
 erfc = _smooth("erfc", torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
 erfinv = _smooth_by_y("erfinv", torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
 lgamma = _smooth("lgamma", torch.lgamma, lambda x: digamma(x))
@@ -130,9 +129,7 @@ def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tupl
     return (mul(dy, _polygamma(x, n + 1)),)
 
 
-_polygamma = unary(
-    Elementwise("polygamma", lambda x, n: torch.polygamma(n, x), _polygamma_vjp)
-)
+_polygamma = unary(Elementwise("polygamma", lambda x, n: torch.polygamma(n, x), _polygamma_vjp))
 
 
 @named
@@ -144,7 +141,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 def _logit_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, eps: float | None) -> tuple[Tensor]:
     low, high, outside = (0.0, 1.0, math.nan) if eps is None else (eps, 1.0 - eps, 0.0)
     inside = names.logical_and(names.ge(x, low), names.le(x, high))
-    return (names.where(inside, div(dy, x * (1.0 - x)), mul(dy, outside)),)
+    return (mul(dy, names.where(inside, reciprocal(x * (1.0 - x)), outside)),)
 
 
 _logit = unary(Elementwise("logit", torch.logit, _logit_vjp))
@@ -203,9 +200,7 @@ _alias("absolute", abs)
 sgn = enter("sgn", unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
 
 
-def _nan_to_num_vjp(
-    needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object
-) -> tuple[Tensor]:
+def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object) -> tuple[Tensor]:
     return (mul(dy, isfinite(x)),)
 
 
@@ -257,7 +252,7 @@ def _imag_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
 
 def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     if not x.meta.dtype.is_complex:
-        return (names.constant_like(dy, 0),)
+        return (constant_like(dy, 0),)
     turned = div(mul(x, 1j), cast(square(names.abs(x)), x.dtype))
     return (names.where(names.eq(x, 0), 0.0, mul(dy, turned)),)
 

@@ -9,18 +9,22 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import samples
 import torch
 
-from onefold.engine import plan as dispatch
+from onefold.engine.op import Op
+from onefold.engine.plan import ops
+from onefold.engine.sbp import parse
+from onefold.engine.signature import Signature
 from onefold.testing.checks import local_results
 from onefold.testing.recording import OpCall, Recorder, record
 from onefold.testing.rules import faults, undeclared, whole
 
 TABLE = Path(__file__).with_name("undeclared.txt")
-OPS = sorted(dispatch.ops)
-FORMS = {name: list(forms) for name, forms in dispatch.ops.items()}  # as they are after import
+OPS = sorted(ops)
+FORMS = {name: list(forms) for name, forms in ops.items()}  # as they are after import
 
 # Ops that no sample reaches: what tests their rules.
 NOT_REACHED: dict[str, str] = {}
@@ -85,12 +89,96 @@ def test_the_table_names_no_unknown_op():
     assert sorted(set(read_table()) - set(OPS)) == []
 
 
-# The checker must be able to fail.
+# The checker must be able to fail: each of these rules has one fault.
 
 
-def call_of(op, *values, attrs=()):
-    return OpCall(op, values, attrs)
+class Ruled(Op):
+    """An op with a given kernel and rule."""
+
+    def __init__(self, name, kernel, rule):
+        self.name = name
+        self.kernel = kernel
+        self.given = [Signature(parse(left), parse(right)) for left, right in rule]
+
+    def rule(self, axis, *args):
+        return self.given
 
 
 def values(*shape):
-    return torch.from_numpy(__import__("numpy").random.default_rng(1).standard_normal(shape))
+    return torch.from_numpy(np.random.default_rng(1).standard_normal(shape))
+
+
+def call_of(name, kernel, rule, *shapes):
+    return whole(OpCall(Ruled(name, kernel, rule), tuple(values(*s) for s in shapes), ()))
+
+
+SPLITS = [("S0", "S0"), ("S1", "S1")]
+WRONG = {
+    "relu of a partial sum": ("relu", torch.relu, [*SPLITS, ("P", "P")], (6, 4)),
+    "transpose that forgets the dim": ("transpose", torch.t, SPLITS, (6, 4)),
+    "sum over the split dim": ("sum", lambda x: x.sum(0), [("S0", "B"), ("S1", "S0")], (6, 4)),
+    "max that is not joined": ("amax", lambda x: x.amax(0), [("S0", "P")], (6, 4)),
+    "softmax over the split dim": ("softmax", lambda x: x.softmax(0), [("S0", "S0")], (6, 4)),
+    "cumsum over the split dim": ("cumsum", lambda x: x.cumsum(1), [("S1", "S1")], (6, 4)),
+    "product of partial sums": ("mul", torch.mul, [("P, P", "P")], (6, 4), (6, 4)),
+    "sum of one partial": ("add", torch.add, [("P, B", "P")], (6, 4), (6, 4)),
+    "mm that contracts to broadcast": ("mm", torch.mm, [("S1, S0", "B")], (6, 4), (4, 5)),
+    "a dim too many": ("relu", torch.relu, [("S2", "S2")], (6, 4)),
+    "an input too many": ("relu", torch.relu, [("S0, S0", "S0")], (6, 4)),
+    # Right on even sizes: rows 0-3 and 3-6 of 6, but rows 0-3 and 3-5 of 5.
+    "view of uneven rows": ("view", lambda x: x.reshape(-1), [("S0", "S0")], (5, 4)),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_rule_is_noticed(fault):
+    found = faults(call_of(*WRONG[fault]))
+    assert found != []
+    assert WRONG[fault][0] in found[0]
+    assert "(2,) ranks" in found[0]
+
+
+RIGHT = {
+    "relu": ("relu", torch.relu, SPLITS, (5, 4)),
+    "transpose": ("t", torch.t, [("S0", "S1"), ("S1", "S0"), ("P", "P")], (5, 4)),
+    "sum": ("sum", lambda x: x.sum(0), [("S0", "P"), ("S1", "S0"), ("P", "P")], (5, 4)),
+    "amax": ("amax", lambda x: x.amax(0), [("S0", "PMAX"), ("S1", "S0")], (5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_and_complete_rule_passes(name):
+    found = call_of(*RIGHT[name])
+    assert faults(found) == []
+    assert undeclared(found) == set()
+
+
+def test_missing_signatures_are_listed():
+    mm = call_of("mm", torch.mm, [("S0, B", "S0")], (6, 5), (5, 7))
+    assert undeclared(mm) == {
+        "mm: (B, S1) -> (S1)",
+        "mm: (S1, S0) -> (P)",
+        "mm: (P, B) -> (P)",
+        "mm: (B, P) -> (P)",
+    }
+    amax = call_of("amax", lambda x: x.amax(0), [("S1", "S0")], (6, 4))
+    assert undeclared(amax) == {"amax: (S0) -> (PMAX)"}
+
+
+def test_a_constant_result_lists_nothing():
+    zeros = call_of("zeros", torch.zeros_like, [], (6, 4))
+    assert undeclared(zeros) == set()
+
+
+def test_a_wrong_infer_is_noticed():
+    class Lies(Ruled):
+        def infer(self, x):
+            return x.like(dtype=torch.float32)
+
+    with pytest.raises(AssertionError, match="infer tells"):
+        whole(OpCall(Lies("lies", torch.relu, []), (values(4),), ()))
+
+
+def test_a_kernel_that_changes_its_input_is_noticed():
+    with pytest.raises(AssertionError, match="changed input 0"):
+        call_of("relu", torch.relu_, [], (6, 4))

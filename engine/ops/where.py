@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,9 @@ from ..op import Kernel, Op
 from ..sbp import broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
-from .arithmetic import add, div, mul, neg, square, sub
+from .arithmetic import mul
 from .cast import cast
-from .pointwise import INCREASING, NUMBERS, Elementwise, conj_of, exact, idempotent, mixed
+from .pointwise import INCREASING, NUMBERS, Elementwise, exact, idempotent
 from .reduce import sum_to
 
 Needs = Sequence[object]
@@ -117,9 +117,7 @@ class MaskedFill(Op):
         passed = [Signature((partial, broadcast), (partial,)) for partial in partials]
         return (*pointwise_of([x, mask]), *passed)
 
-    def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact
-    ) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact) -> Any:
         return sum_to(_masked_fill(dy, mask, exact(0)), x), None
 
 

@@ -1,0 +1,73 @@
+"""`python -m onefold.distributed.worker [--also-print] [-m] script args...`: one rank's program.
+
+Started by the launcher in place of `python script args...`, and the same to the program. The one
+difference: the traceback of an exception that ends it goes to the launcher, which prints it last.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from ..env import RANK, error_dir
+from ..errors import CommError, RankMismatch
+from .failure import Failure, leave
+
+# Frames of these files stand before the program's own.
+_OURS = (__file__, runpy.__file__, "<frozen runpy>")
+
+
+def _program_frames(trace: TracebackType | None) -> TracebackType | None:
+    """`trace` without the frames that lead to the program; None when it never started."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OURS:
+        trace = trace.tb_next
+    return trace
+
+
+class _Hook:
+    """The last of the exception hooks of this process."""
+
+    def __init__(self, folder: str, also_print: bool) -> None:
+        self._folder = folder
+        self._also_print = also_print
+
+    def __call__(
+        self,
+        kind: type[BaseException],
+        error: BaseException,
+        trace: TracebackType | None,
+    ) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            return  # the launcher was stopped, and says so
+        trace = _program_frames(trace)
+        text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
+        if self._also_print:
+            sys.stderr.write(text + "\n")
+        secondary = isinstance(error, CommError) and not isinstance(error, RankMismatch)
+        leave(self._folder, Failure(RANK.read() or 0, time.time(), secondary, text))
+
+
+def main() -> None:
+    """Run the program named on the command line as `__main__`."""
+    arguments = sys.argv[1:]
+    also_print = arguments[0] == "--also-print"
+    if also_print:
+        arguments = arguments[1:]
+    if error_dir():
+        sys.excepthook = _Hook(error_dir(), also_print)
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        # `python -m` puts the working directory first, and this process was started that way.
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

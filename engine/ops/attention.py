@@ -1,0 +1,306 @@
+"""Scaled dot product attention: batch, heads, queries and value features may be split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...kernels import attention as kernels
+from .. import interp
+from ..dispatch import general, unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import Sbp, broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .dropout import dropout_by, next_draw
+from .matmul import product_nt, product_tn
+from .reduce import sum_to
+from .softmax import softmax_grad
+
+Shape = tuple[int, ...]
+# causal, scale, grouped (several query heads per head of keys and values)
+Attrs = tuple[bool, float, bool]
+
+
+@lru_cache(maxsize=4096)
+def _letters(
+    q: Shape, k: Shape, v: Shape, mask: Shape | None, grouped: bool, parts: int
+) -> tuple[tuple[str, ...], ...]:
+    """A letter per dim of q, k, v, mask and y; upper case where the dim must stay whole."""
+    batch = max(len(q), len(k), len(v)) - 2
+    letters = [f"b{i}" for i in range(batch)]
+    sizes = [1] * batch
+    for shape in (q, k, v):
+        for i in range(len(shape) - 2):
+            at = batch - len(shape) + 2 + i
+            sizes[at] = max(sizes[at], shape[i])
+    if grouped and k[-3] % parts:
+        letters[-1] = "H"  # query heads would be cut off from their keys
+
+    def own(shape: Shape, rows: str, columns: str) -> tuple[str, ...]:
+        start = batch - (len(shape) - 2)
+        found = [
+            letters[start + i] if shape[i] == sizes[start + i] or grouped and i == len(shape) - 3
+            else "X"
+            for i in range(len(shape) - 2)
+        ]
+        return (*found, rows, columns)
+
+    terms = [own(q, "s", "D"), own(k, "T", "D"), own(v, "T", "e")]
+    if mask is not None:
+        rows = "s" if len(mask) > 1 and mask[-2] == q[-2] else "X"
+        terms.append(own((1, 1, *mask)[-max(len(mask), 2) :], rows, "T")[-len(mask) :])
+    terms.append((*letters, "s", "e"))
+    return tuple(terms)
+
+
+def _split_letters(terms: Sequence[Sequence[str]]) -> list[str]:
+    return [x for x in dict.fromkeys(x for term in terms for x in term) if x[0].islower()]
+
+
+def _at(term: Sequence[str], letter: str, otherwise: Sbp) -> Sbp:
+    return split(term.index(letter)) if letter in term else otherwise
+
+
+class Attention(Op):
+    """y = softmax(q k^T * scale + mask) v"""
+
+    name = "attention"
+
+    def kernel(self, q: Any, k: Any, v: Any, mask: Any, *attrs: Any) -> torch.Tensor:
+        return kernels.attention(q, k, v, mask, *attrs, 0)
+
+    def infer(self, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any) -> Meta:
+        if mask is not None and attrs[0]:
+            raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
+        blanks = [
+            None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
+            for m in (q, k, v, mask)
+        ]
+        y = self.kernel(*blanks, *attrs)
+        return Meta.of(y.shape, y.dtype, device=y.device)
+
+    def rule(
+        self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any
+    ) -> Rule:
+        *inputs, out = _terms(axis, q, k, v, mask, attrs)
+        found = [
+            Signature(tuple(_at(t, x, broadcast) for t in inputs), (_at(out, x, broadcast),))
+            for x in _split_letters([out])
+        ]
+        rest = () if mask is None else (broadcast,)
+        found.append(Signature((broadcast, broadcast, partial_sum, *rest), (partial_sum,)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        first = local.input_offset(0)[-2]
+        return lambda q, k, v, mask: kernels.attention(q, k, v, mask, *attrs, first)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k = inputs[0], inputs[1]
+        assert q is not None
+        assert k is not None
+        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        scale: float,
+        grouped: bool,
+    ) -> Any:
+        # The fused gradient cannot be differentiated again, and leaves the mask out.
+        if interp.grad_enabled or (mask is not None and needs[3]):
+            return _grad_parts(dy, q, k, v, mask, (causal, scale, grouped))
+        return _attention_grad((dy, q, k, v, mask), causal, scale, grouped)
+
+
+class AttentionGrad(Op):
+    """Gradients of attention for q, k and v"""
+
+    name = "attention_grad"
+    num_outputs = 3
+    differentiable = False
+
+    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
+        return q, k, v
+
+    def rule(
+        self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any
+    ) -> Rule:
+        *inputs, out = _terms(axis, q, k, v, mask, attrs)
+        inputs = [out, *inputs]
+        # What lacks the split dim is summed over it.
+        found = [
+            Signature(
+                tuple(_at(t, x, broadcast) for t in inputs),
+                tuple(_at(t, x, partial_sum) for t in inputs[1:4]),
+            )
+            for x in _split_letters([out])
+        ]
+        rest = (broadcast,) * (len(inputs) - 1)
+        return [*found, Signature((partial_sum, *rest), (partial_sum,) * 3)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        first = local.input_offset(1)[-2]
+        return lambda dy, q, k, v, mask: kernels.attention_grad(dy, q, k, v, mask, *attrs, first)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, v = outputs
+        rows = q.numel // max(q.shape[-1], 1)
+        return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+
+
+def _terms(
+    axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, attrs: Sequence[Any]
+) -> tuple[tuple[str, ...], ...]:
+    shape = None if mask is None else tuple(mask.shape)
+    return _letters(tuple(q.shape), tuple(k.shape), tuple(v.shape), shape, attrs[2], axis.parts)
+
+
+class CausalFill(Op):
+    """y[..., i, j] = x[..., i, j] where j <= i, else a value"""
+
+    name = "causal_fill"
+    saves = ()
+
+    def infer(self, x: Meta, value: float) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+        found = [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
+        if value == 0.0:
+            found.append(Signature((partial_sum,), (partial_sum,)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        rows, columns = local.input_shape(0)[-2:]
+        row, column = local.input_offset(0)[-2:]
+
+        def kernel(x: torch.Tensor) -> torch.Tensor:
+            seen = kernels.causal_mask(rows, columns, row - column, x.device)
+            return torch.where(seen, x, attrs[0])
+
+        return kernel
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
+        return (_causal_fill(dy, 0.0),)
+
+
+_attention = general(Attention())
+_attention_grad = general(AttentionGrad())
+_causal_fill = unary(CausalFill())
+
+
+# The same in smaller ops: for dropout, gradients of a mask and second gradients.
+
+
+def _grouped_heads(x: Tensor, heads: int) -> Tensor:
+    """(..., heads * n, s, d) as (..., heads, n, s, d)."""
+    *batch, count, rows, columns = x.shape
+    return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
+
+
+def _probabilities(
+    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> Tensor:
+    scores = names.mul(product_nt(q, k), scale)
+    # Not -inf: a row without any key to see shall give zeros, not nan.
+    low = torch.finfo(q.dtype).min / 2
+    if causal:
+        scores = _causal_fill(scores, low)
+        return _causal_fill(names.softmax(scores, -1), 0.0)  # type: ignore[no-any-return]
+    if mask is None:
+        return names.softmax(scores, -1)  # type: ignore[no-any-return]
+    if mask.dtype is torch.bool:
+        hidden = names.logical_not(mask)
+    else:
+        hidden = names.eq(names.detach(mask), float("-inf"))
+        scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
+    scores = names.masked_fill(scores, hidden, low)
+    return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]
+
+
+def _grouped(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors with a dim more, so that shared heads of keys and values broadcast."""
+    if not grouped:
+        return q, k, v, mask
+    heads = k.shape[-3]
+    q = _grouped_heads(q, heads)
+    if mask is not None and mask.ndim > 2:
+        one = mask.shape[-3] == 1
+        mask = names.unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
+    return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
+
+
+def _grad_parts(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    causal, scale, grouped = attrs
+    wide_q, wide_k, wide_v, wide_mask = _grouped(q, k, v, mask, grouped)
+    if grouped:
+        dy = _grouped_heads(dy, k.shape[-3])
+    p = _probabilities(wide_q, wide_k, wide_mask, causal, scale)
+    d_scores = softmax_grad(product_nt(dy, wide_v), p, -1)
+    d_mask = None
+    if wide_mask is not None and mask is not None and mask.meta.is_floating:
+        d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
+    scaled = names.mul(d_scores, scale)
+    dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
+    dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
+    dv = sum_to(product_tn(p, dy), wide_v.meta)
+    if grouped:
+        dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
+    return dq, dk, dv, d_mask
+
+
+@named
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query key^T * scale + mask) value, as in torch: (..., L, E), (..., S, E), (..., S, Ev).
+
+    `attn_mask` is bool (True: take part) or added to the scores; `scale` defaults to 1 / sqrt(E).
+    Batch, heads, queries and features of the value may be split. Dropout drops the same
+    probabilities for every layout. Raises an error when shapes do not fit, or for a mask together
+    with `is_causal`.
+
+    Example: `scaled_dot_product_attention(q, k, v, is_causal=True)` with (2, 8, 16, 64) each.
+    """
+    if not 0.0 <= dropout_p <= 1.0:
+        raise OnefoldValueError(
+            f"dropout probability has to be between 0 and 1, but got {dropout_p}"
+        )
+    if scale is None:
+        scale = float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
+    grouped = enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    if dropout_p == 0.0:
+        tensors = (query, key, value, attn_mask)
+        return _attention(tensors, is_causal, scale, grouped)  # type: ignore[no-any-return]
+    wide_q, wide_k, wide_v, wide_mask = _grouped(query, key, value, attn_mask, grouped)
+    p = _probabilities(wide_q, wide_k, wide_mask, is_causal, scale)
+    y = names.matmul(dropout_by(p, next_draw(dropout_p)), wide_v)
+    if grouped:
+        y = names.view(y, (*query.shape[:-1], value.shape[-1]))
+    return y  # type: ignore[no-any-return]

@@ -1,0 +1,354 @@
+"""Max and average pooling over planes: every dim before the planes may be split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from ...errors import ShapeError
+from ...kernels import conv as kernels
+from ..dispatch import binary, general, unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .conv import Ints, ints
+
+# kernel_size, stride, padding, dilation, ceil_mode
+MaxSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints, bool]
+
+_MAX_POOL = {
+    2: torch._C._nn.max_pool2d_with_indices,
+    3: torch._C._nn.max_pool3d_with_indices,
+}
+_AVG_POOL = {2: torch._C._nn.avg_pool2d, 3: torch._C._nn.avg_pool3d}
+_AVG_POOL_GRAD = {
+    2: torch.ops.aten.avg_pool2d_backward.default,
+    3: torch.ops.aten.avg_pool3d_backward.default,
+}
+_ADAPTIVE = {2: torch._C._nn.adaptive_avg_pool2d, 3: torch._C._nn.adaptive_avg_pool3d}
+_ADAPTIVE_GRAD = {
+    2: torch.ops.aten._adaptive_avg_pool2d_backward.default,
+    3: torch.ops.aten._adaptive_avg_pool3d_backward.default,
+}
+
+
+def _leading(x: Meta, planes: int, num_inputs: int, num_outputs: int = 1) -> list[Signature]:
+    """The splits of the dims before the planes, which all inputs and outputs share."""
+    return [
+        Signature((split(i),) * num_inputs, (split(i),) * num_outputs)
+        for i in range(x.ndim - planes)
+    ]
+
+
+class MaxPool(Op):
+    """(the maximum of each window, its place in the plane)"""
+
+    name = "max_pool"
+    num_outputs = 2
+    saves = (0,)
+
+    def kernel(
+        self, x: torch.Tensor, planes: int, sizes: MaxSizes
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        y, indices = _MAX_POOL[planes](x, *sizes)
+        return y, indices
+
+    def rule(self, axis: Axis, x: Meta, planes: int, sizes: MaxSizes) -> Rule:
+        return _leading(x, planes, 1, 2)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        if 0 in local.input_shape(0):
+            shape = local.output_shape()
+            return lambda x: (x.new_zeros(shape), x.new_zeros(shape, dtype=torch.int64))
+        return lambda x: self.kernel(x, *attrs)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Any, y: Any, x: Tensor, planes: int, sizes: MaxSizes
+    ) -> Any:
+        # The places are found again instead of being kept: they are twice as large as y.
+        return (_max_grad(dy[0], x, planes, sizes),)
+
+
+class MaxPoolGrad(Op):
+    """dx = dy added at the places of the maxima of x"""
+
+    name = "max_pool_grad"
+
+    def infer(self, dy: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, dy: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Rule:
+        passes = Signature((partial_sum, broadcast), (partial_sum,))
+        return [*_leading(x, planes, 2), passes]
+
+    def kernel(
+        self, dy: torch.Tensor, x: torch.Tensor, planes: int, sizes: MaxSizes
+    ) -> torch.Tensor:
+        if x.numel() == 0:
+            return torch.zeros_like(x)
+        indices = _MAX_POOL[planes](x, *sizes)[1]
+        return kernels.max_pool_scatter(dy, indices, tuple(x.shape[x.ndim - planes :]))
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        u: Tensor,
+        dx: Meta,
+        dy: Tensor,
+        x: Tensor,
+        planes: int,
+        sizes: MaxSizes,
+    ) -> Any:
+        return needs[0] and _max_take(u, x, planes, sizes), None
+
+
+class MaxPoolTake(Op):
+    """y = u at the places of the maxima of x"""
+
+    name = "max_pool_take"
+
+    def kernel(
+        self, u: torch.Tensor, x: torch.Tensor, planes: int, sizes: MaxSizes
+    ) -> torch.Tensor:
+        indices = _MAX_POOL[planes](x, *sizes)[1]
+        return kernels.max_pool_gather(u, indices, planes)
+
+    def infer(self, u: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Meta:
+        blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
+        return u.like(shape=_MAX_POOL[planes](blank, *sizes)[1].shape)
+
+    def rule(self, axis: Axis, u: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Rule:
+        passes = Signature((partial_sum, broadcast), (partial_sum,))
+        return [*_leading(x, planes, 2), passes]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        if 0 in local.input_shape(0):
+            shape = local.output_shape()
+            return lambda u, x: u.new_zeros(shape)
+        return lambda u, x: self.kernel(u, x, *attrs)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        u: Tensor,
+        x: Tensor,
+        planes: int,
+        sizes: MaxSizes,
+    ) -> Any:
+        return needs[0] and _max_grad(dy, x, planes, sizes), None
+
+
+class AvgPool(Op):
+    """The mean of each window, or with `adaptive` of as many windows as asked for"""
+
+    saves = ()
+
+    def __init__(self, adaptive: bool) -> None:
+        self.name = "adaptive_avg_pool" if adaptive else "avg_pool"
+        self.table = _ADAPTIVE if adaptive else _AVG_POOL
+
+    def kernel(self, x: torch.Tensor, planes: int, *sizes: Any) -> torch.Tensor:
+        return self.table[planes](x, *sizes)
+
+    def rule(self, axis: Axis, x: Meta, planes: int, *sizes: Any) -> Rule:
+        return [*_leading(x, planes, 1), Signature((partial_sum,), (partial_sum,))]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        if 0 in local.input_shape(0):
+            shape = local.output_shape()
+            return lambda x: x.new_zeros(shape)
+        return lambda x: self.kernel(x, *attrs)
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, planes: int, *sizes: Any
+    ) -> Any:
+        grad = _adaptive_grad if self.table is _ADAPTIVE else _avg_grad
+        return (grad(dy, tuple(x.shape), planes, *sizes),)
+
+
+class AvgPoolGrad(Op):
+    """The gradient of average pooling for an input of a given shape"""
+
+    saves = ()
+
+    def __init__(self, adaptive: bool) -> None:
+        self.name = "adaptive_avg_pool_grad" if adaptive else "avg_pool_grad"
+        self.adaptive = adaptive
+
+    def infer(self, dy: Meta, shape: Ints, planes: int, *sizes: Any) -> Meta:
+        return dy.like(shape=shape)
+
+    def rule(self, axis: Axis, dy: Meta, shape: Ints, planes: int, *sizes: Any) -> Rule:
+        return [*_leading(dy, planes, 1), Signature((partial_sum,), (partial_sum,))]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        _, planes, *sizes = attrs
+        shape = tuple(local.output_shape())
+        if 0 in shape or 0 in local.input_shape(0):
+            return lambda dy: dy.new_zeros(shape)
+        if self.adaptive:
+            adaptive = _ADAPTIVE_GRAD[planes]
+            return lambda dy: adaptive(dy, dy.new_empty(shape))
+        grad = _AVG_POOL_GRAD[planes]
+        return lambda dy: grad(dy, dy.new_empty(shape), *sizes)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        u: Tensor,
+        dx: Meta,
+        dy: Meta,
+        shape: Ints,
+        planes: int,
+        *sizes: Any,
+    ) -> Any:
+        return ((_adaptive if self.adaptive else _avg)(u, planes, *sizes),)
+
+
+_max = general(MaxPool())
+_max_grad = binary(MaxPoolGrad())
+_max_take = binary(MaxPoolTake())
+_avg = unary(AvgPool(adaptive=False))
+_avg_grad = unary(AvgPoolGrad(adaptive=False))
+_adaptive = unary(AvgPool(adaptive=True))
+_adaptive_grad = unary(AvgPoolGrad(adaptive=True))
+
+
+def _windows(
+    count: int, kernel_size: Any, stride: Any, padding: Any
+) -> tuple[Ints, Ints, Ints]:
+    size = ints(kernel_size, count, "kernel_size")
+    step = size if stride is None or stride == () else ints(stride, count, "stride")
+    return size, step, ints(padding, count, "padding")
+
+
+def _check_dims(x: Tensor, dims: int, name: str) -> None:
+    if x.ndim not in (dims + 1, dims + 2):
+        raise ShapeError(
+            f"{name}() expects an input of {dims + 2} dims, or {dims + 1} without a batch, but "
+            f"got shape {tuple(x.shape)}"
+        )
+
+
+@named
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maximum of each window of (N, C, H, W) or (C, H, W), as in torch.
+
+    With `return_indices` also its place in the plane. `stride` is the window's size by default.
+
+    Example: `max_pool2d(x, 2)` with x (8, 3, 32, 32) has shape (8, 3, 16, 16).
+    """
+    _check_dims(input, 2, "max_pool2d")
+    windows = _windows(2, kernel_size, stride, padding)
+    y, indices = _max((input,), 2, (*windows, ints(dilation, 2, "dilation"), ceil_mode))
+    return (y, indices) if return_indices else y
+
+
+@named
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maximum of each window of (N, C, L) or (C, L); see `max_pool2d`."""
+    _check_dims(input, 1, "max_pool1d")
+    size, step, pad = _windows(1, kernel_size, stride, padding)
+    flat = ((1, *size), (1, *step), (0, *pad), (1, *ints(dilation, 1, "dilation")), ceil_mode)
+    y, indices = _max((names.unsqueeze(input, -2),), 2, flat)
+    y = names.squeeze(y, -2)
+    return (y, names.squeeze(indices, -2)) if return_indices else y
+
+
+@named
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
+    _check_dims(input, 3, "max_pool3d")
+    windows = _windows(3, kernel_size, stride, padding)
+    y, indices = _max((input,), 3, (*windows, ints(dilation, 3, "dilation"), ceil_mode))
+    return (y, indices) if return_indices else y
+
+
+@named
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window of (N, C, H, W) or (C, H, W), as in torch.
+
+    Example: `avg_pool2d(x, 2)` with x (8, 3, 32, 32) has shape (8, 3, 16, 16).
+    """
+    _check_dims(input, 2, "avg_pool2d")
+    windows = _windows(2, kernel_size, stride, padding)
+    return _avg(input, 2, *windows, ceil_mode, count_include_pad, divisor_override)  # type: ignore[no-any-return]
+
+
+@named
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
+    _check_dims(input, 1, "avg_pool1d")
+    size, step, pad = _windows(1, kernel_size, stride, padding)
+    flat = ((1, *size), (1, *step), (0, *pad), ceil_mode, count_include_pad, None)
+    return names.squeeze(_avg(names.unsqueeze(input, -2), 2, *flat), -2)  # type: ignore[no-any-return]
+
+
+def _output_size(input: Tensor, size: Any, planes: int) -> Ints:
+    wanted = (size,) * planes if size is None or isinstance(size, int) else tuple(size)
+    own = input.shape[input.ndim - planes :]
+    return tuple(mine if want is None else want for want, mine in zip(wanted, own, strict=True))
+
+
+@named
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """The means of as many windows as asked for (None: as many as there are), as in torch.
+
+    Example: `adaptive_avg_pool2d(x, 1)` averages each plane of x.
+    """
+    _check_dims(input, 2, "adaptive_avg_pool2d")
+    return _adaptive(input, 2, _output_size(input, output_size, 2))  # type: ignore[no-any-return]
+
+
+@named
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+    """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
+    _check_dims(input, 1, "adaptive_avg_pool1d")
+    size = (1, *_output_size(input, output_size, 1))
+    return names.squeeze(_adaptive(names.unsqueeze(input, -2), 2, size), -2)  # type: ignore[no-any-return]

@@ -1,0 +1,58 @@
+"""Scaled dot product attention and its gradient on local tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_attention = torch._C._nn.scaled_dot_product_attention
+
+
+def causal_mask(rows: int, columns: int, first: int, device: torch.device) -> Tensor:
+    """Whether query `first + i` may see key j: True where j <= first + i."""
+    return torch.ones(rows, columns, dtype=torch.bool, device=device).tril_(first)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    grouped: bool,
+    first: int,
+) -> Tensor:
+    """softmax(q k^T * scale + mask) v; `first` is the logical index of the first query.
+
+    A row whose keys are all masked gives zeros. `grouped` lets several query heads share one head
+    of keys and values.
+    """
+    if causal and first:
+        mask = causal_mask(q.shape[-2], k.shape[-2], first, q.device)
+        causal = False
+    if 0 in (q.numel(), k.numel(), v.numel()):
+        batch = torch.broadcast_shapes(q.shape[:-2], (() if grouped else k.shape[:-2]))
+        return q.new_zeros(*batch, q.shape[-2], v.shape[-1])
+    return _attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
+
+
+def attention_grad(
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    grouped: bool,
+    first: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `attention` for q, k and v, by torch's own kernels, forward run again."""
+    if 0 in (q.numel(), k.numel(), v.numel()):
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    with torch.enable_grad():
+        y = attention(*inputs, mask, causal, scale, grouped, first)
+    dq, dk, dv = torch.autograd.grad(y, inputs, dy)
+    return dq, dk, dv
