@@ -73,6 +73,8 @@ class DispatchLog:
 class _Counting:
     """The interpreter that hands every call on and notes what changed meanwhile."""
 
+    captures = False  # ops run at once, so values can be read
+
     def __init__(self, log: DispatchLog, inner: interp.Interpreter | None) -> None:
         self.log = log
         self.inner = inner

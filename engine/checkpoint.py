@@ -5,56 +5,95 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import interp
-from .autograd import _run as run_backward
-from .function import Function
+from ..errors import AutogradError
+from . import interp, tape
 from .generator import default_generator
+from .tape import Packed
 from .tensor import Tensor
 
 
-class _Checkpoint(Function):
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
-        ctx.function = function
-        ctx.random = default_generator.get_state()
-        ctx.save_for_backward(*[arg if isinstance(arg, Tensor) else None for arg in args])
-        ctx.others = [None if isinstance(arg, Tensor) else arg for arg in args]
-        return function(*args)
+class _Region:
+    """One call of a checkpointed function: it numbers what the tape saves, and makes it again."""
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        inputs: list[Any] = []
-        for saved, other in zip(ctx.saved_tensors, ctx.others, strict=True):
-            if saved is None:
-                inputs.append(other)
-                continue
-            twin = Tensor(saved.shards, saved.meta)
-            twin.shared = saved.shared = True
-            if saved.node is not None:
-                twin.requires_grad = True
-            inputs.append(twin)
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.function = function
+        # Inside another checkpoint, the inputs are activations which that one makes again.
+        self.args = [_held(arg) for arg in args]
+        self.kwargs = {key: _held(value) for key, value in kwargs.items()}
+        self.moment = next(interp.sequence)
+        self.random = default_generator.get_state()
+        self.saved = 0
+        self.values: dict[int, Tensor] = {}
+
+    def pack(self, tensor: Tensor) -> int:
+        """Instead of the tensor, keep its number."""
+        self.saved += 1
+        return self.saved - 1
+
+    def unpack(self, number: int) -> Tensor:
+        if number not in self.values:
+            self.run_again()
+        if number not in self.values:
+            raise AutogradError(
+                "checkpoint: the function saved other tensors when it ran again than at first; it "
+                "must do the same both times, so it must not depend on what changes between them"
+            )
+        return self.values.pop(number)
+
+    def run_again(self) -> None:
+        """Run the function once more, with the random numbers of the first time."""
+        values: list[Tensor] = []
+
+        def keep(tensor: Tensor) -> None:
+            if tensor.node is not None and tensor.node.is_leaf and tensor.version > self.moment:
+                _changed()
+            values.append(Tensor(tensor.shards, tensor.meta))
+
+        args = [self.given(arg) for arg in self.args]
+        kwargs = {key: self.given(value) for key, value in self.kwargs.items()}
         now = default_generator.get_state()
-        default_generator.set_state(ctx.random)  # the same dropout masks as the first time
+        default_generator.set_state(self.random)
+        tape.saved_hooks.append((keep, _no_unpack))
         try:
             with interp.grad_mode(True):
-                result = ctx.function(*inputs)
+                self.function(*args, **kwargs)
         finally:
+            tape.saved_hooks.pop()
             default_generator.set_state(now)
-        outputs = result if isinstance(result, tuple) else (result,)
-        wanted = [
-            (output, grad)
-            for output, grad in zip(outputs, grads, strict=True)
-            if grad is not None and output.node is not None
-        ]
-        run_backward([o for o, _ in wanted], [g for _, g in wanted], False, False, None)
-        return (None, *[arg.grad if isinstance(arg, Tensor) else None for arg in inputs])
+        self.values = dict(enumerate(values))
+
+    def given(self, arg: Any) -> Any:
+        if isinstance(arg, Packed):
+            return arg.tensor()
+        if isinstance(arg, Tensor) and arg.version > self.moment:
+            _changed()
+        return arg
 
 
-def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)`, whose activations are computed again in backward instead of kept.
+def _held(arg: Any) -> Any:
+    return Packed(arg) if isinstance(arg, Tensor) and tape.saved_hooks else arg
 
-    Random numbers repeat. Parameters that the function reads get their gradients as usual. Source:
-    Chen et al., "Training deep nets with sublinear memory cost" (2016).
+
+def _changed() -> None:
+    raise AutogradError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: checkpoint runs its function again in backward, and an input or parameter of "
+        "it was changed since"
+    )
+
+
+def _no_unpack(packed: Any) -> Tensor:
+    raise AssertionError("the second run of a checkpointed function is not differentiated")
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, whose activations are made again in backward instead of kept.
+
+    Random numbers repeat. Parameters that the function reads get their gradients as usual. Raises
+    AutogradError in backward when an input was changed in place since. Source: Chen et al.,
+    "Training deep nets with sublinear memory cost" (2016).
 
     >>> import onefold as flow
     >>> x = flow.tensor([3.0], requires_grad=True)
@@ -62,4 +101,11 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     >>> x.grad.numpy()
     array([6.], dtype=float32)
     """
-    return _Checkpoint.apply(function, *args)
+    if not interp.grad_enabled:
+        return function(*args, **kwargs)
+    region = _Region(function, args, kwargs)
+    tape.saved_hooks.append((region.pack, region.unpack))
+    try:
+        return function(*args, **kwargs)
+    finally:
+        tape.saved_hooks.pop()

@@ -45,7 +45,7 @@ def choose(
         present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
         best = plain
         if any(sbp is not broadcast for sbp in present):
-            rule = [*op.rule(Axis(parts, seen.ragged()), *seen.args, *attrs), plain]
+            rule = [*op.rule(seen.axis(parts), *seen.args, *attrs), plain]
             sizes = [_bytes_along(meta, axis) for _, meta in tensors]
             share = work / (placement.num_ranks / parts)
             best = _cheapest(rule, present, sizes, parts, share)
@@ -99,9 +99,10 @@ class _Seen:
         self.args = list(described)
         self._places = [i for i, meta in enumerate(metas) if meta is not None]
         self._ragged: list[set[int]] = [set() for _ in self._places]
+        self._whole = tuple(tuple(meta.shape) for meta in metas if meta is not None)
 
-    def ragged(self) -> tuple[frozenset[int], ...]:
-        return tuple(map(frozenset, self._ragged))
+    def axis(self, parts: int) -> Axis:
+        return Axis(parts, tuple(map(frozenset, self._ragged)), self._whole)
 
     def split(self, signature: Signature, parts: int) -> None:
         for place, ragged, sbp in zip(self._places, self._ragged, signature.inputs, strict=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .. import env
 from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import (
@@ -18,11 +19,11 @@ from ..errors import (
     user_line,
 )
 from . import boxing, interp
-from .autograd import Node
 from .meta import Meta, check_nd_sbp
 from .names import enter, named, names
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
+from .tape import Node
 from .tensor import Tensor
 
 
@@ -70,6 +71,26 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     if x.node is not None and interp.grad_enabled:
         y.node = Node(BOXING, (x.node,), (x.meta, grad_sbp), None, target)
     return y
+
+
+def read_device(device: Any) -> torch.device:
+    """The device that a user named for a local tensor; "cuda" is the current one."""
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise OnefoldRuntimeError(
+            f"a device is 'cpu', 'cuda' or 'cuda:N', but got {device!r}"
+        ) from error
+    if found.type != "cuda":
+        return found
+    if env.device() == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise OnefoldRuntimeError(
+            f"device={str(device)!r}: this machine has no CUDA device that torch can use. Set "
+            'ONEFOLD_DEVICE=cpu to read every "cuda" as "cpu", or use the cpu.'
+        )
+    return torch.device("cuda", torch.cuda.current_device()) if found.index is None else found
 
 
 def read_layout(
@@ -135,8 +156,10 @@ class _LocalToGlobal:
     name = "local_to_global"
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
-        back = Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp))
-        return (to_local(box(dy, back)),)
+        part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
+        if part.shards:
+            return (to_local(part),)
+        return (names.zeros(x.shape, dtype=dy.dtype, device=x.device),)  # not a member
 
 
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
@@ -225,9 +248,7 @@ def _joined_shape(
 def _unbalanced(meta: Meta, shapes: list[tuple[int, ...]]) -> None:
     assert meta.placement is not None
     dims = sorted({sbp.dim for sbp in meta.nd_sbp if sbp.kind == "S"})
-    wanted = {
-        rank: tuple(meta.local_shape(i)) for i, rank in enumerate(meta.placement.flat_ranks)
-    }
+    wanted = {rank: tuple(meta.local_shape(i)) for i, rank in enumerate(meta.placement.flat_ranks)}
     found = dict(zip(meta.placement.flat_ranks, shapes, strict=True))
     where = f"dimension {dims[0]}" if dims else "every dimension"
     raise ShapeError(
@@ -362,14 +383,5 @@ for _function in (
     to_consistent,
 ):
     named(_function)
-
-
-@named
-def detach(self: Tensor) -> Tensor:
-    """The same value without the history of its computation."""
-    y = Tensor(self.shards, self.meta)
-    self.shared = y.shared = True
-    return y
-
 
 enter("box", box)

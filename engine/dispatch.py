@@ -13,7 +13,7 @@ from . import interp
 from .autograd import Node, Output
 from .meta import Meta
 from .op import Op
-from .plan import Plan, bad_arguments, new_table, ops, prepare
+from .plan import Plan, bad_arguments, hashable, new_table, ops, prepare
 from .tensor import Tensor
 
 
@@ -30,7 +30,7 @@ def unary(op: Op) -> Callable[..., Any]:
         try:
             plan = plans.get((x.meta, attrs))
         except (AttributeError, TypeError):
-            raise bad_arguments(op, (x,), attrs) from None
+            return call(x, *hashable(op, (x,), attrs))
         if plan is None:
             plan = prepare(op, call, plans, (x.meta, attrs), (x,), attrs)
         if plan.instead is not None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from ..errors import AutogradError, OnefoldTypeError
 from . import interp
-from .autograd import Node, Output
 from .meta import Meta
+from .names import names
+from .sbp import broadcast
+from .tape import Node, Output, Packed, saved_hooks
 from .tensor import Tensor
 
 
@@ -16,41 +18,87 @@ class Context:
     """What forward leaves for backward: saved tensors and any attributes."""
 
     def __init__(self) -> None:
-        self._saved: tuple[Tensor | None, ...] = ()
-        self._versions: tuple[int, ...] = ()
-        self._not_differentiable: set[int] = set()
         self.needs_input_grad: tuple[bool, ...] = ()
+        self._saved: list[Any] = []
+        self._moment = 0  # when they were saved
+        self._from_output: dict[int, int] = {}  # which of them are outputs, and which outputs
+        self._outputs: Sequence[Any] = ()  # the outputs, while backward runs
+        self._not_differentiable: set[int] = set()
+        self._materialize = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for backward, where `saved_tensors` gives them back."""
-        self._saved = tensors
-        self._versions = tuple(0 if t is None else t.version for t in tensors)
+        """Keep tensors (inputs, outputs or others) for backward, which reads `saved_tensors`."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise OnefoldTypeError(
+                    f"save_for_backward keeps Tensors and None, but got {type(tensor).__name__}; "
+                    "keep other values as attributes of ctx"
+                )
+        self._saved = list(tensors)
+        self._moment = next(interp.sequence)
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        for tensor, version in zip(self._saved, self._versions, strict=True):
-            if tensor is not None and tensor.version != version:
+        """The tensors kept; raises AutogradError when one was changed in place since."""
+        found: list[Tensor | None] = []
+        for index, saved in enumerate(self._saved):
+            if isinstance(saved, Tensor) and saved.version > self._moment:
                 raise AutogradError(
                     "one of the variables needed for gradient computation has been modified by "
                     "an inplace operation since save_for_backward"
                 )
-        return self._saved
+            if index in self._from_output:
+                found.append(self._outputs[self._from_output[index]])
+            else:
+                found.append(saved.tensor() if isinstance(saved, Packed) else saved)
+        return tuple(found)
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Outputs that get no gradient."""
         self._not_differentiable.update(map(id, tensors))
 
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (the default) or None for outputs without a gradient."""
+        self._materialize = value
+
+    def settle(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+        """After forward: leave saved outputs to the node, else the two would hold each other."""
+        inputs = {id(arg) for arg in args}
+        places = {id(y): index for index, y in enumerate(outputs) if id(y) not in inputs}
+        for index, saved in enumerate(self._saved):
+            if id(saved) in places:
+                self._from_output[index] = places[id(saved)]
+                self._saved[index] = None
+            elif saved is not None and saved_hooks:
+                self._saved[index] = Packed(saved)
+
 
 class _Apply:
     """A Function as the tape sees it."""
 
-    def __init__(self, function: type[Function], ctx: Context) -> None:
+    def __init__(self, function: type[Function]) -> None:
         self.name = function.__name__
         self.function = function
-        self.ctx = ctx
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> tuple[Any, ...]:
-        grads = self.function.backward(self.ctx, *(dy if isinstance(dy, tuple) else (dy,)))
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Any, ...],
+        y: tuple[Any, ...],
+        ctx: Context,
+        slots: Sequence[int],
+        number: int,
+    ) -> tuple[Any, ...]:
+        given: list[Any] = [None] * number
+        for slot, gradient, output in zip(slots, dy, y, strict=True):
+            meta = output if isinstance(output, Meta) else output.meta
+            missing = gradient is None and ctx._materialize
+            given[slot] = _zeros(meta) if missing else gradient
+        ctx._outputs = y
+        try:
+            grads = self.function.backward(ctx, *given)
+        finally:
+            ctx._outputs = ()
         grads = grads if isinstance(grads, tuple) else (grads,)
         if len(grads) != len(needs):
             raise AutogradError(
@@ -64,6 +112,15 @@ class _Apply:
                     f"{type(gradient).__name__}"
                 )
         return grads
+
+
+def _zeros(meta: Meta) -> Tensor:
+    if meta.placement is None:
+        return names.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in meta.nd_sbp)
+    return names.zeros(  # type: ignore[no-any-return]
+        meta.shape, dtype=meta.dtype, placement=meta.placement, sbp=nd_sbp
+    )
 
 
 class Function:
@@ -101,17 +158,23 @@ class Function:
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)
         with interp.grad_mode(False):
             result = cls.forward(ctx, *args)
-        if not interp.grad_enabled or not any(parents):
+        if not interp.grad_enabled or not any(ctx.needs_input_grad):
             return result
         outputs = result if isinstance(result, tuple) else (result,)
-        metas: tuple[Meta, ...] = tuple(output.meta for output in outputs)
-        several = isinstance(result, tuple)
-        node = Node(_Apply(cls, ctx), parents, (), None, metas if several else metas[0])
-        fresh = []
-        for index, output in enumerate(outputs):
-            y = Tensor(output.shards, output.meta)
+        slots = [index for index, output in enumerate(outputs) if isinstance(output, Tensor)]
+        tensors = [outputs[slot] for slot in slots]
+        ctx.settle(args, tensors)
+        node = Node(
+            _Apply(cls),
+            parents,
+            (ctx, slots, len(outputs)),
+            tuple([y.shards for y in tensors]) if ctx._from_output else None,  # type: ignore[arg-type]
+            tuple([y.meta for y in tensors]),
+        )
+        fresh = list(outputs)
+        for index, (slot, output) in enumerate(zip(slots, tensors, strict=True)):
+            y = fresh[slot] = Tensor(output.shards, output.meta)
             y.shared = output.shared = True
             if output.meta.is_floating and id(output) not in ctx._not_differentiable:
-                y.node = Output(node, index) if several else node
-            fresh.append(y)
-        return tuple(fresh) if several else fresh[0]
+                y.node = Output(node, index)
+        return tuple(fresh) if isinstance(result, tuple) else fresh[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .autograd import enable_grad, grad
+from .autograd import grad
+from .grad_mode import enable_grad
 from .names import names
 from .tensor import Tensor
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from numbers import Integral
 
+from ..distributed.collectives import gather_objects
+from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
 
 _MASK = (1 << 64) - 1
@@ -30,15 +33,19 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Set the seed (any integer, taken modulo 2**64) and start from the first call again."""
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if isinstance(seed, bool) or not isinstance(seed, Integral):
             raise OnefoldTypeError(f"manual_seed needs an integer, but got {seed!r}")
-        self._seed = seed & _MASK
+        self._seed = int(seed) & _MASK
         self._next = 0
         return self
 
     def seed(self) -> int:
-        """Set a random seed and return it. Each process of a job gets another one."""
-        self.manual_seed(secrets.randbits(63))
+        """Set a random seed and return it; in a launched world rank 0's, so all must call it."""
+        drawn = secrets.randbits(63)
+        here = world()
+        if here.launched:
+            drawn = gather_objects(drawn, tuple(range(here.size)))[0]
+        self.manual_seed(drawn)
         return self._seed
 
     def initial_seed(self) -> int:
@@ -55,11 +62,12 @@ class Generator:
         return self._seed, self._next
 
     def set_state(self, state: tuple[int, int]) -> None:
-        if len(state) != 2 or not all(isinstance(part, int) for part in state):
+        """Continue from a state that `get_state` gave."""
+        if len(state) != 2 or not all(isinstance(part, Integral) for part in state):
             raise OnefoldValueError(
                 f"a generator state is (seed, next call id), as get_state() gives; got {state!r}"
             )
-        self._seed, self._next = state
+        self._seed, self._next = (int(part) & _MASK for part in state)
 
 
 default_generator = Generator()

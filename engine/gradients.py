@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from . import functional_gradients as functional
+from . import leaves as _leaves  # noqa: F401  (importing it gives tensors their methods)
 from . import saved as graph
-from .autograd import (
-    backward,
-    enable_grad,
-    grad,
-    inference_mode,
-    no_grad,
-    set_grad_enabled,
-)
+from .autograd import backward_all as backward
+from .autograd import grad
 from .function import Function
+from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 __all__ = [
     "Function",

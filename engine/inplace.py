@@ -6,12 +6,19 @@ from typing import Any
 
 import torch
 
-from ..errors import AutogradError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
+from ..errors import (
+    AutogradError,
+    MixedTensorsError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    ShapeError,
+)
 from . import interp
-from .autograd import CHANGED, Node
 from .convert import box
-from .meta import Meta
+from .grad_mode import no_grad
 from .names import named, names
+from .sbp import NdSbp, broadcast
+from .tape import CHANGED, Node, Output
 from .tensor import Tensor
 
 
@@ -23,7 +30,14 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
     result does not fit; then `self` is as it was.
     """
     check_may_change(self, f"{name}_")
-    return assign(self, getattr(names, name)(self, *args, **kwargs), f"{name}_")
+    old = _as_it_was(self)
+    args = tuple([old if arg is self else arg for arg in args])
+    return assign(self, getattr(names, name)(old, *args, **kwargs), f"{name}_")
+
+
+def _as_it_was(self: Tensor) -> Tensor:
+    """The tensor's present value and place on the tape, for an op that keeps it for backward."""
+    return Tensor(self.shards, self.meta, self.node)
 
 
 def check_may_change(self: Tensor, what: str) -> None:
@@ -50,16 +64,76 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
             )
         result = names.cast(result, self.dtype)
     if result.meta is not self.meta:
-        result = box(result, self.meta)
-    old = self.node
-    if type(old) is Node and old.out is not None:
-        old.out = CHANGED
+        result = box(result, self.meta) if self.is_global else names.to(result, self.device)
+    node = self.node.node if type(self.node) is Output else self.node
+    if type(node) is Node and node.out is not None and not node.packed:
+        node.out = CHANGED
     self.shards = result.shards
     self.shared = result.shared = True
     self.version = interp.stamp()
     if interp.grad_enabled:
         self.node = result.node
+    if type(self) is Data:
+        take(self.owner, self)
     return self
+
+
+def take(self: Tensor, value: Tensor) -> None:
+    """Give `self` the shards of a tensor laid out alike, outside the tape."""
+    assert value.meta is self.meta
+    self.shards = value.shards
+    self.shared = value.shared = True
+    self.version = interp.stamp()
+
+
+class Data(Tensor):
+    """What `x.data` gives: the value of `x` without history, through which `x` can be changed."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Tensor) -> None:
+        super().__init__(owner.shards, owner.meta)
+        owner.shared = self.shared = True
+        self.owner = owner
+
+
+@named
+def data(self: Tensor) -> Tensor:
+    """The value without history. In-place methods of it change `self`, unseen by the tape."""
+    return Data(self)
+
+
+@no_grad
+def fitted(value: Any, target: Tensor) -> Tensor:
+    """`value` in the dtype and layout of `target`; for loading.
+
+    Torch tensors, arrays and numbers are taken as logical values. Raises ShapeError for another
+    shape, MixedTensorsError for a local value of a global tensor or the other way round.
+    """
+    if not isinstance(value, Tensor):
+        layout: dict[str, Any] = {"device": target.meta.device}
+        if target.is_global:
+            layout = {"placement": target.placement, "sbp": _without_partial(target.sbp)}
+        value = names.tensor(value, dtype=target.dtype, **layout)
+    if value.is_global != target.is_global:
+        kinds = {True: "global", False: "local"}
+        raise MixedTensorsError(
+            f"the tensor is {kinds[target.is_global]} but the given value is "
+            f"{kinds[value.is_global]}; convert one of them with to_global or to_local"
+        )
+    if value.shape != target.shape:
+        raise ShapeError(
+            f"size mismatch: the tensor has {tuple(target.shape)}, the value {tuple(value.shape)}"
+        )
+    if value.dtype != target.dtype:
+        value = names.cast(value, target.dtype)
+    if target.is_local:
+        return names.to(value, target.device)  # type: ignore[no-any-return]
+    return box(value, target.meta)
+
+
+def _without_partial(nd_sbp: NdSbp) -> NdSbp:
+    return tuple(broadcast if sbp.is_partial else sbp for sbp in nd_sbp)
 
 
 @named
@@ -69,15 +143,13 @@ def copy_(self: Tensor, source: Tensor) -> Tensor:
         raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(source).__name__}")
     check_may_change(self, "copy_")
     if source.is_global != self.is_global:
-        raise OnefoldTypeError(
+        raise MixedTensorsError(
             f"copy_: cannot copy between a local and a global tensor ({source.meta!r} into "
             f"{self.meta!r}); convert the source with to_global or to_local first"
         )
     value = names.cast(source, self.dtype) if source.dtype != self.dtype else source
     if value.shape != self.shape:
         value = names.expand(value, self.shape)
-    if value.is_global:
-        value = box(value, self.meta)
     return assign(self, value, "copy_")
 
 
@@ -90,27 +162,13 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 
 @named
 def zero_(self: Tensor) -> Tensor:
+    """Every element becomes 0."""
     check_may_change(self, "zero_")
     return assign(self, names.full_like(self, 0), "zero_")
-
-
-@named
-def requires_new_memory(self: Tensor) -> bool:
-    """Whether in-place work on the shards would be seen through another tensor."""
-    return self.shared
-
-
-def write_through(self: Tensor, shards: tuple[torch.Tensor, ...], meta: Meta | None = None) -> None:
-    """Replace the shards of a tensor outside the tape (optimizers, loading)."""
-    self.shards = shards
-    self.shared = False
-    self.version = interp.stamp()
-    if meta is not None:
-        self.meta = meta
 
 
 @named
 def setitem_(self: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`: the named tensor changes, no other one does."""
     check_may_change(self, "__setitem__")
-    assign(self, names.setitem(self, index, value), "__setitem__")
+    assign(self, names.setitem(_as_it_was(self), index, value), "__setitem__")

@@ -7,7 +7,7 @@ angle any arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin arg
 asinh atan atan2 atanh baddbmm bfloat16 bitwise_and bitwise_left_shift bitwise_not bitwise_or
 bitwise_right_shift bitwise_xor bmm bool broadcast_to byte cast cdouble ceil cfloat char
 check_meta_consistency chunk clamp clamp_max clamp_min clip clone conj conj_physical contiguous
-copy_ copysign cos cosh count_nonzero cpu cuda cumprod cumsum deg2rad diag diag_embed diagonal
+add_ copy_ copysign div_ mul_ sub_ cos cosh count_nonzero cpu cuda cumprod cumsum deg2rad diag diag_embed diagonal
 digamma div divide dot double eq equal erf erfc erfinv exp exp2 expand expand_as expm1 fill_ fix
 flatten flip fliplr flipud float float_power floor floor_divide fmax fmin fmod frac gather ge
 global_to_global greater greater_equal gt half hardshrink heaviside hermitian hsplit hypot
@@ -27,14 +27,14 @@ unsqueeze var vdot vector_norm view view_as vsplit xlogy zero_
 
 # Methods `name_` that give the named tensor the result of the op `name`.
 INPLACE = """
-abs absolute acos acosh add addcdiv addcmul addmm addmv arccos arccosh arcsin arcsinh arctan
+abs absolute acos acosh addcdiv addcmul addmm addmv arccos arccosh arcsin arcsinh arctan
 arctan2 arctanh asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift bitwise_not
 bitwise_or bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min clip conj_physical
-copysign cos cosh cumprod cumsum deg2rad digamma div divide eq erf erfc erfinv exp exp2 expm1 fix
+copysign cos cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv exp exp2 expm1 fix
 float_power floor floor_divide fmod frac ge greater greater_equal gt heaviside hypot index_add
 index_copy index_fill index_put le lerp less less_equal lgamma log log10 log1p log2 logical_and
-logical_not logical_or logical_xor logit lt masked_fill masked_scatter mul multiply nan_to_num ne
+logical_not logical_or logical_xor logit lt masked_fill masked_scatter multiply nan_to_num ne
 neg negative not_equal polygamma pow rad2deg reciprocal relu remainder round rsqrt scatter
-scatter_add scatter_reduce sgn sigmoid sign sin sinc sinh sqrt square sub subtract
+scatter_add scatter_reduce sgn sigmoid sign sin sinc sinh sqrt square subtract
 tan tanh tril triu true_divide trunc xlogy
 """.split()

@@ -219,3 +219,11 @@ def bad_arguments(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> Onefol
     return OnefoldTypeError(
         f"{op.name}: attributes must be hashable, but got {attrs!r}. Called at {user_line()}"
     )
+
+
+def hashable(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The attributes with lists as tuples; the error of `bad_arguments` if that is no help."""
+    changed = tuple(tuple(attr) if isinstance(attr, list) else attr for attr in attrs)
+    if changed == attrs or not all(isinstance(arg, Tensor) for arg in args):
+        raise bad_arguments(op, args, attrs) from None
+    return changed

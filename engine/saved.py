@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import autograd
+from . import tape
 from .tensor import Tensor
 
 
@@ -25,10 +25,17 @@ class saved_tensors_hooks:
     """
 
     def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
-        self._hooks = (pack, unpack)
+        self._pack = pack
+        self._unpack = unpack
 
     def __enter__(self) -> None:
-        autograd.saved_hooks.append(self._hooks)
+        tape.saved_hooks.append((self._keep, self._unpack))
 
     def __exit__(self, *exc: object) -> None:
-        autograd.saved_hooks.pop()
+        tape.saved_hooks.pop()
+
+    def _keep(self, tensor: Tensor) -> Any:
+        """Pack a tensor of its own, so that in-place changes of the saved one do not matter."""
+        value = Tensor(tensor.shards, tensor.meta)
+        tensor.shared = value.shared = True
+        return self._pack(value)

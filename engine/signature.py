@@ -28,10 +28,11 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The mesh axis for which a rule is asked: its size, and where earlier axes split unevenly."""
+    """The mesh axis for which a rule is asked: its size, and what earlier axes did to the inputs."""
 
     parts: int
     ragged: tuple[frozenset[int], ...] = ()  # per input: dims whose sizes differ between ranks
+    whole: tuple[tuple[int, ...], ...] = ()  # per input: the logical shape
 
 
 Rule = Sequence[Signature]

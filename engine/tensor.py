@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,15 +21,26 @@ if TYPE_CHECKING:
 Shards = tuple[torch.Tensor, ...]
 
 
-def method(name: str) -> Callable[..., Any]:
-    """A tensor method that calls the op of that name with the tensor as first argument."""
+class method:
+    """A tensor method that is the function of a name in the table of names.
 
-    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return getattr(names, name)(self, *args, **kwargs)
+    Ops are defined above tensors, so the name is looked up when the method is first used; from
+    then on the class has the function itself, which calls at the speed of a method written out.
+    """
 
-    call.__name__ = name
-    call.__doc__ = f"See `onefold.{name}`."
-    return call
+    __slots__ = ("_attribute", "_name")
+
+    def __init__(self, name: str, attribute: str = "") -> None:
+        self._name = name
+        self._attribute = attribute
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._attribute = attribute
+
+    def __get__(self, x: Tensor | None, owner: type) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(names, self._name)
+        setattr(Tensor, self._attribute, function)
+        return function if x is None else MethodType(function, x)
 
 
 def inplace(name: str) -> Callable[..., Any]:
@@ -203,40 +215,53 @@ class Tensor:
         self.node = None
         return self
 
-    # Operators. Fixed arguments instead of `method`: these are the hottest calls of a program.
+    # Operators.
 
-    def __add__(self, other: Any) -> Tensor:
-        return names.add(self, other)  # type: ignore[no-any-return]
-
-    def __radd__(self, other: Any) -> Tensor:
-        return names.add(self, other)  # type: ignore[no-any-return]
-
-    def __sub__(self, other: Any) -> Tensor:
-        return names.sub(self, other)  # type: ignore[no-any-return]
+    __add__ = method("add")
+    __radd__ = method("add")
+    __sub__ = method("sub")
+    __mul__ = method("mul")
+    __rmul__ = method("mul")
+    __truediv__ = method("div")
+    __matmul__ = method("matmul")
+    __neg__ = method("neg")
+    __pow__ = method("pow")
+    __floordiv__ = method("floor_divide")
+    __mod__ = method("remainder")
+    __abs__ = method("abs")
+    __invert__ = method("bitwise_not")
+    __and__ = method("bitwise_and")
+    __rand__ = method("bitwise_and")
+    __or__ = method("bitwise_or")
+    __ror__ = method("bitwise_or")
+    __xor__ = method("bitwise_xor")
+    __rxor__ = method("bitwise_xor")
+    __lshift__ = method("bitwise_left_shift")
+    __rshift__ = method("bitwise_right_shift")
+    __eq__ = method("eq")
+    __ne__ = method("ne")
+    __lt__ = method("lt")
+    __le__ = method("le")
+    __gt__ = method("gt")
+    __ge__ = method("ge")
+    __getitem__ = method("getitem")
+    __setitem__ = method("setitem_")
+    __iadd__ = method("add_")
+    __isub__ = method("sub_")
+    __imul__ = method("mul_")
+    __itruediv__ = method("div_")
+    __ifloordiv__ = inplace("floor_divide")
+    __imod__ = inplace("remainder")
+    __ipow__ = inplace("pow")
+    __iand__ = inplace("bitwise_and")
+    __ior__ = inplace("bitwise_or")
+    __ixor__ = inplace("bitwise_xor")
 
     def __rsub__(self, other: Any) -> Tensor:
         return names.sub(other, self)  # type: ignore[no-any-return]
 
-    def __mul__(self, other: Any) -> Tensor:
-        return names.mul(self, other)  # type: ignore[no-any-return]
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return names.mul(self, other)  # type: ignore[no-any-return]
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return names.div(self, other)  # type: ignore[no-any-return]
-
     def __rtruediv__(self, other: Any) -> Tensor:
         return names.div(other, self)  # type: ignore[no-any-return]
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return names.matmul(self, other)  # type: ignore[no-any-return]
-
-    def __neg__(self) -> Tensor:
-        return names.neg(self)  # type: ignore[no-any-return]
-
-    def __pow__(self, other: Any) -> Tensor:
-        return names.pow(self, other)  # type: ignore[no-any-return]
 
     def __rpow__(self, other: Any) -> Tensor:
         return names.pow(other, self)  # type: ignore[no-any-return]
@@ -249,34 +274,6 @@ class Tensor:
 
     def __rmod__(self, other: Any) -> Tensor:
         return names.remainder(other, self)  # type: ignore[no-any-return]
-
-    __floordiv__ = method("floor_divide")
-    __mod__ = method("remainder")
-    __abs__ = method("abs")
-    __invert__ = method("bitwise_not")
-    __and__ = __rand__ = method("bitwise_and")
-    __or__ = __ror__ = method("bitwise_or")
-    __xor__ = __rxor__ = method("bitwise_xor")
-    __lshift__ = method("bitwise_left_shift")
-    __rshift__ = method("bitwise_right_shift")
-    __eq__ = method("eq")
-    __ne__ = method("ne")
-    __lt__ = method("lt")
-    __le__ = method("le")
-    __gt__ = method("gt")
-    __ge__ = method("ge")
-    __iadd__ = inplace("add")
-    __isub__ = inplace("sub")
-    __imul__ = inplace("mul")
-    __itruediv__ = inplace("div")
-    __ifloordiv__ = inplace("floor_divide")
-    __imod__ = inplace("remainder")
-    __ipow__ = inplace("pow")
-    __iand__ = inplace("bitwise_and")
-    __ior__ = inplace("bitwise_or")
-    __ixor__ = inplace("bitwise_xor")
-    __getitem__ = method("getitem")
-    __setitem__ = method("setitem_")
 
     # Values.
 
@@ -346,6 +343,6 @@ class Tensor:
 
 
 for _name in METHODS:
-    setattr(Tensor, _name, method(_name))
+    setattr(Tensor, _name, method(_name, _name))
 for _name in INPLACE:
     setattr(Tensor, _name + "_", inplace(_name))

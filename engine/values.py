@@ -11,10 +11,10 @@ from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from . import boxing, interp
-from .autograd import Leaf
 from .meta import Meta
 from .names import named, names
 from .sbp import broadcast
+from .tape import Leaf
 from .tensor import Tensor
 
 
@@ -55,9 +55,18 @@ def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 @named
 def numpy(self: Tensor) -> np.ndarray[Any, Any]:
-    """The logical value as a numpy array; see `whole` for when it communicates."""
-    value = whole(self).detach().cpu()
-    return np.asarray(value.numpy()) if self.is_local else np.array(value.numpy())
+    """The logical value as a numpy array; see `whole` for when it communicates.
+
+    A cpu tensor that is local shares its memory with the array, as far as `to_torch` does.
+    """
+    try:
+        array = to_torch(self).cpu().resolve_conj().numpy()
+    except TypeError as error:
+        raise OnefoldTypeError(
+            f"numpy() cannot hold {self.dtype}: {error}; convert it first, for instance with "
+            ".float()"
+        ) from error
+    return np.asarray(array)
 
 
 @named
@@ -79,8 +88,16 @@ def tolist(self: Tensor) -> Any:
 
 @named
 def to_torch(self: Tensor) -> torch.Tensor:
-    """A torch tensor: of a local tensor sharing memory, of a global one the logical value."""
-    return whole(self)
+    """A torch tensor: of a local tensor sharing memory, of a global one the logical value.
+
+    Shared memory is not written by onefold: an in-place method or an optimizer gives `self` new
+    memory first. What the caller writes there, `self` shows.
+    """
+    value = whole(self)
+    if self.is_local:
+        self.shared = True
+        return value
+    return value.clone() if any(value is part for part in self.shards) else value
 
 
 @named
@@ -94,7 +111,8 @@ def describe(self: Tensor) -> str:
         parts.append("requires_grad=True" if leaf else f"grad_fn={self.node.name()}")
     if interp.current is not None:
         return f"tensor(captured: {self.meta!r})"
-    text = repr(whole(self).detach())
+    value = whole(self)
+    text = repr(value.cpu() if self.is_global else value)  # the same on every process
     if not parts:
         return text
     return f"{text[:-1]}, {', '.join(parts)})"
@@ -102,6 +120,7 @@ def describe(self: Tensor) -> str:
 
 @named
 def to_bool(self: Tensor) -> bool:
+    """What `bool(x)` gives, for one element."""
     if self.meta.numel != 1:
         raise OnefoldRuntimeError(
             "Boolean value of Tensor with "
@@ -113,6 +132,7 @@ def to_bool(self: Tensor) -> bool:
 
 @named
 def to_index(self: Tensor) -> int:
+    """What makes a one-element integer tensor usable as an index."""
     if self.meta.is_floating or self.meta.numel != 1:
         raise OnefoldTypeError(
             "only integer tensors of a single element can be converted to an index, but this one "
@@ -122,7 +142,7 @@ def to_index(self: Tensor) -> int:
 
 
 def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
-    """A local tensor that shares memory with a torch tensor.
+    """A local tensor that shares memory with a torch tensor; see `to_torch` for who may write.
 
     >>> import torch
     >>> from_torch(torch.zeros(2)).shape
@@ -132,6 +152,7 @@ def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
         raise OnefoldTypeError(f"from_torch needs a torch.Tensor, got {type(value).__name__}")
     value = value.detach()
     x = Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+    x.shared = True  # so that onefold never writes there
     if requires_grad:
         names.set_requires_grad(x, True)
     return x
@@ -151,4 +172,4 @@ def from_dlpack(value: Any) -> Tensor:
 
 def to_dlpack(x: Tensor) -> Any:
     """A DLPack capsule of a local tensor (or of this process's whole value of a global one)."""
-    return whole(x).__dlpack__()
+    return to_torch(x).__dlpack__()

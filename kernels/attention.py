@@ -53,6 +53,6 @@ def attention_grad(
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     inputs = [x.detach().requires_grad_() for x in (q, k, v)]
     with torch.enable_grad():
-        y = attention(*inputs, mask, causal, scale, grouped, first)
+        y = attention(inputs[0], inputs[1], inputs[2], mask, causal, scale, grouped, first)
     dq, dk, dv = torch.autograd.grad(y, inputs, dy)
     return dq, dk, dv

@@ -52,19 +52,27 @@ def gather_held(
 
 
 def add_at(
-    dy: torch.Tensor, dim: int, index: torch.Tensor, shape: Shape, offset: int, whole: int
+    dy: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    shape: Shape,
+    start: Shape,
+    offset: int,
+    whole: int,
 ) -> torch.Tensor:
-    """A shard of zeros to which `dy` is added at the places of `index` that it holds."""
+    """A shard of zeros to which `dy` is added at the places of `index` along `dim` that it holds.
+
+    In the other dims `dy` stands from `start` on.
+    """
     y = dy.new_zeros(shape)
-    if not y.numel():
+    if shape[dim] == whole:
         check_range(index, whole, dim)
-        return y
-    if shape[dim] != whole:
+    else:
         index, there = held(index, offset, shape[dim], whole, dim)
         dy = dy.masked_fill(~there, 0)
-    else:
-        check_range(index, whole, dim)
-    return y.scatter_add_(dim, index, dy)
+    if y.numel():
+        fit(y, start, dy.shape, dim).scatter_add_(dim, index, dy)
+    return y
 
 
 def scatter(

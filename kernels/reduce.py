@@ -151,6 +151,8 @@ def product_of_others_backward(
     dy: torch.Tensor, x: torch.Tensor, dim: int | None
 ) -> torch.Tensor:
     """The gradient of `product_of_others`."""
+    if x.ndim == 0 or x.numel() == 0:
+        return torch.zeros_like(x)
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
         y = product_of_others(leaf, dim)

@@ -7,13 +7,13 @@ from .container import ModuleDict as ModuleDict
 from .container import ModuleList as ModuleList
 from .container import ParameterList as ParameterList
 from .container import Sequential as Sequential
+from .layers import GELU as GELU
 from .layers import AvgPool2d as AvgPool2d
 from .layers import Conv2d as Conv2d
 from .layers import CrossEntropyLoss as CrossEntropyLoss
 from .layers import Dropout as Dropout
 from .layers import Embedding as Embedding
 from .layers import Flatten as Flatten
-from .layers import GELU as GELU
 from .layers import Identity as Identity
 from .layers import LayerNorm as LayerNorm
 from .layers import Linear as Linear

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ..engine.autograd import no_grad
 from ..engine.generator import Generator
+from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
-from ..engine.ops.creation import random_source
+from ..engine.ops.random_sources import random_source
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import random as random_kernels
@@ -22,9 +22,7 @@ from ..kernels import random as random_kernels
 @no_grad
 def _fill(x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None) -> Tensor:
     layout: dict[str, Any]
-    layout = (
-        {"device": x.device} if x.is_local else {"placement": x.placement, "sbp": x.sbp}
-    )
+    layout = {"device": x.device} if x.is_local else {"placement": x.placement, "sbp": x.sbp}
     return assign(x, random_source(what, x.shape, x.dtype, fill, generator, layout), what)
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 from ..engine import interp
-from ..engine.autograd import no_grad
 from ..engine.convert import box, read_layout, to_global
+from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.sbp import Sbp

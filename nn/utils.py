@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..engine.autograd import no_grad
+from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
 from ..engine.tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..engine.autograd import no_grad
+from ..engine.grad_mode import no_grad
 from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError

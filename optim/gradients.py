@@ -73,9 +73,7 @@ def _together(grads: Sequence[Any], like: Meta) -> list[Tensor]:
     flat = tuple(made[tuple(map(id, parts))] for parts in columns)
     moved = boxing.run(boxing.plan(source, target), flat, op="gradients")
     whole = {id(part): part for part in moved}
-    cut = {
-        key: kernels.unflatten(part, columns[0]) for key, part in whole.items()
-    }
+    cut = {key: kernels.unflatten(part, columns[0]) for key, part in whole.items()}
     result = []
     for index, grad in enumerate(grads):
         shards = tuple(cut[id(part)][index] for part in moved)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..engine.autograd import enable_grad, no_grad
+from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -199,5 +199,3 @@ def unique_shards(*columns: Sequence[Tensor]) -> list[list[torch.Tensor]]:
                 for found, tensor in zip(lists, row, strict=True):
                     found.append(tensor.shards[index])
     return lists
-
-

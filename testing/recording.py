@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -55,6 +55,7 @@ class Recorder:
     """The interpreter that runs every op eagerly and keeps the first call of each kind."""
 
     calls: dict[Any, OpCall] = field(default_factory=dict)
+    captures: ClassVar[bool] = False  # ops run at once, so values can be read
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         if isinstance(op, Op):  # boxing is none: it has no rule

@@ -9,8 +9,8 @@ from ..names import all_names as _all_names
 # Names that are only tensor methods, or that tensor methods and ops reach each other by.
 NOT_PUBLIC = frozenset(
     """
-    assign_result backward bfloat16 bool box byte cast cdouble cfloat char check_meta_consistency
-    contiguous copy_ cpu cuda deep_copy describe detach double expand_as fill_ float
+    add_ assign_result backward bfloat16 bool box byte cast cdouble cfloat char check_meta_consistency
+    contiguous copy_ cpu div_ mul_ sub_ cuda deep_copy describe detach double expand_as fill_ float
     global_to_global half int is_contiguous item local_to_global long mm_nt mm_tn numpy
     ones_like_whole register_hook requires_new_memory reshape_as retain_grad reversed_dims rows_tn
     set_data set_grad set_requires_grad setitem setitem_ short sum_rows sum_to to to_bool

@@ -46,7 +46,8 @@ def _letters(
     def own(shape: Shape, rows: str, columns: str) -> tuple[str, ...]:
         start = batch - (len(shape) - 2)
         found = [
-            letters[start + i] if shape[i] == sizes[start + i] or grouped and i == len(shape) - 3
+            letters[start + i]
+            if shape[i] == sizes[start + i] or (grouped and i == len(shape) - 3)
             else "X"
             for i in range(len(shape) - 2)
         ]
@@ -74,7 +75,8 @@ class Attention(Op):
     name = "attention"
 
     def kernel(self, q: Any, k: Any, v: Any, mask: Any, *attrs: Any) -> torch.Tensor:
-        return kernels.attention(q, k, v, mask, *attrs, 0)
+        causal, scale, grouped = attrs
+        return kernels.attention(q, k, v, mask, causal, scale, grouped, 0)
 
     def infer(self, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any) -> Meta:
         if mask is not None and attrs[0]:
@@ -86,9 +88,7 @@ class Attention(Op):
         y = self.kernel(*blanks, *attrs)
         return Meta.of(y.shape, y.dtype, device=y.device)
 
-    def rule(
-        self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any
-    ) -> Rule:
+    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *attrs: Any) -> Rule:
         *inputs, out = _terms(axis, q, k, v, mask, attrs)
         found = [
             Signature(tuple(_at(t, x, broadcast) for t in inputs), (_at(out, x, broadcast),))
@@ -100,7 +100,8 @@ class Attention(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         first = local.input_offset(0)[-2]
-        return lambda q, k, v, mask: kernels.attention(q, k, v, mask, *attrs, first)
+        causal, scale, grouped = attrs
+        return lambda q, k, v, mask: kernels.attention(q, k, v, mask, causal, scale, grouped, first)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k = inputs[0], inputs[1]
@@ -155,7 +156,10 @@ class AttentionGrad(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         first = local.input_offset(1)[-2]
-        return lambda dy, q, k, v, mask: kernels.attention_grad(dy, q, k, v, mask, *attrs, first)
+        causal, scale, grouped = attrs
+        return lambda dy, q, k, v, mask: kernels.attention_grad(
+            dy, q, k, v, mask, causal, scale, grouped, first
+        )
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k, v = outputs
@@ -213,9 +217,7 @@ def _grouped_heads(x: Tensor, heads: int) -> Tensor:
     return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
 
 
-def _probabilities(
-    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float
-) -> Tensor:
+def _probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     scores = names.mul(product_nt(q, k), scale)
     # Not -inf: a row without any key to see shall give zeros, not nan.
     low = torch.finfo(q.dtype).min / 2
@@ -279,7 +281,9 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query key^T * scale + mask) value, as in torch: (..., L, E), (..., S, E), (..., S, Ev).
+    """softmax(query key^T * scale + mask) value, as in torch.
+
+    The shapes are (..., L, E), (..., S, E) and (..., S, Ev).
 
     `attn_mask` is bool (True: take part) or added to the scores; `scale` defaults to 1 / sqrt(E).
     Batch, heads, queries and features of the value may be split. Dropout drops the same

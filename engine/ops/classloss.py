@@ -21,6 +21,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .softmax import is_split_at
 
+_NN: Any = torch._C._nn
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -83,12 +84,12 @@ class ClassLoss(Op):
         y = self._whole(*inputs, reduction, ignore_index, smoothing)
         return Meta.of(y.shape, y.dtype, device=y.device)
 
-    def _whole(self, x: Any, target: Any, weight: Any, *attrs: Any) -> torch.Tensor:
+    def _whole(self, x: Any, target: Any, weight: Any, *attrs: Any) -> Any:
         reduction, ignore_index, smoothing = attrs
         number = REDUCTIONS[reduction]
         if self.log_input:
-            return torch._C._nn.nll_loss_nd(x, target, weight, number, ignore_index)
-        return torch._C._nn.cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
+            return _NN.nll_loss_nd(x, target, weight, number, ignore_index)
+        return _NN.cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
 
     def rule(
         self,
@@ -254,9 +255,9 @@ class ClassLossGrad(Op):
     def vjp(
         self,
         needs: Sequence[object],
-        u: Tensor,
-        dx: Meta,
         dy: Tensor,
+        y: Meta,
+        g: Tensor,
         x: Tensor,
         target: Tensor,
         weight: Tensor | None,
@@ -265,21 +266,21 @@ class ClassLossGrad(Op):
         smoothing: float,
     ) -> Any:
         dim = _class_dim(x)
-        d_dy = d_x = None
+        d_g = d_x = None
         if needs[0]:
             entry = _nll_grad if self.log_input else _cross_entropy_grad
-            ones = names.ones_like(names.detach(dy))
+            ones = names.ones_like(names.detach(g))
             each = entry((ones, x, target, weight, lse), ignore_index, smoothing)
-            d_dy = names.sum(names.mul(u, each), dim)
-            if dy.ndim == 0:
-                d_dy = names.sum(d_dy)
+            d_g = names.sum(names.mul(dy, each), dim)
+            if g.ndim == 0:
+                d_g = names.sum(d_g)
         if needs[1] and not self.log_input:
             p = names.softmax(x, dim)
-            total = names.sum(names.mul(u, p), dim, True)
-            along = names.mul(p, names.sub(u, total))
+            total = names.sum(names.mul(dy, p), dim, True)
+            along = names.mul(p, names.sub(dy, total))
             weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
-            d_x = names.mul(along, names.unsqueeze(names.mul(weights, dy), dim))
-        return d_dy, d_x
+            d_x = names.mul(along, names.unsqueeze(names.mul(weights, g), dim))
+        return d_g, d_x
 
 
 def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,6 +21,10 @@ from ..tensor import Tensor
 Ints: TypeAlias = tuple[int, ...]
 # stride, padding, dilation, transposed, output_padding, groups, input channels per group
 Sizes: TypeAlias = tuple[Ints, Ints, Ints, bool, Ints, int, int]
+
+
+_convolve: Callable[..., torch.Tensor] = torch.convolution
+_weight_grad_kernel: Callable[..., torch.Tensor] = kernels.convolution_weight_grad
 
 
 def _held_groups(sizes: Sequence[Any], channels: int) -> int:
@@ -46,7 +50,7 @@ class Convolution(Op):
             None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
             for m in (x, w, bias)
         ]
-        y = torch.convolution(tensors[0], tensors[1], tensors[2], *sizes[:6])  # type: ignore[arg-type]
+        y = _convolve(tensors[0], tensors[1], tensors[2], *sizes[:6])
         return Meta.of(y.shape, y.dtype, device=y.device)
 
     def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, *sizes: Any) -> Rule:
@@ -64,9 +68,7 @@ class Convolution(Op):
             out = w.shape[1] * _held_groups(sizes, x.shape[1]) if transposed else w.shape[0]
             if _splits_groups(sizes, x.shape[1], out, axis):
                 batch.append((split(1), split(0), split(0), split(1)))
-        return [
-            Signature(row[:3] if bias is not None else row[:2], (row[3],)) for row in batch
-        ]
+        return [Signature(row[:3] if bias is not None else row[:2], (row[3],)) for row in batch]
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         sizes = attrs[:5]
@@ -75,7 +77,7 @@ class Convolution(Op):
         if 0 in shape or 0 in local.input_shape(0) or 0 in local.input_shape(1):
             # Of nothing: torch's kernels refuse some empty inputs. Contracted channels give zeros.
             return lambda x, w, bias: _only_bias(x.new_zeros(shape), bias)
-        return lambda x, w, bias: torch.convolution(x, w, bias, *sizes, held)
+        return lambda x, w, bias: _convolve(x, w, bias, *sizes, held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         w = inputs[1]
@@ -147,9 +149,7 @@ class ConvolutionWeightGrad(Op):
         sizes = attrs[1][:5]
         held = _held_groups(attrs[1], local.input_shape(1)[1])
         shape = local.output_shape()
-        return lambda dy, x: kernels.convolution_weight_grad(
-            dy, x, shape, *sizes, held
-        )
+        return lambda dy, x: _weight_grad_kernel(dy, x, shape, *sizes, held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         dy = inputs[0]
@@ -159,16 +159,16 @@ class ConvolutionWeightGrad(Op):
     def vjp(
         self,
         needs: Sequence[object],
-        u: Tensor,
-        dw: Meta,
         dy: Tensor,
+        y: Meta,
+        g: Tensor,
         x: Tensor,
         shape: Ints,
         sizes: Sizes,
     ) -> Any:
-        d_dy = _convolution(x, u, None, *sizes) if needs[0] else None
-        d_x = _input_grad(dy, u, x.meta, sizes) if needs[1] else None
-        return d_dy, d_x
+        d_g = _convolution(x, dy, None, *sizes) if needs[0] else None
+        d_x = _input_grad(g, dy, x.meta, sizes) if needs[1] else None
+        return d_g, d_x
 
 
 _convolution = ternary(Convolution())
@@ -179,12 +179,12 @@ def ints(value: Any, count: int, what: str) -> Ints:
     """`value`, an int or a sequence of one or `count`, as `count` ints."""
     if isinstance(value, int):
         return (value,) * count
-    value = tuple(value)
-    if len(value) == 1:
-        return value * count
-    if len(value) != count:
-        raise OnefoldValueError(f"{what} must be an int or {count} ints, but got {value}")
-    return value
+    found: Ints = tuple(value)
+    if len(found) == 1:
+        return found * count
+    if len(found) != count:
+        raise OnefoldValueError(f"{what} must be an int or {count} ints, but got {found}")
+    return found
 
 
 def _with_batch(x: Tensor, dims: int, name: str) -> tuple[Tensor, bool]:

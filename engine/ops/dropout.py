@@ -100,7 +100,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return dropout_by(input, next_draw(p))  # type: ignore[no-any-return]
 
 
-def _by_channel(input: Tensor, p: float, training: bool, name: str, dims: tuple[int, ...]) -> Tensor:
+def _by_channel(
+    input: Tensor, p: float, training: bool, name: str, dims: tuple[int, ...]
+) -> Tensor:
     """Drop whole channels; `dims` are the numbers of dims with a batch dim, and without."""
     _check(p)
     if input.ndim not in dims:

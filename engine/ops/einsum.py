@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import sqrt
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class Contraction(Op):
         assert a is not None
         assert b is not None
         # Exact but for letters in all three terms, which it overrates by the root of their sizes.
-        return 2.0 * prod((a.numel, b.numel, outputs[0].numel)) ** 0.5
+        return 2.0 * sqrt(a.numel * b.numel * outputs[0].numel)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor, equation: str
@@ -152,9 +152,7 @@ def _sizes(terms: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, int]:
     return sizes
 
 
-def _prepared(
-    x: Tensor, term: str, needed: set[str], sizes: dict[str, int]
-) -> tuple[Tensor, str]:
+def _prepared(x: Tensor, term: str, needed: set[str], sizes: dict[str, int]) -> tuple[Tensor, str]:
     """`x` with repeated letters turned to diagonals, stretched dims dropped, unneeded summed."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
@@ -196,9 +194,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     else:
         of_a, of_b = [[d] if isinstance(d, int) else list(d) for d in dims]
     if len(of_a) != len(of_b):
-        raise ShapeError(
-            f"both dimension lists should have same length, but got {of_a} and {of_b}"
-        )
+        raise ShapeError(f"both dimension lists should have same length, but got {of_a} and {of_b}")
     left = list(LETTERS[: a.ndim])
     right = list(LETTERS[a.ndim : a.ndim + b.ndim])
     for i, j in zip(of_a, of_b, strict=True):

@@ -57,7 +57,7 @@ class Gather(Op):
         dim = wrap(attrs[0], x.ndim)
         offset, mine = local.input_offset(0), local.input_shape(0)
         at, shape = local.input_offset(1), local.input_shape(1)
-        start = tuple(theirs - ours for theirs, ours in zip(at, offset, strict=True))
+        start = _distance(at, offset)
         fits = all(a == b for d, (a, b) in enumerate(zip(mine, shape, strict=True)) if d != dim)
         if mine[dim] == x.shape[dim]:
             if fits:
@@ -76,6 +76,11 @@ class Gather(Op):
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, index: Tensor, dim: int
     ) -> Any:
         return (add_at(dy, index, tuple(x.shape), dim),)
+
+
+def _distance(inner: Shape, outer: Shape) -> Shape:
+    """Where a box that starts at `inner` lies in one that starts at `outer`."""
+    return tuple(a - b for a, b in zip(inner, outer, strict=True))
 
 
 def _alike(axis: Axis, dim: int) -> bool:
@@ -108,9 +113,13 @@ class AddAt(Op):
         dim, shape, _ = attrs
         if not shape:
             return lambda dy, index: dy.new_zeros(()).scatter_add_(0, index, dy)
-        mine = local.output_shape()
-        offset = local.output_offset()[dim]
-        return lambda dy, index: kernels.add_at(dy, dim, index, mine, offset, shape[dim])
+        mine, offset = local.output_shape(), local.output_offset()
+        start = _distance(local.input_offset(1), offset)
+
+        def run(dy: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return kernels.add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
+
+        return run
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
         _, index, dim, _, _ = args

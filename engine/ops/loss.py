@@ -29,13 +29,15 @@ def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[...,
     return binary(PointwiseOp(name, kernel, vjp))
 
 
-_NN = torch._C._nn
+def _sign(d: Tensor) -> Tensor:
+    return names.sign(d)  # type: ignore[no-any-return]
+
+
+_NN: Any = torch._C._nn
 _squared = _difference_loss(
     "squared_error", lambda a, b: _NN.mse_loss(a, b, 0), lambda d: names.mul(d, 2)
 )
-_absolute = _difference_loss(
-    "absolute_error", lambda a, b: _NN.l1_loss(a, b, 0), lambda d: names.sign(d)
-)
+_absolute = _difference_loss("absolute_error", lambda a, b: _NN.l1_loss(a, b, 0), _sign)
 _smooth = _difference_loss(
     "smooth_error",
     lambda a, b, beta: _NN.smooth_l1_loss(a, b, 0, beta),
@@ -116,7 +118,9 @@ def huber_loss(
     """
     check_reduction(reduction)
     if delta <= 0:
-        raise OnefoldValueError(f"huber_loss does not support non-positive values for delta: {delta}")
+        raise OnefoldValueError(
+            f"huber_loss does not support non-positive values for delta: {delta}"
+        )
     return _weighed(_huber(input, target, float(delta)), weight, reduction)
 
 

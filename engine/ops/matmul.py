@@ -92,7 +92,7 @@ class Product(Op):
             da, db = needs[0] and nt(b, dy), needs[1] and nn(a, dy)
         if nn is mm:
             return da, db
-        return needs[0] and sum_to(da, a.meta), needs[1] and sum_to(db, b.meta)
+        return sum_to(da, a.meta) if needs[0] else None, sum_to(db, b.meta) if needs[1] else None
 
 
 def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from ...errors import OnefoldValueError
 from ...kernels import reduce as kernels
-from ..dispatch import unary
+from ..dispatch import binary, unary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
@@ -38,15 +38,11 @@ from .where import where
 Needs = Sequence[object]
 
 
-# Roots whose derivative counts as zero at zero, as the gradients of norms need it.
+# Slopes that have no value at zero count as zero there.
 
 
 def _root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
-    return (mul(dy, _half_slope(y)),)
-
-
-def _half_slope(y: Tensor) -> Tensor:
-    return _or_zero(y, div(0.5, y))
+    return (_or_zero(y, div(dy, mul(y, 2))),)
 
 
 def _or_zero(x: Tensor, slope: Tensor) -> Tensor:
@@ -95,7 +91,7 @@ class Variance(Op):
         keepdim: bool,
     ) -> tuple[Tensor]:
         if self.is_root:
-            dy = mul(dy, _half_slope(y))
+            dy = _or_zero(y, div(dy, mul(y, 2)))
         share = _over(mul(dy, 2), x.meta, dim, correction)
         return (mul(spread(share, x.shape, dim, keepdim), sub(x, mean(x, dim, True))),)
 
@@ -237,7 +233,7 @@ class VectorNorm(Op):
 def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     size = names.abs(x) if x.meta.dtype.is_complex else x
     if ord == 2:
-        return _root(sum(square(size), dim, keepdim))  # type: ignore[no-any-return]
+        return _power_root(sum(square(size), dim, keepdim), 2)  # type: ignore[no-any-return]
     return _power_root(sum(_power(x, ord), dim, keepdim), ord)  # type: ignore[no-any-return]
 
 
@@ -255,7 +251,7 @@ _power = unary(Elementwise("norm_power", lambda x, ord: torch.pow(torch.abs(x), 
 _power_root = unary(
     Elementwise(
         "norm_root",
-        lambda x, ord: torch.pow(x, 1 / ord),
+        lambda x, ord: torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord),
         _power_root_vjp,
         saves=(),
         saves_output=True,

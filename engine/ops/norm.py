@@ -42,14 +42,15 @@ class Norm(Op):
     def infer(
         self, x: Meta, weight: Meta | None, bias: Meta | None, shape: Shape, eps: float
     ) -> Meta:
-        tensors = [
+        blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
+        others = [
             None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
-            for m in (x, weight, bias)
+            for m in (weight, bias)
         ]
         if self.centred:
-            y = torch.layer_norm(tensors[0], shape, tensors[1], tensors[2], eps)
+            y = torch.layer_norm(blank, shape, others[0], others[1], eps)
         else:
-            y = torch.rms_norm(tensors[0], shape, tensors[1], eps)
+            y = torch.rms_norm(blank, shape, others[0], eps)
         return Meta.of(y.shape, y.dtype, device=y.device)
 
     def rule(
@@ -62,10 +63,14 @@ class Norm(Op):
         eps: float,
     ) -> Rule:
         others = 2 - (weight, bias).count(None)
-        return [
+        found = [
             Signature((split(i), *(broadcast,) * others), (split(i),))
             for i in range(x.ndim - len(shape))
         ]
+        # Linear in weight and bias together; a bias alone would not count once per addend.
+        if weight is not None:
+            found.append(Signature((broadcast, *(partial_sum,) * others), (partial_sum,)))
+        return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, eps = attrs
@@ -149,15 +154,15 @@ class NormGrad(Op):
     def vjp(
         self,
         needs: Sequence[object],
-        u: tuple[Tensor | None, ...],
+        dy: tuple[Tensor | None, ...],
         y: Any,
-        dy: Tensor,
+        g: Tensor,
         x: Tensor,
         weight: Tensor | None,
         shape: Shape,
         eps: float,
     ) -> Any:
-        return _second_gradients(self.centred, u, dy, x, weight, shape, eps)
+        return _second_gradients(self.centred, dy, g, x, weight, shape, eps)
 
 
 # The same in smaller ops: for split normalised dims, and for second gradients.

@@ -97,14 +97,14 @@ class MaxPoolGrad(Op):
     def vjp(
         self,
         needs: Sequence[object],
-        u: Tensor,
-        dx: Meta,
         dy: Tensor,
+        y: Meta,
+        g: Tensor,
         x: Tensor,
         planes: int,
         sizes: MaxSizes,
     ) -> Any:
-        return needs[0] and _max_take(u, x, planes, sizes), None
+        return needs[0] and _max_take(dy, x, planes, sizes), None
 
 
 class MaxPoolTake(Op):
@@ -202,14 +202,14 @@ class AvgPoolGrad(Op):
     def vjp(
         self,
         needs: Sequence[object],
-        u: Tensor,
-        dx: Meta,
-        dy: Meta,
+        dy: Tensor,
+        y: Meta,
+        g: Meta,
         shape: Ints,
         planes: int,
         *sizes: Any,
     ) -> Any:
-        return ((_adaptive if self.adaptive else _avg)(u, planes, *sizes),)
+        return ((_adaptive if self.adaptive else _avg)(dy, planes, *sizes),)
 
 
 _max = general(MaxPool())
@@ -221,9 +221,7 @@ _adaptive = unary(AvgPool(adaptive=True))
 _adaptive_grad = unary(AvgPoolGrad(adaptive=True))
 
 
-def _windows(
-    count: int, kernel_size: Any, stride: Any, padding: Any
-) -> tuple[Ints, Ints, Ints]:
+def _windows(count: int, kernel_size: Any, stride: Any, padding: Any) -> tuple[Ints, Ints, Ints]:
     size = ints(kernel_size, count, "kernel_size")
     step = size if stride is None or stride == () else ints(stride, count, "stride")
     return size, step, ints(padding, count, "padding")

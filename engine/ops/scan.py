@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...kernels import reduce as kernels
-from ..dispatch import binary, unary
+from ..dispatch import binary, general, unary
 from ..meta import Meta
 from ..names import named
 from ..op import Kernel, Op

@@ -16,6 +16,9 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast
 
+_SOFTMAX: Callable[..., torch.Tensor] = torch.softmax
+_LOG_SOFTMAX: Callable[..., torch.Tensor] = torch.log_softmax
+
 
 def is_split_at(meta: Meta, dim: int) -> bool:
     """Whether some axis splits this dim (which may count from the end)."""
@@ -28,9 +31,7 @@ def is_split_at(meta: Meta, dim: int) -> bool:
 def _other_dims(x: Meta, dim: int, num_inputs: int) -> list[Signature]:
     """The splits of every dim but `dim`, which all inputs and the output share."""
     where = dim % len(x.shape) if x.shape else 0
-    return [
-        Signature((split(i),) * num_inputs, (split(i),)) for i in range(x.ndim) if i != where
-    ]
+    return [Signature((split(i),) * num_inputs, (split(i),)) for i in range(x.ndim) if i != where]
 
 
 class SoftmaxOp(Op):
@@ -43,7 +44,7 @@ class SoftmaxOp(Op):
     def __init__(self, log: bool) -> None:
         self.name = "log_softmax" if log else "softmax"
         self.log = log
-        self.kernel = torch.log_softmax if log else torch.softmax  # type: ignore[method-assign]
+        self.kernel = _LOG_SOFTMAX if log else _SOFTMAX  # type: ignore[method-assign]
 
     def rule(self, axis: Axis, x: Meta, dim: int, dtype: torch.dtype | None) -> Rule:
         return _other_dims(x, dim, 1)
@@ -127,14 +128,14 @@ class SoftmaxGrad(_SoftmaxGradient):
         return names.mul(y, names.sub(dy, total))  # type: ignore[no-any-return]
 
     def vjp(
-        self, needs: Sequence[object], u: Tensor, dx: Meta, dy: Tensor, y: Tensor, dim: int
+        self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, p: Tensor, dim: int
     ) -> Any:
-        d_dy = softmax_grad(u, y, dim) if needs[0] else None
+        d_g = softmax_grad(dy, p, dim) if needs[0] else None
         if not needs[1]:
-            return d_dy, None
-        by_sum = names.sub(dy, names.sum(names.mul(dy, y), dim, True))
-        by_y = names.sum(names.mul(u, y), dim, True)
-        return d_dy, names.sub(names.mul(u, by_sum), names.mul(dy, by_y))
+            return d_g, None
+        by_sum = names.sub(g, names.sum(names.mul(g, p), dim, True))
+        by_y = names.sum(names.mul(dy, p), dim, True)
+        return d_g, names.sub(names.mul(dy, by_sum), names.mul(g, by_y))
 
 
 class LogSoftmaxGrad(_SoftmaxGradient):
@@ -149,16 +150,16 @@ class LogSoftmaxGrad(_SoftmaxGradient):
         return names.sub(dy, names.mul(names.exp(y), total))  # type: ignore[no-any-return]
 
     def vjp(
-        self, needs: Sequence[object], u: Tensor, dx: Meta, dy: Tensor, y: Tensor, dim: int
+        self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, log_p: Tensor, dim: int
     ) -> Any:
-        p = names.exp(y)
-        weighed = names.mul(u, p)
-        d_dy = d_y = None
+        p = names.exp(log_p)
+        weighed = names.mul(dy, p)
+        d_g = d_log_p = None
         if needs[0]:
-            d_dy = names.sub(u, names.sum(weighed, dim, True))
+            d_g = names.sub(dy, names.sum(weighed, dim, True))
         if needs[1]:
-            d_y = names.neg(names.mul(weighed, names.sum(dy, dim, True)))
-        return d_dy, d_y
+            d_log_p = names.neg(names.mul(weighed, names.sum(g, dim, True)))
+        return d_g, d_log_p
 
 
 _softmax = unary(SoftmaxOp(log=False))

@@ -9,11 +9,12 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from .. import interp
-from ..autograd import Node
-from ..convert import box
+from ..convert import box, read_device
+from ..inplace import Data, take
 from ..meta import Meta
 from ..names import named, names
 from ..placement import Placement
+from ..tape import Node
 from ..tensor import Tensor
 
 
@@ -31,8 +32,7 @@ _TO_DEVICE = _ToDevice()
 def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
-    part = x.shards[0].to(device)
-    y = Tensor((part,), Meta.of(x.shape, x.dtype, device=part.device))
+    y = Tensor((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
     if x.node is not None and interp.grad_enabled:
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
@@ -52,8 +52,11 @@ def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
     device type of its placement, `x.to("cuda:1")` is an error.
     """
     dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    kwargs.pop("non_blocking", None)  # torch's, a hint: copies are ordered with the ops here
     if kwargs:
-        raise OnefoldTypeError(f"to() got unknown arguments {sorted(kwargs)}")
+        raise OnefoldTypeError(
+            f"to() got unknown arguments {sorted(kwargs)}; for placement and sbp use to_global"
+        )
     for arg in args:
         if isinstance(arg, torch.dtype):
             dtype = arg
@@ -69,9 +72,9 @@ def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
     y = self
     if device is not None:
         if self.is_local:
-            y = _to_device(y, torch.device(device))
+            y = _to_device(y, read_device(device))
         else:
-            wanted = torch.device(device)
+            wanted = torch.device(device)  # only its type counts
             if wanted.index is not None:
                 raise OnefoldRuntimeError(
                     f"to({str(device)!r}): a global tensor keeps its ranks, so the device index is "
@@ -90,7 +93,7 @@ def cpu(self: Tensor) -> Tensor:
 
 
 @named
-def cuda(self: Tensor, device: int | None = None) -> Tensor:
+def cuda(self: Tensor, device: int | None = None, non_blocking: bool = False) -> Tensor:
     """The tensor on cuda (a global one on the same ranks)."""
     if self.is_global and device is None:
         return _to_type(self, "cuda")
@@ -106,9 +109,8 @@ def set_data(self: Tensor, value: Tensor) -> None:
         raise ShapeError(
             f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
         )
-    self.shards, self.meta = value.shards, value.meta
-    self.shared = value.shared = True
-    self.version = interp.stamp()
+    self.meta = value.meta
+    take(self, value)
 
 
 @named
@@ -121,10 +123,12 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     unique = {id(part): part.clone() for part in self.shards}
     shards = tuple(unique[id(part)] for part in self.shards)
-    twin: Tensor = object.__new__(type(self))
+    twin: Tensor = object.__new__(Tensor if type(self) is Data else type(self))
     Tensor.__init__(twin, shards, self.meta)
     twin.shared = len(unique) < len(shards)
+    memo[id(self)] = twin
     if self.node is not None:
         names.set_requires_grad(twin, True)
-    memo[id(self)] = twin
+        if self.grad is not None:
+            twin.grad = deep_copy(self.grad.detach(), memo)
     return twin

@@ -99,42 +99,6 @@ def carried(axis: Axis, seen: Shape, before: Shape, after: Shape) -> list[tuple[
 
 
 class View(Op):
-    """The same elements in row-major order under another shape."""
-
-    name = "view"
-    saves = ()
-    aliases = True
-    flops_per_element = 0.0
-
-    def kernel(self, x: torch.Tensor, before: Shape, shape: tuple[Any, ...]) -> torch.Tensor:
-        return torch.reshape(x, unpack(shape))
-
-    def rule(self, axis: Axis, x: Meta, before: Shape, shape: tuple[Any, ...]) -> Rule:
-        after = _resolved(before, unpack(shape))
-        pairs = carried(axis, tuple(x.shape), tuple(before), after)
-        return [*follows(pairs), *passes([x])]
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        reshape = torch.reshape
-        shape = local.output_shape()
-        return lambda x: reshape(x, shape)
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any) -> Any:
-        return (_view(dy, y.shape, (x.shape,)),)
-
-
-def _resolved(before: Shape, shape: Shape) -> Shape:
-    if -1 not in shape:
-        return tuple(shape)
-    rest = -prod(shape)
-    return tuple(prod(before) // rest if size == -1 else size for size in shape)
-
-
-_view = unary(View())
-
-
-@named
-def view(self: Tensor, *shape: Any) -> Tensor:
     """The tensor's elements, in row-major order, under another shape; one size may be -1.
 
     A split dim keeps its split when it is the outermost factor of what it becomes and the new dim
@@ -145,23 +109,44 @@ def view(self: Tensor, *shape: Any) -> Tensor:
         >>> onefold.ones(4, 6).view(2, -1).shape
         torch.Size([2, 12])
     """
-    if len(shape) == 1 and type(shape[0]) is list:
-        shape = tuple(shape[0])
-    return _view(self, self.meta.shape, shape)  # type: ignore[no-any-return]
+
+    name = "view"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, *shape: Any) -> torch.Tensor:
+        return torch.reshape(x, unpack(shape))
+
+    def rule(self, axis: Axis, x: Meta, *shape: Any) -> Rule:
+        before = axis.whole[0] if axis.whole else tuple(x.shape)
+        pairs = carried(axis, tuple(x.shape), before, _resolved(before, unpack(shape)))
+        return [*follows(pairs), *passes([x])]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        reshape = torch.reshape
+        shape = local.output_shape()
+        return lambda x: reshape(x, shape)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any) -> Any:
+        return (view(dy, x.shape),)
 
 
-@named
-def reshape(input: Tensor, *shape: Any) -> Tensor:
-    """`view` under its other name: no tensor here has strides that could forbid it."""
-    if len(shape) == 1 and type(shape[0]) is list:
-        shape = tuple(shape[0])
-    return _view(input, input.meta.shape, shape)  # type: ignore[no-any-return]
+def _resolved(before: Shape, shape: Shape) -> Shape:
+    if -1 not in shape:
+        return tuple(shape)
+    rest = -prod(shape)
+    return tuple(prod(before) // rest if size == -1 else size for size in shape)
+
+
+view = enter("view", unary(View()))
+reshape = enter("reshape", view)  # no tensor here has strides that could forbid a view
 
 
 @named
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """The tensor under the shape of another."""
-    return _view(self, self.meta.shape, other.meta.shape)  # type: ignore[no-any-return]
+    return view(self, other.meta.shape)  # type: ignore[no-any-return]
 
 
 enter("reshape_as", view_as)
@@ -179,7 +164,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     if start == end and shape:
         return input
     merged = prod(shape[start : end + 1])
-    return _view(input, shape, (*shape[:start], merged, *shape[end + 1 :]))  # type: ignore[no-any-return]
+    return view(input, (*shape[:start], merged, *shape[end + 1 :]))  # type: ignore[no-any-return]
 
 
 @named
@@ -198,13 +183,13 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
             f"({shape[dim]}) in the input tensor"
         )
-    return _view(input, shape, (*shape[:dim], *new, *shape[dim + 1 :]))  # type: ignore[no-any-return]
+    return view(input, (*shape[:dim], *new, *shape[dim + 1 :]))  # type: ignore[no-any-return]
 
 
 @named
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim."""
-    return _view(input, input.meta.shape, (-1,) if input.meta.numel else (0,))  # type: ignore[no-any-return]
+    return view(input, (-1,) if input.meta.numel else (0,))  # type: ignore[no-any-return]
 
 
 @named
@@ -222,7 +207,7 @@ def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) ->
 def _at_least(ndim: int, place: Any, tensors: tuple[Any, ...]) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         x = tensors[0]
-        return x if x.ndim >= ndim else _view(x, x.meta.shape, place(tuple(x.shape)))
+        return x if x.ndim >= ndim else view(x, place(tuple(x.shape)))
     return tuple(_at_least(ndim, place, (x,)) for x in unpack(tensors))
 
 

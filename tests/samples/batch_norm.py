@@ -3,37 +3,41 @@
 from typing import Any
 
 import torch
+from torch.nn.functional import batch_norm, instance_norm
 
 from onefold.testing import Sample, T
 
 VARIANCE = T(4, low=0.5, high=2.0)
 
 
-def functional(x: Any, mean: Any, var: Any, w: Any, b: Any, **kw: Any) -> Any:
-    """Torch gives running statistics no gradient."""
-    return torch.nn.functional.batch_norm(x, mean.detach(), var.detach(), w, b, **kw)
-
-
 def trained(x: torch.Tensor, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     dims = (0, *range(2, x.ndim))
-    y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, eps=eps)
+    y = batch_norm(x, None, None, weight, bias, True, eps=eps)
     return y, x.detach().mean(dims), x.detach().var(dims)
 
 
 SAMPLES = [
-    Sample("batch_norm", (T(6, 4, 3, 2), T(4), VARIANCE, T(4), T(4)), grad=False),
-    Sample("batch_norm", (T(5, 4), T(4), VARIANCE, None, None), {"eps": 0.1}, grad=False),
-    Sample("batch_norm", (T(6, 4, 3, 2), None, None, T(4), T(4)), {"training": True}),
-    Sample("batch_norm", (T(5, 4), None, None), {"training": True, "eps": 0.01}),
+    Sample("batch_norm", (T(6, 4, 3, 2), T(4), VARIANCE, T(4), T(4)), torch=batch_norm, grad=False),
+    Sample(
+        "batch_norm",
+        (T(5, 4), T(4), VARIANCE, None, None),
+        {"eps": 0.1},
+        torch=batch_norm,
+        grad=False,
+    ),
+    Sample(
+        "batch_norm", (T(6, 4, 3, 2), None, None, T(4), T(4)), {"training": True}, torch=batch_norm
+    ),
+    Sample("batch_norm", (T(5, 4), None, None), {"training": True, "eps": 0.01}, torch=batch_norm),
     Sample("batch_norm_train", (T(7, 4, 3), T(4), T(4)), torch=trained),
     Sample("batch_norm_train", (T(6, 3),), torch=trained),
     Sample("group_norm", (T(6, 4, 5), 2, T(4), T(4))),
     Sample("group_norm", (T(5, 6, 2, 2), 3)),
     Sample("group_norm", (T(4, 6), 1, T(6), T(6)), {"eps": 0.1}),
-    Sample("instance_norm", (T(3, 4, 5, 2),), torch=torch.nn.functional.instance_norm),
+    Sample("instance_norm", (T(3, 4, 5, 2),), torch=instance_norm),
     Sample(
         "instance_norm",
         (T(4, 3, 6), T(3), T(3)),
-        torch=lambda x, w, b: torch.nn.functional.instance_norm(x, None, None, w, b),
+        torch=lambda x, w, b: instance_norm(x, None, None, w, b),
     ),
 ]

@@ -34,9 +34,7 @@ SAMPLES = [
     of("matmul", (2, 1, 3, 6), (6, 6, 4)),
     of("matmul", (4, 1, 3, 5), (1, 3, 5, 2)),
     of("matmul", (2, 3, 0), (0, 5)),
-    Sample(
-        "mm_nt", (T(6, 4), T(5, 4)), torch=lambda a, b: a @ b.T, id="mm_nt"
-    ),
+    Sample("mm_nt", (T(6, 4), T(5, 4)), torch=lambda a, b: a @ b.T, id="mm_nt"),
     Sample("mm_tn", (T(6, 4), T(6, 5)), torch=lambda a, b: a.T @ b, id="mm_tn"),
     Sample(
         "rows_tn",

@@ -11,7 +11,9 @@ SAMPLES = [
     Sample("max_pool2d", (T(*X), 3, 2, 1)),
     Sample("max_pool2d", (T(*X), (2, 3)), {"stride": (2, 1), "ceil_mode": True}),
     Sample("max_pool2d", (T(5, 7, 6), 3), {"dilation": 2}),
-    Sample("max_pool2d", (T(5, 3, 4, 6), 2), {"return_indices": True}, torch=max_pool2d, grad=False),
+    Sample(
+        "max_pool2d", (T(5, 3, 4, 6), 2), {"return_indices": True}, torch=max_pool2d, grad=False
+    ),
     Sample("max_pool1d", (T(6, 4, 9), 3, 2, 1)),
     Sample("max_pool1d", (T(5, 9), 2), {"ceil_mode": True}),
     Sample("max_pool3d", (T(2, 4, 4, 4, 4), 2)),

@@ -1,0 +1,176 @@
+"""Indexing by random indices against numpy's rules as torch has them, layouts and errors."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onefold as flow
+from onefold.kernels import slicing
+
+P2 = flow.placement("cpu", [0, 1])
+P3 = flow.placement("cpu", [0, 1, 2])
+S0, S1, B = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast
+PARTIAL = flow.sbp.partial_sum
+SHAPE = (5, 4, 3)
+LAYOUTS = [None, (P2, S0), (P3, S0), (P2, S1), (P3, S1), (P2, PARTIAL), (P2, B)]
+
+
+def make(value, layout):
+    if layout is None:
+        return flow.tensor(value)
+    placement, sbp = layout
+    return flow.tensor(value, placement=placement, sbp=B).to_global(sbp=sbp)
+
+
+@st.composite
+def indices(draw):
+    """An index of a tensor of SHAPE: ints, slices, None, ..., lists and bool lists."""
+    items = []
+    for size in SHAPE[: draw(st.integers(0, 3))]:
+        bound = st.none() | st.integers(-size - 1, size + 1)
+        items.append(
+            draw(
+                st.integers(-size, size - 1)
+                | st.builds(slice, bound, bound, st.none() | st.integers(1, 3))
+                | st.lists(st.integers(-size, size - 1), min_size=2, max_size=2)
+            )
+        )
+    for item in draw(st.lists(st.sampled_from([None, ...]), max_size=2, unique=True)):
+        # An ellipsis before the end would move the items behind it to smaller dims.
+        items.insert(len(items) if item is ... else draw(st.integers(0, len(items))), item)
+    return tuple(items)
+
+
+@given(indices(), st.sampled_from(LAYOUTS))
+def test_getitem(index, layout):
+    value = torch.arange(60.0).reshape(SHAPE)
+    found = make(value, layout)[index]
+    assert torch.equal(torch.from_numpy(found.numpy()), value[index])
+
+
+@given(indices(), st.sampled_from(LAYOUTS), st.booleans())
+def test_setitem(index, layout, single):
+    value = torch.arange(60.0).reshape(SHAPE)
+    wanted = value.clone()
+    part = torch.tensor(7.0) if single else -torch.arange(1.0, 1 + value[index].numel())
+    part = part if single else part.reshape(value[index].shape)
+    x = make(value, layout)
+    x[index] = make(part, None if layout is None else (layout[0], B))
+    # Where an index occurs twice, any of the values may stay: look at what was hit.
+    wanted[index] = part
+    found = torch.from_numpy(x.numpy())
+    assert torch.equal(found != value, wanted != value)
+    assert set(found.flatten().tolist()) <= {*value.flatten().tolist(), *part.flatten().tolist()}
+    assert layout is None or x.sbp == (layout[1],)
+
+
+@given(st.integers(-3, 9), st.integers(-3, 9), st.integers(1, 4), st.integers(0, 8), st.integers(0, 8))
+def test_overlap(start, stop, step, offset, size):
+    whole = list(range(8))
+    size = min(size, 8 - offset)
+    begin, end, _ = slice(start, stop, step).indices(8)
+    entry = slice(begin, max(begin, end), step)
+    cuts = slicing.overlap([entry], [offset], [size])
+    wanted = {i: v for i, v in enumerate(whole[entry]) if offset <= v < offset + size}
+    if cuts is None:
+        assert not wanted
+    else:
+        (mine,), (place,) = cuts
+        shard = whole[offset : offset + size]
+        places = list(range(8))[place]
+        assert dict(zip(places, shard[mine], strict=True)) == wanted
+
+
+def test_layouts_of_slices():
+    x = flow.randn(6, 4, placement=P2, sbp=S0)
+    assert x[:, 1:3].sbp == (S0,)
+    assert x[:, None, 1].sbp == (S0,)
+    assert x[2:4].sbp == (PARTIAL,)
+    assert x[1].sbp == (PARTIAL,)
+    assert flow.tensor([True, False], placement=P2, sbp=S0)[1:].tolist() == [False]
+
+
+def test_layouts_of_embedding():
+    weight = flow.randn(7, 4, placement=P2, sbp=S0)
+    index = flow.tensor([[0, 6, 3]], placement=P2, sbp=B)
+    rows = flow.embedding(index, weight)
+    assert rows.sbp == (PARTIAL,)
+    assert flow.embedding(index, weight.to_global(sbp=S1)).sbp == (flow.sbp.split(2),)
+    weight.requires_grad_()
+    flow.embedding(index, weight).sum().backward()
+    assert weight.grad.numpy().sum(1).tolist() == [4.0, 0.0, 0.0, 4.0, 0.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize("layout", [None, (P2, S0), (P2, S1), (P3, S0)])
+@pytest.mark.parametrize("value", [-1, 7])
+def test_an_index_without_a_row_is_named(layout, value):
+    weight = make(torch.ones(7, 4), layout)
+    index = make(torch.tensor([0, value]), layout and (layout[0], B))
+    with pytest.raises(IndexError, match=rf"{value}.*7 rows"):
+        flow.embedding(index, weight)
+
+
+@pytest.mark.parametrize("layout", [None, (P2, S0), (P3, S0)])
+def test_an_index_out_of_bounds_is_named(layout):
+    x = make(torch.ones(7, 4), layout)
+    index = make(torch.tensor([0, 9]), layout and (layout[0], B))
+    with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 7"):
+        x[index]
+    with pytest.raises(RuntimeError, match="index 9 is out of bounds for dimension 0 with size 7"):
+        flow.gather(x, 0, index.reshape(2, 1))
+
+
+def test_a_mask_of_a_split_tensor():
+    x = flow.arange(6, placement=P3, sbp=S0)
+    assert x[x > 2].tolist() == [3, 4, 5]
+    assert flow.masked_select(x, x > 9).shape == (0,)
+    x[x > 3] = 0
+    assert x.tolist() == [0, 1, 2, 3, 0, 0]
+    assert x.sbp == (S0,)
+
+
+def test_a_slice_does_not_change_with_the_tensor():
+    x = flow.zeros(3, 2)
+    y, z = x[:], x[1]
+    y += 1
+    z += 1
+    assert x.tolist() == [[0.0, 0.0]] * 3
+
+
+def test_gradients_add_in_a_fixed_order():
+    index = flow.tensor([1, 1, 1, 0])
+    values = flow.tensor([1e8, 1.0, -1e8, 1.0])
+    x = flow.zeros(2, requires_grad=True)
+    (x[index] * values).sum().backward()
+    assert x.grad.tolist() == [1.0, 0.0]  # (1e8 + 1) - 1e8 in float32
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (IndexError, lambda x: x[6]),
+        (IndexError, lambda x: x[-7]),
+        (IndexError, lambda x: x[0, 0, 0]),
+        (IndexError, lambda x: x[..., ...]),
+        (RuntimeError, lambda x: x[::-1]),
+        (IndexError, lambda x: x[flow.tensor([True] * 5)]),
+        (IndexError, lambda x: x[[0, 1], [0, 1, 2]]),
+        (IndexError, lambda x: x[flow.ones(2)]),
+        (TypeError, lambda x: x["a"]),
+        (RuntimeError, lambda x: x.__setitem__(0, flow.ones(3))),
+        (RuntimeError, lambda x: flow.narrow(x, 0, 4, 3)),
+        (IndexError, lambda x: flow.select(x, 0, 6)),
+        (RuntimeError, lambda x: flow.scatter(x, 0, flow.tensor([[0]]), flow.ones(1, 1).double())),
+        (RuntimeError, lambda x: flow.scatter(x, 1, flow.zeros(7, 1).long(), 1.0)),
+        (RuntimeError, lambda x: flow.index_add(x, 0, flow.tensor([0]), flow.ones(2, 4))),
+        (ValueError, lambda x: flow.embedding(flow.tensor([0]), x, max_norm=1.0)),
+        (ValueError, lambda x: flow.embedding(flow.tensor([0]), x, padding_idx=6)),
+        (RuntimeError, lambda x: flow.one_hot(flow.tensor([4]), 3)),
+        (RuntimeError, lambda x: flow.topk(x, 5)),
+    ],
+)
+def test_errors(error, call):
+    with pytest.raises(error) as caught:
+        call(flow.ones(6, 4))
+    assert isinstance(caught.value, flow.OnefoldError)

@@ -1,0 +1,88 @@
+"""Which splits a reshape carries over, and the errors of the view family."""
+
+import pytest
+import torch
+
+import onefold as flow
+from onefold.engine.ops.view import groups
+
+P2 = flow.placement("cpu", [0, 1])
+S0, S1, B = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast
+
+
+def laid_out(shape, sbp, placement=P2):
+    return flow.randn(*shape, placement=placement, sbp=sbp)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ((6, 4), (24,), (((0, 1), (0,)),)),
+        ((6, 4, 5), (2, 3, 20), (((0,), (0, 1)), ((1, 2), (2,)))),
+        ((1, 6, 1), (6,), (((1,), (0,)),)),
+        ((), (1, 1), ()),
+        ((0, 4), (0, 2, 2), (((0,), (0,)),)),
+        ((2, 0, 3), (2, 0, 7, 3), (((0,), (0,)), ((1,), (1,)), ((2,), (3,)))),
+    ],
+)
+def test_groups(before, after, wanted):
+    assert groups(before, after) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "sbp", "size", "wanted"),
+    [
+        ((4, 6, 8), S0, (24, 8), S0),
+        ((4, 6, 8), S1, (24, 8), B),  # not the outermost factor
+        ((4, 6, 8), S1, (4, 2, 3, 8), S1),
+        ((4, 3, 8), S1, (4, 3, 2, 4), S1),  # left alone, so it may be uneven
+        ((3, 4), S0, (12,), B),
+        ((6, 4), S0, (3, 2, 4), B),
+        ((4, 6), S0, (2, 2, 6), S0),
+    ],
+)
+def test_a_split_goes_along_where_it_can(shape, sbp, size, wanted):
+    x = laid_out(shape, sbp)
+    y = x.reshape(*size)
+    assert y.sbp == (wanted,)
+    assert torch.equal(torch.from_numpy(y.numpy()), torch.from_numpy(x.numpy()).reshape(size))
+
+
+def test_nested_splits_go_along():
+    mesh = flow.placement("cpu", [[0, 1], [2, 3]])
+    x = laid_out((8, 6), (S0, S0), mesh)
+    assert x.reshape(2, 2, 2, 6).sbp == (S0, S1)
+    assert x.reshape(48).sbp == (S0, S0)
+    assert laid_out((2, 6), (S0, S1), mesh).reshape(12).sbp == (S0, S0)
+
+
+def test_a_view_does_not_change_with_the_tensor():
+    x = flow.ones(2, 3)
+    y = x.view(6)
+    y.zero_()
+    assert x.tolist() == [[1.0] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (RuntimeError, lambda x: x.view(5)),
+        (RuntimeError, lambda x: x.view(-1, -1)),
+        (RuntimeError, lambda x: x.view(7, -1)),
+        (IndexError, lambda x: flow.transpose(x, 0, 2)),
+        (RuntimeError, lambda x: flow.permute(x, 0, 0)),
+        (RuntimeError, lambda x: x.expand(6, 5)),
+        (RuntimeError, lambda x: x.expand(4)),
+        (IndexError, lambda x: flow.unsqueeze(x, 4)),
+        (IndexError, lambda x: flow.squeeze(x, 2)),
+        (RuntimeError, lambda x: flow.unflatten(x, 0, (4, 2))),
+        (RuntimeError, lambda x: flow.flatten(x, 1, 0)),
+        (RuntimeError, lambda x: flow.t(flow.ones(2, 2, 2))),
+        (RuntimeError, lambda x: flow.diagonal(x, 0, 1, 1)),
+        (RuntimeError, lambda x: flow.movedim(x, (0, 1), (0, 0))),
+    ],
+)
+def test_errors(error, call):
+    with pytest.raises(error) as caught:
+        call(flow.ones(6, 4))
+    assert isinstance(caught.value, flow.OnefoldError)
