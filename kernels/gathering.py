@@ -87,13 +87,13 @@ def scatter(
     size = x.shape[dim]
     if size == whole:
         check_range(index, whole, dim)
-        return torch.scatter(x, dim, index, source)  # type: ignore[arg-type]
+        return torch.scatter(x, dim, index, source)
     mine, there = held(index, offset, size, whole, dim)
     # What other ranks hold goes to one more element at the end, which is cut off again.
     spare = x.new_zeros([1 if d == dim else n for d, n in enumerate(x.shape)])
     mine = mine.masked_fill(~there, size)
     longer = torch.cat((x, spare), dim)
-    return torch.scatter(longer, dim, mine, source).narrow(dim, 0, size)  # type: ignore[arg-type]
+    return torch.scatter(longer, dim, mine, source).narrow(dim, 0, size)
 
 
 def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_nll_loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
+_cross_entropy_loss: Callable[..., Tensor] = torch._C._nn.cross_entropy_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,34 @@ def class_loss_grad(
             share = share * _along(weight[classes.first : classes.first + held], x.ndim, dim)
         dx -= share
     return dx
+
+
+def whole_class_loss(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    log_input: bool,
+    reduction: str,
+    ignore_index: int,
+    smoothing: float,
+) -> Tensor:
+    """torch's cross_entropy, or its nll_loss when `log_input`, for a shard with all classes."""
+    number = _REDUCTIONS[reduction]
+    if log_input:
+        return _nll_loss(x, target, weight, number, ignore_index)
+    return _cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
+
+
+def whole_class_loss_grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, *attrs: Any
+) -> Tensor:
+    """The gradient of `whole_class_loss` for x, by torch's own kernels, forward run again."""
+    if x.numel() == 0:
+        return torch.zeros_like(x)
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        loss = whole_class_loss(x, target, weight, *attrs)
+    return torch.autograd.grad(loss, x, dy)[0]
 
 
 def _along(vector: Tensor, ndim: int, dim: int) -> Tensor:

@@ -14,49 +14,52 @@ def adamw(
     grads: Tensors,
     exp_avgs: Tensors,
     exp_avg_sqs: Tensors,
-    max_exp_avg_sqs: Tensors,
-    steps: Tensors,
+    max_exp_avg_sqs: Tensors | None = None,
     *,
+    step: int | None,
     lr: float,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
-    amsgrad: bool,
     maximize: bool,
 ) -> None:
-    """AdamW (Loshchilov and Hutter, 2019); `steps` counts from 1 and is advanced by the caller."""
+    """AdamW (Loshchilov and Hutter, 2019), on tensors of one device and dtype.
+
+    `step` counts from 1; None leaves out the bias correction. With `max_exp_avg_sqs` it is
+    AMSGrad (Reddi et al., 2018).
+    """
+    if step is None:
+        signed = list(torch._foreach_neg(grads)) if maximize else grads
+        _adamw_uncorrected(params, signed, exp_avgs, exp_avg_sqs, lr, betas, eps, weight_decay)
+        return
+    count = torch.tensor(float(step), device=params[0].device)
     torch._fused_adamw_(  # type: ignore[attr-defined]
         params,
         grads,
         exp_avgs,
         exp_avg_sqs,
-        max_exp_avg_sqs,
-        steps,
+        max_exp_avg_sqs or [],
+        [count] * len(params),
         lr=lr,
         beta1=betas[0],
         beta2=betas[1],
         weight_decay=weight_decay,
         eps=eps,
-        amsgrad=amsgrad,
+        amsgrad=max_exp_avg_sqs is not None,
         maximize=maximize,
     )
 
 
-def adamw_uncorrected(
+def _adamw_uncorrected(
     params: Tensors,
     grads: Tensors,
     exp_avgs: Tensors,
     exp_avg_sqs: Tensors,
-    *,
     lr: float,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
-    maximize: bool,
 ) -> None:
-    """AdamW without bias correction."""
-    if maximize:
-        grads = list(torch._foreach_neg(grads))
     torch._foreach_mul_(params, 1 - lr * weight_decay)
     torch._foreach_lerp_(exp_avgs, grads, 1 - betas[0])
     torch._foreach_mul_(exp_avg_sqs, betas[1])
@@ -92,6 +95,20 @@ def sgd(
         maximize=maximize,
         is_first_step=first_step,
     )
+
+
+def powers(parts: Sequence[torch.Tensor], p: float) -> torch.Tensor:
+    """The p-norm of each part to the power p (the greatest magnitude for p = inf), as float64.
+
+    An empty part gives 0. Sums run in float32 for half precision, else in the part's dtype.
+    """
+    found = torch.zeros(len(parts), dtype=torch.float64, device=parts[0].device)
+    for index, part in enumerate(parts):
+        if part.numel():
+            wide = torch.promote_types(part.dtype, torch.float32)
+            norm = torch.linalg.vector_norm(part, p, dtype=wide).double()
+            found[index] = norm if p == float("inf") else norm**p
+    return found
 
 
 def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
+
+Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
 
 
 def partial_mean(
     x: torch.Tensor,
-    dim: int | Sequence[int] | None,
+    dim: Dims,
     keepdim: bool,
     dtype: torch.dtype | None,
     count: int,
@@ -21,7 +24,20 @@ def partial_mean(
     wanted = dtype or x.dtype
     wide = torch.float32 if wanted in (torch.float16, torch.bfloat16) else wanted
     total = torch.sum(x, dim, keepdim, dtype=wide)
-    return total.div_(count).to(wanted) if count else total.div_(0.0).to(wanted)
+    return total.div_(count).to(wanted)
+
+
+def variance_around(
+    x: torch.Tensor,
+    mean: torch.Tensor,
+    dim: Dims,
+    freedom: float,
+    keepdim: bool,
+) -> torch.Tensor:
+    """The sum of |x - mean|**2 over `dim` divided by `freedom`."""
+    apart = x - mean
+    squares = torch.abs(apart).square_() if apart.is_complex() else apart.square_()
+    return torch.sum(squares, dim, keepdim).div_(freedom)
 
 
 def extremum_of_none(x: torch.Tensor, shape: Sequence[int], kind: str) -> torch.Tensor:
@@ -147,9 +163,7 @@ def reversed_cumsum(x: torch.Tensor, dim: int) -> torch.Tensor:
 # Gradients that formulas get wrong at zeros: torch's own, from torch's autograd.
 
 
-def product_of_others_backward(
-    dy: torch.Tensor, x: torch.Tensor, dim: int | None
-) -> torch.Tensor:
+def product_of_others_backward(dy: torch.Tensor, x: torch.Tensor, dim: int | None) -> torch.Tensor:
     """The gradient of `product_of_others`."""
     if x.ndim == 0 or x.numel() == 0:
         return torch.zeros_like(x)
@@ -181,6 +195,7 @@ def cumprod_backward_backward(
 def _gradients(
     y: torch.Tensor, leaves: tuple[torch.Tensor, ...], dy: torch.Tensor
 ) -> list[torch.Tensor]:
+    found: tuple[torch.Tensor | None, ...]
     found = torch.autograd.grad(y, leaves, dy, allow_unused=True)
     return [
         torch.zeros_like(leaf) if grad is None else grad

@@ -60,10 +60,12 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 
 def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
     return constant_(tensor, 1.0)
 
 

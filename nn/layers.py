@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..engine.grad_mode import no_grad
 from ..engine.names import names
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
@@ -358,7 +359,8 @@ class Embedding(Module):
     def reset_parameters(self) -> None:
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            self.weight.data[self.padding_idx] = 0
+            with no_grad():
+                self.weight[self.padding_idx] = 0
 
     def forward(self, indices: Tensor) -> Tensor:
         return names.embedding(indices, self.weight, self.padding_idx)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ class Parameter(Tensor):
                 "with flow.tensor(data)"
             )
         super().__init__(data.shards, data.meta)
-        self.shared = data.shared
+        data.shared = self.shared = True
         if requires_grad:
             names.set_requires_grad(self, True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
@@ -18,9 +18,14 @@ def clip_grad_norm_(
     norm_type: float = 2.0,
     fused: bool = False,
     error_if_nonfinite: bool = False,
-) -> float:
-    """Scale all gradients so that their norm together is at most max_norm; returns the norm."""
-    return clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite)
+) -> Tensor:
+    """Scale all gradients so that their norm together is at most max_norm; returns the norm.
+
+    Raises OnefoldRuntimeError, and changes nothing, for a norm that is not finite if
+    `error_if_nonfinite`. `fused` is accepted and ignored.
+    """
+    total = clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite)
+    return names.tensor(total)  # type: ignore[no-any-return]
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -34,8 +39,9 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 @no_grad
-def vector_to_parameters(vector: Tensor, parameters: Sequence[Tensor]) -> None:
+def vector_to_parameters(vector: Tensor, parameters: Iterable[Tensor]) -> None:
     """Take the parameters' values from one vector, the inverse of parameters_to_vector."""
+    parameters = list(parameters)
     total = sum(param.numel() for param in parameters)
     if vector.numel() != total:
         raise ShapeError(

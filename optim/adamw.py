@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
-
 from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
@@ -60,48 +58,38 @@ class AdamW(Optimizer):
         )
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        steps: list[torch.Tensor] = []
-        for param in params:
-            writable(param)
-            state = self.state.get(param)
-            if state is None:
-                state = {"step": 0, "exp_avg": zeros_for(param), "exp_avg_sq": zeros_for(param)}
-                if group["amsgrad"]:
-                    state["max_exp_avg_sq"] = zeros_for(param)
-                self.state[param] = state
-            state["step"] += 1
-        columns = [
-            params,
-            grads,
-            [self.state[param]["exp_avg"] for param in params],
-            [self.state[param]["exp_avg_sq"] for param in params],
-        ]
-        if group["amsgrad"]:
-            columns.append([self.state[param]["max_exp_avg_sq"] for param in params])
-        lists = unique_shards(*columns)
-        options = {
-            "lr": group["lr"] * group.get("lr_scale", 1.0),
-            "betas": group["betas"],
-            "eps": group["eps"],
-            "weight_decay": group["weight_decay"],
-            "maximize": group["maximize"],
-        }
-        if lists[0] and group["do_bias_correction"]:
-            steps = self._steps(params)
-            highest = lists[4] if group["amsgrad"] else []
-            kernels.adamw(*lists[:4], highest, steps, amsgrad=group["amsgrad"], **options)
-        elif lists[0]:
-            kernels.adamw_uncorrected(*lists, **options)
+        by_step: dict[int, list[int]] = {}
+        for index, param in enumerate(params):
+            by_step.setdefault(self._advance(group, param), []).append(index)
+        for step, indices in by_step.items():
+            chosen = [params[i] for i in indices]
+            columns = [chosen, [grads[i] for i in indices]]
+            for key in self._state_keys(group):
+                columns.append([self.state[param][key] for param in chosen])
+            for lists in unique_shards(*columns):
+                kernels.adamw(
+                    *lists,
+                    step=step if group["do_bias_correction"] else None,
+                    lr=group["lr"] * group.get("lr_scale", 1.0),
+                    betas=group["betas"],
+                    eps=group["eps"],
+                    weight_decay=group["weight_decay"],
+                    maximize=group["maximize"],
+                )
         for param in params:
             param.version = interp.stamp()
 
-    def _steps(self, params: Sequence[Tensor]) -> list[torch.Tensor]:
-        """Each parameter's step count as a tensor, once per distinct shard."""
-        steps: list[torch.Tensor] = []
-        by_count: dict[int, torch.Tensor] = {}
-        for param in params:
-            count = self.state[param]["step"]
-            if count not in by_count:
-                by_count[count] = torch.tensor(float(count))
-            steps.extend([by_count[count]] * len({id(part) for part in param.shards}))
-        return steps
+    @staticmethod
+    def _state_keys(group: Group) -> tuple[str, ...]:
+        largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
+        return ("exp_avg", "exp_avg_sq", *largest)
+
+    def _advance(self, group: Group, param: Tensor) -> int:
+        """Make the parameter's state if it has none, and count this step."""
+        writable(param)
+        state = self.state.setdefault(param, {"step": 0})
+        for key in self._state_keys(group):
+            if key not in state:
+                state[key] = zeros_for(param)
+        state["step"] = int(state["step"]) + 1
+        return int(state["step"])

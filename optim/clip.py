@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import torch
+
+from ..engine.convert import box
 from ..engine.grad_mode import no_grad
+from ..engine.meta import Meta
 from ..engine.names import names
+from ..engine.sbp import broadcast, partial_max, partial_sum
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError
+from ..engine.values import whole
+from ..errors import OnefoldRuntimeError, OnefoldValueError
+from ..kernels import optim as kernels
+from .gradients import aligned
 
 
 @no_grad
@@ -22,9 +31,9 @@ def clip_gradients(
 
     Raises OnefoldRuntimeError for a norm that is not finite, if `error_if_nonfinite`.
     """
-    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    params = [param for param in given if param.grad is not None]
-    total = total_norm([param.grad for param in params if param.grad is not None], norm_type)
+    params = _with_gradients(parameters)
+    grads = aligned(params)
+    total = total_norm(grads, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
         raise OnefoldRuntimeError(
             f"the total norm of order {norm_type} of the gradients is {total}, so it cannot be "
@@ -32,29 +41,61 @@ def clip_gradients(
         )
     scale = max_norm / (total + 1e-6)
     if scale < 1.0 or math.isnan(scale):
-        for param in params:
-            assert param.grad is not None
-            param.grad = names.mul(param.grad, scale)
+        grads = [names.mul(grad, scale) for grad in grads]
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = grad
     return total
 
 
 @no_grad
 def clip_values(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient element to [-clip_value, clip_value]."""
-    for param in [parameters] if isinstance(parameters, Tensor) else parameters:
-        if param.grad is not None:
-            param.grad = names.clamp(param.grad, -clip_value, clip_value)
+    params = _with_gradients(parameters)
+    for param, grad in zip(params, aligned(params), strict=True):
+        param.grad = names.clamp(grad, -clip_value, clip_value)
 
 
-def total_norm(gradients: Sequence[Tensor], norm_type: float) -> float:
-    """The norm of all gradients together; tensors of one placement are read together."""
-    by_place: dict[object, list[Tensor]] = {}
-    for grad in gradients:
-        norm = names.norm(grad, norm_type)
-        by_place.setdefault(grad.meta.placement or grad.meta.device, []).append(norm)
-    norms: list[float] = []
-    for found in by_place.values():
-        norms.extend(names.tolist(names.stack(found)) if len(found) > 1 else [found[0].item()])
+def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    given = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [param for param in given if param.grad is not None]
+
+
+def total_norm(gradients: Sequence[Tensor], norm_type: float = 2.0) -> float:
+    """The norm of all gradients together, the same on every process.
+
+    Each rank sums up its own shards; gradients of one layout are then reduced and read together.
+    Raises OnefoldValueError unless `norm_type` is positive (infinity is allowed).
+    """
+    if not norm_type > 0:
+        raise OnefoldValueError(f"norm_type must be positive or infinity, but got {norm_type}")
+    alike: dict[Any, list[Tensor]] = {}
+    for gradient in map(_reduced, gradients):
+        meta = gradient.meta
+        alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(gradient)
+    powers: list[float] = []
+    for found in alike.values():
+        powers.extend(whole(_powers(found, norm_type)).tolist())
     if math.isinf(norm_type):
-        return float(max(norms, default=0.0))
-    return float(sum(norm**norm_type for norm in norms) ** (1.0 / norm_type))
+        return float(max(powers, default=0.0))
+    return float(math.fsum(powers) ** (1.0 / norm_type))
+
+
+def _reduced(gradient: Tensor) -> Tensor:
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in gradient.meta.nd_sbp)
+    if nd_sbp == gradient.meta.nd_sbp:
+        return gradient
+    return box(gradient, gradient.meta.like(nd_sbp=nd_sbp))
+
+
+def _powers(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
+    """For gradients laid out alike, each one's norm to the power norm_type, as one vector."""
+    meta = gradients[0].meta
+    shape = (len(gradients),)
+    if meta.placement is None:
+        layout = Meta.of(shape, torch.float64, device=meta.device)
+    else:
+        joined = partial_max if math.isinf(norm_type) else partial_sum
+        nd_sbp = tuple(joined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
+        layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
+    columns = zip(*[gradient.shards for gradient in gradients], strict=True)
+    return Tensor(tuple([kernels.powers(parts, norm_type) for parts in columns]), layout)

@@ -38,7 +38,10 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
             grads = [params[i].grad for i in bucket]
             for index, grad in zip(bucket, _together(grads, params[bucket[0]].meta), strict=True):
                 found[index] = grad
-    return [grad for grad in found if grad is not None]
+    boxed = [grad for grad in found if grad is not None]
+    for grad in boxed:
+        grad.shared = True  # buckets and slices are views
+    return boxed
 
 
 def _elementwise(meta: Meta) -> bool:

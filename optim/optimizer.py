@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..engine.grad_mode import enable_grad, no_grad
+from ..engine.inplace import fitted, take
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_gradients
 from .gradients import aligned
 
@@ -29,10 +31,10 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = {}
-        if isinstance(params, Tensor):
+        if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
-                "params must be an iterable of tensors or dicts, but got one Tensor; write "
-                "[tensor], or module.parameters()"
+                "params must be an ordered iterable of tensors or dicts, but got one "
+                f"{type(params).__name__}; write [tensor], or module.parameters()"
             )
         groups = list(params)
         if not groups:
@@ -47,6 +49,11 @@ class Optimizer:
         if not isinstance(group, dict) or "params" not in group:
             raise OnefoldTypeError("a param group must be a dict with the key 'params'")
         given = group["params"]
+        if isinstance(given, set):
+            raise OnefoldTypeError(
+                "params must be ordered, so that all processes step alike, but got a set; pass a "
+                "list"
+            )
         params = [given] if isinstance(given, Tensor) else list(given)
         known = {id(p) for other in self.param_groups for p in other["params"]}
         for param in params:
@@ -85,17 +92,20 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; returns what `closure` returns.
 
-        Gradients are first boxed to their parameters' layouts, all together.
+        Gradients are first boxed to their parameters' layouts, all together; they stay so.
         """
         result = None
         if closure is not None:
             with enable_grad():
                 result = closure()
         with no_grad():
-            for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
+            chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
+            everyone = [param for params in chosen for param in params]
+            for param, grad in zip(everyone, aligned(everyone), strict=True):
+                param.grad = grad
+            for group, params in zip(self.param_groups, chosen, strict=True):
                 if params:
-                    self._update(group, params, aligned(params))
+                    self._update(group, params, [p.grad for p in params if p.grad is not None])
         return result
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
@@ -138,7 +148,7 @@ class Optimizer:
         for param, number in zip(params, numbers, strict=True):
             entry = state_dict["state"].get(number)
             if entry is not None:
-                state[param] = {key: _like(value, param, key) for key, value in entry.items()}
+                state[param] = {key: _like(value, param) for key, value in entry.items()}
         self.state = state
         for group, given in zip(self.param_groups, groups, strict=True):
             group.update({key: value for key, value in given.items() if key != "params"})
@@ -152,50 +162,46 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _like(value: Any, param: Tensor, key: str) -> Any:
-    if not isinstance(value, Tensor):
+def _like(value: Any, param: Tensor) -> Any:
+    """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
+    if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
-    if value.shape != param.shape:
-        raise OnefoldRuntimeError(
-            f"the state {key!r} has shape {tuple(value.shape)} but its parameter has "
-            f"{tuple(param.shape)}"
-        )
-    moved = names.clone(value)
-    if param.is_global:
-        moved = names.to_global(moved, param.placement, param.sbp)
-    return moved
+    twin = Tensor((), param.meta)
+    take(twin, fitted(value, param))
+    writable(twin)
+    return twin
 
 
 def zeros_for(param: Tensor) -> Tensor:
     """State of zeros laid out as the parameter; replicas of a virtual world share memory."""
     unique = {id(part): torch.zeros_like(part) for part in param.shards}
-    return Tensor(tuple(unique[id(part)] for part in param.shards), param.meta)
+    return Tensor(tuple([unique[id(part)] for part in param.shards]), param.meta)
 
 
 def writable(param: Tensor) -> None:
-    """Give the tensor memory of its own, if another tensor may see the one it has."""
-    if param.shared:
-        unique = {id(part): part.clone() for part in param.shards}
-        param.shards = tuple(unique[id(part)] for part in param.shards)
+    """Give the tensor contiguous memory of its own, if it has not."""
+    if param.shared or not all(part.is_contiguous() for part in param.shards):
+        unique = {
+            id(part): part.clone(memory_format=torch.contiguous_format) for part in param.shards
+        }
+        param.shards = tuple([unique[id(part)] for part in param.shards])
         param.shared = False
 
 
-def unique_shards(*columns: Sequence[Tensor]) -> list[list[torch.Tensor]]:
+def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     """For tensors that belong together, the lists of their distinct local shards, in step.
 
-    The first column decides what is distinct: replicas of a virtual world are updated once.
+    One set of lists for each device and dtype, as the kernels need. The first column decides what
+    is distinct: replicas of a virtual world are updated once.
     """
-    lists: list[list[torch.Tensor]] = [[] for _ in columns]
+    alike: dict[Any, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):
-        first = row[0].shards
-        if len(first) == 1:
-            for found, tensor in zip(lists, row, strict=True):
-                found.append(tensor.shards[0])
-            continue
         seen: set[int] = set()
-        for index, part in enumerate(first):
+        for index, part in enumerate(row[0].shards):
             if id(part) not in seen:
                 seen.add(id(part))
+                key = (part.device, part.dtype)
+                lists = alike.setdefault(key, [[] for _ in columns])
                 for found, tensor in zip(lists, row, strict=True):
-                    found.append(tensor.shards[index])
-    return lists
+                    found.append(tensor.shards[index].contiguous())
+    return list(alike.values())

@@ -72,8 +72,7 @@ class SGD(Optimizer):
                 for param in params:
                     self.state[param] = {"momentum_buffer": zeros_for(param)}
             buffers = [self.state[param]["momentum_buffer"] for param in params]
-        lists = unique_shards(params, grads, buffers)
-        if lists[0]:
+        for lists in unique_shards(params, grads, buffers):
             kernels.sgd(
                 *lists,
                 lr=group["lr"] * group.get("lr_scale", 1.0),

@@ -37,13 +37,8 @@ class Whole:
     call: OpCall
     outputs: tuple[torch.Tensor, ...]
     metas: tuple[Meta, ...]
+    tol: float  # the relative difference that reordered arithmetic may show
     shards: dict[Any, dict[int, torch.Tensor]] = field(default_factory=dict)  # made so far
-
-    @property
-    def tol(self) -> float:
-        """The relative difference that reordered arithmetic may show."""
-        values = (*self.call.tensors, *self.outputs)
-        return max((rounding(v.dtype) for v in values if _floating(v)), default=0.0)
 
 
 def whole(call: OpCall) -> Whole:
@@ -74,7 +69,9 @@ def whole(call: OpCall) -> Whole:
             f"{call!r}: infer tells {meta!r} for output {index}, but the kernel returns "
             f"{output.dtype} {tuple(output.shape)}"
         )
-    return Whole(call, tuple(output.clone() for output in outputs), logical)
+    floats = [rounding(v.dtype) for v in (*call.tensors, *outputs) if _floating(v)]
+    copies = tuple(output.clone() for output in outputs)
+    return Whole(call, copies, logical, max(floats, default=0.0))
 
 
 def faults(found: Whole, meshes: Sequence[tuple[int, ...]] = ((2,), (3,), (2, 2))) -> list[str]:
@@ -254,7 +251,8 @@ def _try(found: Whole, placement: Placement, signatures: Sequence[Signature]) ->
 
 def _candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
     splits = [split(dim) for dim, size in enumerate(value.shape) if size > parts]
-    return [*splits, broadcast, *([] if value.dtype == torch.bool else [partial_sum])]
+    # Random addends of an index lie outside the tensor, which not every kernel of torch checks.
+    return [*splits, broadcast, *([partial_sum] if _floating(value) else [])]
 
 
 def _legal(

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 import torch
+
 from onefold.engine.boxing import plan, run
 from onefold.engine.meta import Meta
 from onefold.engine.placement import Placement
@@ -27,8 +28,13 @@ def all_nd_sbps(kinds: str, ndim: int) -> list[NdSbp]:
     return list(product(parse(kinds), repeat=ndim))
 
 
-def shards_of(meta: Meta, whole: torch.Tensor, seed: int = 0) -> dict[int, torch.Tensor]:
-    """Shards by rank that stand for `whole`; the addends of partials are random."""
+def shards_of(
+    meta: Meta, whole: torch.Tensor, seed: int = 0, rough: bool = False
+) -> dict[int, torch.Tensor]:
+    """Shards by rank that stand for `whole`; the addends of partials are random integers.
+
+    `rough`: they are no integers, so that floating sums depend on the order of the addends.
+    """
     generator = torch.Generator().manual_seed(seed)
     placement = meta.placement
 
@@ -42,20 +48,20 @@ def shards_of(meta: Meta, whole: torch.Tensor, seed: int = 0) -> dict[int, torch
         if sbp.is_split:
             pieces = list(torch.tensor_split(value, parts, dim=sbp.dim))
         else:
-            pieces = addends(value, parts, sbp.kind, generator)
+            pieces = addends(value, parts, sbp.kind, generator, rough)
         return [shard for piece in pieces for shard in lay(axis + 1, piece)]
 
     return {
-        rank: shard.clone()
-        for rank, shard in zip(placement.flat_ranks, lay(0, whole), strict=True)
+        rank: shard.clone() for rank, shard in zip(placement.flat_ranks, lay(0, whole), strict=True)
     }
 
 
-def addends(value, count, kind, generator):
+def addends(value, count, kind, generator, rough):
     """`count` tensors whose sum, maximum or minimum is `value`."""
 
     def noise(low):
-        return torch.randint(low, 9, value.shape, generator=generator).to(value.dtype)
+        drawn = torch.randint(low, 9, value.shape, generator=generator).to(value.dtype)
+        return drawn / 7 if rough and drawn.is_floating_point() else drawn
 
     if kind == "P":
         others = [noise(-9) for _ in range(count - 1)]
@@ -120,9 +126,7 @@ def least_bytes(src: Meta, dst: Meta) -> int:
     less where a taker holds an addend. The target must have no partial that the source has not.
     """
     joined = [
-        size
-        for sbp, size in zip(src.nd_sbp, src.placement.shape, strict=True)
-        if sbp.is_partial
+        size for sbp, size in zip(src.nd_sbp, src.placement.shape, strict=True) if sbp.is_partial
     ]
     count = prod(joined)
     held, needed = _elements(src), _elements(dst)

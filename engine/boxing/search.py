@@ -109,7 +109,7 @@ def active_axes(src: NdSbp, dst: NdSbp) -> tuple[int, ...]:
 
 
 def solve(problem: Problem) -> tuple[Edge, ...]:
-    """The best of all candidates: least time, then fewest bytes, then fewest steps."""
+    """The best of the paths of collectives, one direct exchange, and messages."""
     best = shortest(problem)
     if len(problem.mesh) == 1:
         return best
@@ -124,7 +124,7 @@ def solve(problem: Problem) -> tuple[Edge, ...]:
 
 
 def price(problem: Problem, path: Sequence[Edge]) -> tuple[float, int]:
-    """What paths are compared by: time of the busiest ranks, and bytes of all."""
+    """What paths are compared by: time of the busiest ranks and bytes of all; number of steps."""
     nbytes = float(sum(edge.bytes for edge in path)) * problem.unit
     time = sum(edge.time for edge in path)
     return time + _BYTES_WEIGHT * nbytes * problem.link.byte, len(path)

@@ -26,17 +26,21 @@ def prepare(step: Step) -> Apply:
 
 
 def _local(step: Local) -> Apply:
-    jobs: list[tuple[int, object, Cut, Layout | None]] = []
+    numbers: dict[object, int] = {}  # of jobs that make equal tensors of equal ones
+    jobs: list[tuple[int, int, Cut, Layout | None]] = []
     for rank in step.ranks:
         region, held, made = step.keeps(rank), step.held(rank), step.made(rank)
         if region is None:
-            jobs.append((rank, ("nothing", made[1]), (), Layout([], made, "sum")))
+            key: object = made[1]
+            cut: Cut = ()
+            layout: Layout | None = Layout([], made, "sum")
         elif region == made:
-            cut = cut_out(region, held)
-            jobs.append((rank, cut, cut, None))
+            cut, layout = cut_out(region, held), None
+            key = cut, None
         else:
             cut, layout = cut_out(region, held), Layout([region], made, step.fill)
-            jobs.append((rank, (cut, cut_out(region, made), made[1]), cut, layout))
+            key = cut, cut_out(region, made), made[1]
+        jobs.append((rank, numbers.setdefault(key, len(numbers)), cut, layout))
 
     def apply(values: Values) -> Values:
         once: dict[object, torch.Tensor] = {}

@@ -17,8 +17,9 @@ from ..names import enter, named, names
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import mul, neg, square
+from .arithmetic import mul, neg
 from .pointwise import INCREASING, Elementwise
+from .power import square
 from .reduce import constant_like
 from .unary import exp
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
 from ..dispatch import binary, unary, with_number
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import enter, named
 from ..op import Kernel
 from ..tensor import Tensor
 from .pointwise import DECREASING, INCREASING, NUMBERS, Elementwise, as_operands, conj_of, mixed
@@ -123,7 +123,7 @@ def _scaled(name: str, input: Any, other: Any, alpha: Any) -> Any:
     if isinstance(alpha, (float, complex)) and not any(x.meta.is_floating for x in operands):
         raise OnefoldRuntimeError(
             f"{name}: for integral input tensors, argument alpha must not be a floating point "
-            f"number, but is {alpha!r}"
+            f"number, but is {alpha!r}. Called at {user_line()}"
         )
     return mul(other, alpha) if isinstance(other, Tensor) else other * alpha
 
@@ -196,7 +196,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return _div_trunc(input, other)  # type: ignore[no-any-return]
     raise OnefoldValueError(
         "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-        f"{rounding_mode!r}"
+        f"{rounding_mode!r}. Called at {user_line()}"
     )
 
 
@@ -280,79 +280,6 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
 
 remainder = enter("remainder", _remainder_family("remainder", torch.remainder, _div_floor))
 fmod = enter("fmod", _remainder_family("fmod", torch.fmod, _div_trunc))
-
-
-# Powers.
-
-
-def _pow_base(dy: Tensor, x: Tensor, exponent: Any) -> Tensor:
-    """dy * exponent * x ** (exponent - 1), and 0 where the exponent is 0."""
-    slope = mul(pow(x, sub(exponent, 1)), exponent)
-    return _mul(dy, conj_of(names.where(names.eq(exponent, 0), 0.0, slope)))
-
-
-def _pow_exponent(dy: Tensor, y: Tensor, x: Any, exponent: Tensor) -> Tensor:
-    """dy * y * log(x), and 0 where x is 0 and the exponent is not negative."""
-    if isinstance(x, Tensor):
-        flat = names.logical_and(names.eq(x, 0), names.ge(names.real(exponent), 0))
-        slope = mul(y, names.log(x))
-        return _mul(dy, conj_of(names.where(flat, 0.0, slope)))
-    if x == 0:
-        return _mul(dy, names.where(names.ge(names.real(exponent), 0), 0.0, mul(y, -torch.inf)))
-    number = complex(x) if exponent.meta.dtype.is_complex or isinstance(x, complex) else x
-    log = torch.log(
-        torch.tensor(number, dtype=None if isinstance(number, complex) else torch.float64)
-    )
-    return _mul(dy, conj_of(mul(y, log.item())))
-
-
-def _pow_vjp(needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
-    return (
-        needs[0] and sum_to(_pow_base(dy, a, b), a.meta),
-        needs[1] and sum_to(_pow_exponent(dy, y, a, b), b.meta),
-    )
-
-
-def _pow_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: Any) -> tuple[Tensor]:
-    if n == 2:
-        slope = _mul_number(x, 2)
-    elif n == 0:
-        return (sum_to(constant_like(dy, 0), x.meta),)
-    else:
-        slope = _mul_number(_pow_number(x, n - 1), n)
-    return (sum_to(_mul(dy, conj_of(slope)), x.meta),)
-
-
-def _number_pow_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> Any:
-    return None, sum_to(_pow_exponent(dy, y, n, x), x.meta)
-
-
-_pow = binary(Elementwise("pow", torch.pow, _pow_vjp, saves_output=True))
-_pow_number = _number_last("pow", torch.pow, _pow_number_vjp)
-_number_pow = _number_first("pow", torch.pow, _number_pow_vjp, saves_output=True)
-pow = enter("pow", mixed("pow", _pow, _pow_number, _number_pow))
-
-
-def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (_mul(dy, _mul_number(conj_of(x), 2)),)
-
-
-square = enter("square", unary(Elementwise("square", torch.square, _square_vjp)))
-
-
-@named
-def float_power(input: Any, exponent: Any) -> Tensor:
-    """`input ** exponent` in float64, or complex128 where one of them is complex."""
-    input, exponent = as_operands("float_power", input, exponent)
-    pair = [_in_double(operand) for operand in (input, exponent)]
-    return pow(*pair)  # type: ignore[no-any-return]
-
-
-def _in_double(operand: Any) -> Any:
-    if isinstance(operand, Tensor):
-        double = torch.complex128 if operand.meta.dtype.is_complex else torch.float64
-        return names.cast(operand, double)
-    return operand if isinstance(operand, complex) else float(operand)
 
 
 def _positive_kernel(x: torch.Tensor) -> torch.Tensor:

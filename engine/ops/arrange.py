@@ -37,7 +37,7 @@ class Flip(Op):
     name = "flip"
     saves = ()
     flops_per_element = 0.0
-    kernel = staticmethod(torch.flip)  # type: ignore[assignment]
+    kernel = staticmethod(torch.flip)
 
     def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
         return [*follows(_others(x.ndim, dims)), *passes([x])]
@@ -52,7 +52,7 @@ class Roll(Op):
     name = "roll"
     saves = ()
     flops_per_element = 0.0
-    kernel = staticmethod(torch.roll)  # type: ignore[assignment]
+    kernel = staticmethod(torch.roll)
 
     def rule(self, axis: Axis, x: Meta, shifts: Shape, dims: Dims) -> Rule:
         return [*follows(_others(x.ndim, dims)), *passes([x])]
@@ -331,7 +331,7 @@ class WindowsBack(Op):
     name = "unfold_grad"
     saves = ()
 
-    kernel = staticmethod(kernels.windows_back)  # type: ignore[assignment]
+    kernel = staticmethod(kernels.windows_back)
 
     def infer(self, dy: Meta, dim: int, length: int, step: int) -> Meta:
         return dy.like((*dy.shape[:dim], length, *dy.shape[dim + 1 : -1]))

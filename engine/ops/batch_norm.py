@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import OnefoldValueError, ShapeError
 from ..names import named, names
 from ..tensor import Tensor
+from .softmax import joined
 
 
 def _per_channel(vector: Tensor, ndim: int) -> Tensor:
@@ -15,7 +16,7 @@ def _per_channel(vector: Tensor, ndim: int) -> Tensor:
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is not None:
         x = names.mul(x, _per_channel(weight, x.ndim))
-    return x if bias is None else names.add(x, _per_channel(bias, x.ndim))  # type: ignore[no-any-return]
+    return x if bias is None else names.add(x, _per_channel(bias, x.ndim))
 
 
 def batch_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -25,9 +26,9 @@ def batch_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     The mean is subtracted before squaring, so that a large mean costs no accuracy.
     """
     dims = (0, *range(2, input.ndim))
-    mean = names.mean(input, dims, True)
+    mean = joined(names.mean(input, dims, True))
     centred = names.sub(input, mean)
-    variance = names.mean(names.mul(centred, centred), dims, True)
+    variance = joined(names.mean(names.mul(centred, centred), dims, True))
     unit = names.mul(centred, names.rsqrt(names.add(variance, eps)))
     return unit, names.view(mean, (-1,)), names.view(variance, (-1,))
 

@@ -15,8 +15,9 @@ from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import div, mul, neg, number_like, square, sub
+from .arithmetic import div, mul, neg, number_like, sub
 from .pointwise import Elementwise, conj_of, mixed
+from .power import square
 from .reduce import constant_like, sum_to
 from .where import where
 
@@ -217,8 +218,8 @@ xlogy = enter(
     "xlogy",
     mixed(
         "xlogy",
-        binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp)),
-        with_number(Elementwise("xlogy", torch.xlogy, _xlogy_number_vjp), False),
+        binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp, linear="0")),
+        with_number(Elementwise("xlogy", torch.xlogy, _xlogy_number_vjp, linear="0"), False),
         with_number(Elementwise("xlogy", torch.xlogy, _number_xlogy_vjp), True),
     ),
 )

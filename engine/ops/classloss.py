@@ -19,10 +19,9 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .softmax import is_split_at
+from .softmax import is_split_at, joined
 
-_NN: Any = torch._C._nn
-REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+REDUCTIONS = ("none", "mean", "sum")
 
 
 def check_reduction(reduction: str) -> None:
@@ -81,15 +80,9 @@ class ClassLoss(Op):
         if target.is_floating and not self.log_input:
             raise OnefoldValueError("class indices must be integers")
         inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
-        y = self._whole(*inputs, reduction, ignore_index, smoothing)
+        attrs = (reduction, ignore_index, smoothing)
+        y = kernels.whole_class_loss(inputs[0], inputs[1], inputs[2], self.log_input, *attrs)  # type: ignore[arg-type]
         return Meta.of(y.shape, y.dtype, device=y.device)
-
-    def _whole(self, x: Any, target: Any, weight: Any, *attrs: Any) -> Any:
-        reduction, ignore_index, smoothing = attrs
-        number = REDUCTIONS[reduction]
-        if self.log_input:
-            return _NN.nll_loss_nd(x, target, weight, number, ignore_index)
-        return _NN.cross_entropy_loss(x, target, weight, number, ignore_index, smoothing)
 
     def rule(
         self,
@@ -127,7 +120,10 @@ class ClassLoss(Op):
         x = local.inputs[0]
         assert x is not None
         if local.inputs[3] is None and local.input_shape(0)[_class_dim(x)] == classes.total:
-            return lambda x, target, weight, lse: self._whole(x, target, weight, *attrs)
+            log_input = self.log_input
+            return lambda x, target, weight, lse: kernels.whole_class_loss(
+                x, target, weight, log_input, *attrs
+            )
 
         def kernel(x: Any, target: Any, weight: Any, lse: Any) -> torch.Tensor:
             loss = kernels.class_loss(x, target, weight, lse, classes)
@@ -158,10 +154,8 @@ class ClassLoss(Op):
         ignore_index: int,
         smoothing: float,
     ) -> Any:
-        if reduction == "mean":
-            dy = names.div(dy, names.sum(_weights((target, weight), ignore_index, 0.0, 0, x.dtype)))
         grad = _nll_grad if self.log_input else _cross_entropy_grad
-        return (grad((dy, x, target, weight, lse), ignore_index, smoothing),)
+        return (grad((dy, x, target, weight, lse), reduction, ignore_index, smoothing),)
 
 
 def _blank(meta: Meta) -> torch.Tensor:
@@ -178,8 +172,8 @@ def _with_lse(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
 
 def _logsumexp(x: Tensor) -> Tensor:
     dim = _class_dim(x)
-    top = names.amax(x, dim, True)
-    total = names.sum(names.exp(names.sub(x, top)), dim, True)
+    top = joined(names.amax(x, dim, True))
+    total = joined(names.sum(names.exp(names.sub(x, top)), dim, True))
     return names.squeeze(names.add(names.log(total), top), dim)  # type: ignore[no-any-return]
 
 
@@ -187,8 +181,11 @@ def _mean(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
     x, target, weight, _ = tensors
     total = _entry(op)(tensors, "sum", *attrs[1:])
-    weights = _weights((target, weight), attrs[1], 0.0, 0, x.dtype)
-    return names.div(total, names.sum(weights))  # type: ignore[no-any-return]
+    return names.div(total, _total_weight(target, weight, attrs[1], x))  # type: ignore[no-any-return]
+
+
+def _total_weight(target: Tensor, weight: Tensor | None, ignore_index: int, x: Tensor) -> Tensor:
+    return names.sum(_weights((target, weight), ignore_index, 0.0, 0, x.dtype))  # type: ignore[no-any-return]
 
 
 class ClassLossGrad(Op):
@@ -211,23 +208,25 @@ class ClassLossGrad(Op):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
+        reduction: str,
         ignore_index: int,
         smoothing: float,
     ) -> Rule:
         tensors = (dy, x, target, weight, lse)
         found = []
-        for of_x, rest in _sample_splits(x):
+        # A mean is over all samples and classes: only of a whole x (see ClassLoss.instead).
+        for of_x, rest in _sample_splits(x) if reduction != "mean" else ():
             of_dy = rest if dy.ndim else broadcast
             inputs = _present((of_dy, of_x, rest, broadcast, rest), tensors)
             found.append(Signature(inputs, (of_x,)))
-        if lse is not None or self.log_input:
+        if reduction != "mean" and (lse is not None or self.log_input):
             classes = split(_class_dim(x))
             inputs = _present((broadcast, classes, *[broadcast] * 3), tensors)
             found.append(Signature(inputs, (classes,)))
         # Linear in dy and in the weights; log probabilities do not count at all.
         for place in (0, 3):
             sbps = [partial_sum if i == place else broadcast for i in range(5)]
-            if tensors[place] is not None:
+            if tensors[place] is not None and (place == 0 or reduction != "mean"):
                 found.append(Signature(_present(sbps, tensors), (partial_sum,)))
         if self.log_input:
             sbps = [partial_sum if i == 1 else broadcast for i in range(5)]
@@ -242,15 +241,17 @@ class ClassLossGrad(Op):
         return None
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        classes = _classes(local, 1, *attrs)
-        log_input = self.log_input
-
-        def kernel(dy: Any, x: Any, target: Any, weight: Any, lse: Any) -> torch.Tensor:
-            if lse is None and not log_input:
-                lse = torch.logsumexp(x, 1 if x.ndim > 1 else 0)
-            return kernels.class_loss_grad(dy, x, target, weight, lse, classes)
-
-        return kernel
+        classes = _classes(local, 1, *attrs[1:])
+        x = local.inputs[1]
+        assert x is not None
+        if local.inputs[4] is None and local.input_shape(1)[_class_dim(x)] == classes.total:
+            log_input = self.log_input
+            return lambda dy, x, target, weight, lse: kernels.whole_class_loss_grad(
+                dy, x, target, weight, log_input, *attrs
+            )
+        return lambda dy, x, target, weight, lse: kernels.class_loss_grad(
+            dy, x, target, weight, lse, classes
+        )
 
     def vjp(
         self,
@@ -262,6 +263,7 @@ class ClassLossGrad(Op):
         target: Tensor,
         weight: Tensor | None,
         lse: Tensor | None,
+        reduction: str,
         ignore_index: int,
         smoothing: float,
     ) -> Any:
@@ -270,7 +272,7 @@ class ClassLossGrad(Op):
         if needs[0]:
             entry = _nll_grad if self.log_input else _cross_entropy_grad
             ones = names.ones_like(names.detach(g))
-            each = entry((ones, x, target, weight, lse), ignore_index, smoothing)
+            each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
             d_g = names.sum(names.mul(dy, each), dim)
             if g.ndim == 0:
                 d_g = names.sum(d_g)
@@ -279,6 +281,8 @@ class ClassLossGrad(Op):
             total = names.sum(names.mul(dy, p), dim, True)
             along = names.mul(p, names.sub(dy, total))
             weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
+            if reduction == "mean":
+                weights = names.div(weights, _total_weight(target, weight, ignore_index, x))
             d_x = names.mul(along, names.unsqueeze(names.mul(weights, g), dim))
         return d_g, d_x
 

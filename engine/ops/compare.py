@@ -30,14 +30,16 @@ def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]
     )
 
 
-def _combined(name: str, kernel: Kernel, numbers: bool = True) -> Callable[..., Any]:
+def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[..., Any]:
     """Logic or bits: a number counts as a tensor of it."""
     return enter(
         name,
         mixed(
             name,
-            binary(Elementwise(name, kernel)),
-            with_number(Elementwise(name, lambda x, n: kernel(x, number_like(n, x))), False),
+            binary(Elementwise(name, kernel, linear=linear)),
+            with_number(
+                Elementwise(name, lambda x, n: kernel(x, number_like(n, x)), linear=linear), False
+            ),
             with_number(Elementwise(name, lambda n, x: kernel(number_like(n, x), x)), True),
         ),
     )
@@ -64,13 +66,14 @@ logical_xor = _combined("logical_xor", torch.logical_xor)
 bitwise_and = _combined("bitwise_and", torch.bitwise_and)
 bitwise_or = _combined("bitwise_or", torch.bitwise_or)
 bitwise_xor = _combined("bitwise_xor", torch.bitwise_xor)
-bitwise_left_shift = _combined("bitwise_left_shift", torch.bitwise_left_shift)
+# A shift to the left is a product with a power of two.
+bitwise_left_shift = _combined("bitwise_left_shift", torch.bitwise_left_shift, linear="0")
 bitwise_right_shift = _combined("bitwise_right_shift", torch.bitwise_right_shift)
 
 _isclose = binary(
     Elementwise(
         "isclose",
-        lambda a, b, rtol, atol, equal_nan: torch.isclose(a, b, rtol, atol, equal_nan),
+        torch.isclose,
     )
 )
 

@@ -28,7 +28,7 @@ class Transpose(Op):
     saves = ()
     aliases = True
     flops_per_element = 0.0
-    kernel = staticmethod(torch.transpose)  # type: ignore[assignment]
+    kernel = staticmethod(torch.transpose)
 
     def rule(self, axis: Axis, x: Meta, dim0: int, dim1: int) -> Rule:
         order = list(range(x.ndim))
@@ -53,7 +53,7 @@ class Permute(Op):
     saves = ()
     aliases = True
     flops_per_element = 0.0
-    kernel = staticmethod(torch.permute)  # type: ignore[assignment]
+    kernel = staticmethod(torch.permute)
 
     def rule(self, axis: Axis, x: Meta, order: Dims) -> Rule:
         places = ((wrap(i, x.ndim), j) for j, i in enumerate(order))
@@ -116,13 +116,13 @@ def t(input: Tensor) -> Tensor:
         raise OnefoldRuntimeError(
             f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D"
         )
-    return input if input.ndim < 2 else _transpose(input, 0, 1)  # type: ignore[no-any-return]
+    return input if input.ndim < 2 else _transpose(input, 0, 1)
 
 
 @named
 def reversed_dims(input: Tensor) -> Tensor:
     """The dims in reverse order: `x.T`."""
-    return input if input.ndim < 2 else _permute(input, tuple(reversed(range(input.ndim))))  # type: ignore[no-any-return]
+    return input if input.ndim < 2 else _permute(input, tuple(reversed(range(input.ndim))))
 
 
 @named
@@ -140,7 +140,7 @@ def matrix_transpose(input: Tensor) -> Tensor:
 def adjoint(input: Tensor) -> Tensor:
     """The last two dims exchanged, complex values conjugated: `x.mH`."""
     y = matrix_transpose(input)
-    return names.conj(y) if y.is_complex() else y  # type: ignore[no-any-return]
+    return names.conj(y) if y.is_complex() else y
 
 
 @named
@@ -190,7 +190,7 @@ class Squeeze(Op):
     saves = ()
     aliases = True
     flops_per_element = 0.0
-    kernel = staticmethod(torch.squeeze)  # type: ignore[assignment]
+    kernel = staticmethod(torch.squeeze)
 
     def infer(self, x: Meta, dims: Dims) -> Meta:
         return x.like([size for dim, size in enumerate(x.shape) if dim not in dims])
@@ -210,7 +210,7 @@ class Unsqueeze(Op):
     saves = ()
     aliases = True
     flops_per_element = 0.0
-    kernel = staticmethod(torch.unsqueeze)  # type: ignore[assignment]
+    kernel = staticmethod(torch.unsqueeze)
 
     def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
         dim = wrap(dim, x.ndim + 1)
@@ -237,7 +237,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     shape = input.meta.shape
     dims = range(len(shape)) if dim is None else wrap_all(dim, len(shape))
     ones = tuple(d for d in dims if d < len(shape) and shape[d] == 1)
-    return _squeeze(input, ones) if ones else input  # type: ignore[no-any-return]
+    return _squeeze(input, ones) if ones else input
 
 
 @named
@@ -287,7 +287,7 @@ class Diagonal(Op):
     aliases = True
     flops_per_element = 0.0
 
-    kernel = staticmethod(torch.diagonal)  # type: ignore[assignment]
+    kernel = staticmethod(torch.diagonal)
 
     def rule(self, axis: Axis, x: Meta, offset: int, dim1: int, dim2: int) -> Rule:
         return [*follows(_beside(x.ndim, dim1, dim2)), *passes([x])]
@@ -366,4 +366,4 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim not in (1, 2):
         raise OnefoldRuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal, 0, 1)  # type: ignore[no-any-return]
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal, 0, 1)

@@ -102,8 +102,10 @@ class AddAt(Op):
 
     def rule(self, axis: Axis, dy: Meta, index: Meta, dim: int, shape: Shape, full: Shape) -> Rule:
         adds = contribution(dy)
-        found = [Signature((split(d), split(d)), (split(d),)) for d in full]
-        found += [Signature((split(d), split(d)), (adds,)) for d in range(dy.ndim)]
+        found = [
+            Signature((split(d), split(d)), (split(d) if d in full else adds,))
+            for d in range(dy.ndim)
+        ]
         found.append(Signature((adds, broadcast), (adds,)))
         if shape:
             found.append(Signature((broadcast, broadcast), (split(dim),)))

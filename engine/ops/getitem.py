@@ -186,8 +186,10 @@ def _array(item: Any) -> torch.Tensor:
 
 def _basic(x: Tensor, index: Any) -> Entries | None:
     """The entries of an index of ints and slices only, for the common case; else None."""
-    items = index if type(index) is tuple else (index,)
     shape = x.meta.shape
+    if type(index) is int and shape and 0 <= index < shape[0]:
+        return (index, *[None] * (len(shape) - 1))
+    items = index if type(index) is tuple else (index,)
     if len(items) > len(shape):
         return None
     entries: list[Entry] = []
@@ -285,7 +287,7 @@ def _by_place(lookups: dict[int, Tensor]) -> tuple[Tensor | None, ...]:
 
 def _value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return names.cast(value, x.dtype) if value.dtype != x.dtype else value  # type: ignore[no-any-return]
+        return names.cast(value, x.dtype) if value.dtype != x.dtype else value
     placement = x.meta.placement
     where: dict[str, Any] = (
         {"device": x.meta.device}

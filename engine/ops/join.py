@@ -38,9 +38,7 @@ class Cat(Op):
 
     def kernel(self, *args: Any) -> torch.Tensor:
         *parts, dim, sizes = args
-        if None in parts:
-            parts = _filled(parts, dim, sizes)
-        return torch.cat(parts, dim)
+        return torch.cat(_filled(parts, dim, sizes), dim)
 
     def rule(self, axis: Axis, *args: Any) -> Rule:
         *given, dim, _ = args
@@ -96,11 +94,9 @@ class Stack(Op):
 
     def kernel(self, *args: Any) -> torch.Tensor:
         *parts, dim = args
-        if None in parts:
-            like = next(part for part in parts if part is not None)
-            zeros = like.new_zeros(()).expand(like.shape)
-            parts = [zeros if part is None else part for part in parts]
-        return torch.stack(parts, dim)
+        like = next(part for part in parts if part is not None)
+        zeros = like.new_zeros(()).expand(like.shape)
+        return torch.stack([zeros if part is None else part for part in parts], dim)
 
     def rule(self, axis: Axis, *args: Any) -> Rule:
         *given, dim = args
@@ -112,6 +108,13 @@ class Stack(Op):
             Signature((split_sbp(i),) * count, (split_sbp(i + (i >= dim)),)) for i in range(ndim)
         ]
         return [*found, *passes(metas)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        (dim,) = attrs
+        if None in local.inputs:
+            return lambda *parts: self.kernel(*parts, dim)
+        stack = torch.stack
+        return lambda *parts: stack(parts, dim)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
         *metas, dim = args

@@ -84,6 +84,8 @@ class Product(Op):
             return needs[0] and product_nt(dy, b), needs[1] and rows_tn(a, dy)
         else:
             nn, nt, tn = _matmul, product_nt, product_tn
+        da: Any
+        db: Any
         if self.form == "nn":
             da, db = needs[0] and nt(dy, b), needs[1] and tn(a, dy)
         elif self.form == "nt":

@@ -18,6 +18,7 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .reduce import sum_to
+from .softmax import joined
 
 Shape = tuple[int, ...]
 
@@ -133,6 +134,9 @@ class NormGrad(Op):
             for i in range(x.ndim - len(shape))
         ]
         found.append(Signature((partial_sum, broadcast, *wide), (partial_sum, *partial)))
+        if weight is not None:
+            rest = (broadcast,) * (self.num_outputs - 1)
+            found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, *rest)))
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
@@ -173,7 +177,7 @@ def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
 
 
 def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    return names.mean(x, dims, True)  # type: ignore[no-any-return]
+    return joined(names.mean(x, dims, True))
 
 
 def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
@@ -203,7 +207,7 @@ def _norm_parts(
     y = _unit(x, _dims(x, shape), eps, centred)[0]
     if weight is not None:
         y = names.mul(y, weight)
-    return y if bias is None else names.add(y, bias)  # type: ignore[no-any-return]
+    return y if bias is None else names.add(y, bias)
 
 
 def _summed(x: Tensor, shape: Shape) -> Tensor:
@@ -262,7 +266,7 @@ def _second_gradients(
 
 
 def _plus(a: Tensor | None, b: Tensor) -> Tensor:
-    return b if a is None else names.add(a, b)  # type: ignore[no-any-return]
+    return b if a is None else names.add(a, b)
 
 
 _layer_norm = ternary(Norm(centred=True, packed=False))

@@ -55,7 +55,7 @@ class PadOwn(Op):
     name = "pad_own"
     saves = ()
     flops_per_element = 0.0
-    kernel = staticmethod(kernels.pad)  # type: ignore[assignment]
+    kernel = staticmethod(kernels.pad)
 
     def infer(self, x: Meta, pads: Pads, mode: str) -> Meta:
         return x.like([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)])
@@ -74,7 +74,7 @@ class PadBack(Op):
 
     name = "pad_grad"
     saves = ()
-    kernel = staticmethod(kernels.pad_back)  # type: ignore[assignment]
+    kernel = staticmethod(kernels.pad_back)
 
     def infer(self, dy: Meta, pads: Pads, mode: str) -> Meta:
         return dy.like([n - a - b for n, (a, b) in zip(dy.shape, pads, strict=True)])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Number
 from typing import Any
+
+import torch
 
 from ...errors import OnefoldTypeError, user_line
 from ..meta import Meta
 from ..names import names
 from ..op import Arg, Kernel, Op
-from ..sbp import Sbp, broadcast, partial_max, partial_min
+from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 
@@ -35,6 +37,22 @@ def idempotent(partial: Sbp) -> tuple[Signature, ...]:
         Signature(inputs, (partial,))
         for inputs in ((partial, partial), (partial, broadcast), (broadcast, partial))
     )
+
+
+def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
+    """The signatures that the dtypes allow: bools have no sum, complex numbers no order."""
+    dtypes = [meta.dtype for meta in metas]
+    if torch.bool not in dtypes and not any(dtype.is_complex for dtype in dtypes):
+        return rule
+    return [
+        signature
+        for signature in rule
+        if not any(
+            (sbp is partial_sum and dtype is torch.bool)
+            or (sbp in (partial_max, partial_min) and dtype.is_complex)
+            for sbp, dtype in zip(signature.inputs, dtypes, strict=True)
+        )
+    ]
 
 
 class Elementwise(Op):
@@ -63,12 +81,12 @@ class Elementwise(Op):
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
-        return (*pointwise_of(metas, self.linear), *self.passes)
+        return fitting((*pointwise_of(metas, self.linear), *self.passes), metas)
 
 
 def conj_of(x: Tensor) -> Tensor:
     """The factor by which a gradient is multiplied: conjugated when complex."""
-    return names.conj(x) if x.meta.dtype.is_complex else x  # type: ignore[no-any-return]
+    return names.conj(x) if x.meta.dtype.is_complex else x
 
 
 def exact(value: Any) -> tuple[Any, ...]:

@@ -193,6 +193,10 @@ class AvgPoolGrad(Op):
         shape = tuple(local.output_shape())
         if 0 in shape or 0 in local.input_shape(0):
             return lambda dy: dy.new_zeros(shape)
+        pooled = (_ADAPTIVE if self.adaptive else _AVG_POOL)[planes]
+        expected = pooled(torch.empty(shape, device="meta"), *sizes).shape
+        if tuple(local.input_shape(0)) != tuple(expected):  # torch's kernels do not look
+            raise ShapeError(f"gradient of shape {tuple(local.input_shape(0))}, not {expected}")
         if self.adaptive:
             adaptive = _ADAPTIVE_GRAD[planes]
             return lambda dy: adaptive(dy, dy.new_empty(shape))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod as product
 from typing import Any, TypeAlias
 
 import torch
 
 from ...kernels import reduce as kernels
+from ..convert import box
 from ..dispatch import unary
 from ..meta import Meta
 from ..names import named, names
@@ -18,6 +19,7 @@ from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .cast import cast, is_widening
+from .pointwise import fitting
 
 Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
 
@@ -68,7 +70,23 @@ def is_split_along(meta: Meta | None, dim: Dims) -> bool:
 
 def count_along(meta: Meta, dim: Dims) -> int:
     """How many elements each element of the result is reduced from."""
-    return product([meta.shape[d] for d in dims_of(dim, meta.ndim)] if meta.ndim else [])
+    return math.prod([meta.shape[d] for d in dims_of(dim, meta.ndim)] if meta.ndim else [])
+
+
+def settled(x: Tensor) -> Tensor:
+    """`x` with its partial axes reduced: for small tensors that meet large split ones.
+
+    Otherwise their sum might be laid out as partial, and the large one be communicated.
+    """
+    if all_settled(x.meta):
+        return x
+    nd_sbp = tuple([broadcast if sbp.is_partial else sbp for sbp in x.meta.nd_sbp])
+    return box(x, x.meta.like(nd_sbp=nd_sbp))
+
+
+def all_settled(meta: Meta) -> bool:
+    """Whether no axis is partial."""
+    return not [sbp for sbp in meta.nd_sbp if sbp.is_partial]
 
 
 class Spread(Op):
@@ -84,7 +102,7 @@ class Spread(Op):
     def rule(self, axis: Axis, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Rule:
         partials = (partial_sum, partial_max, partial_min)
         forward = reduction(len(shape), dim, keepdim, broadcast, partials)
-        return [Signature(s.outputs, s.inputs) for s in forward]
+        return fitting([Signature(s.outputs, s.inputs) for s in forward], [x])
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, dim, keepdim = attrs
@@ -272,10 +290,8 @@ class ConstantLike(Op):
 
     def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
         partials = (partial_sum, partial_max, partial_min)
-        return (
-            *pointwise_of([x]),
-            *[Signature((partial,), (broadcast,)) for partial in partials],
-        )
+        passes = [Signature((partial,), (broadcast,)) for partial in partials]
+        return fitting((*pointwise_of([x]), *passes), [x])
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         value = attrs[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,13 +11,12 @@ from ...kernels import reduce as kernels
 from ..dispatch import binary, general, unary
 from ..meta import Meta
 from ..names import named
-from ..op import Kernel, Op
-from ..sbp import partial_sum, split
+from ..op import Op
+from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .arithmetic import add, div, mul, neg
 from .cast import cast
-from .pointwise import conj_of
+from .pointwise import fitting
 
 Needs = Sequence[object]
 
@@ -31,26 +30,25 @@ def _others(ndim: int, dim: int, inputs: int = 1, outputs: int = 1) -> list[Sign
 
 
 class RunningSum(Op):
-    """Sums of each element and those before it, or behind it."""
+    """Sums of each element and those before it, or (`back`) behind it."""
 
+    name = "cumsum"
     saves = ()
 
-    def __init__(self, name: str, whole: Kernel, back: Callable[[], Callable[..., Any]]) -> None:
-        self.name = name
-        self.kernel = whole  # type: ignore[method-assign]
-        self.back = back  # the entry of the sum in the other direction
+    def kernel(self, x: torch.Tensor, dim: int, back: bool) -> torch.Tensor:
+        return kernels.reversed_cumsum(x, dim) if back else torch.cumsum(x, dim)
 
-    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, dim: int, back: bool) -> Rule:
         passes = Signature((partial_sum,), (partial_sum,))
-        exact = [] if x.dtype is torch.bool else [passes]
-        return [*_others(x.ndim, dim), *exact]
+        return fitting([*_others(x.ndim, dim), passes], [x])
 
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, dim: int) -> tuple[Tensor]:
-        return (self.back()(dy, dim),)
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, dim: int, back: bool
+    ) -> tuple[Tensor]:
+        return (_cumsum(dy, dim, not back),)
 
 
-_cumsum = unary(RunningSum("cumsum", torch.cumsum, lambda: _reversed_cumsum))
-_reversed_cumsum = unary(RunningSum("reversed_cumsum", kernels.reversed_cumsum, lambda: _cumsum))
+_cumsum = unary(RunningSum())
 
 
 @named
@@ -60,7 +58,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
     The dim must be whole: a split one is gathered first.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _cumsum(x, dim)  # type: ignore[no-any-return]
+    return _cumsum(x, dim, False)  # type: ignore[no-any-return]
 
 
 class RunningProduct(Op):
@@ -88,10 +86,11 @@ class RunningProductBackward(Op):
         return kernels.cumprod_backward(dy, x, dim)
 
     def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int) -> Rule:
-        return _others(x.ndim, dim, inputs=2)
+        linear = Signature((partial_sum, broadcast), (partial_sum,))
+        return [*_others(x.ndim, dim, inputs=2), linear]
 
-    def vjp(self, needs: Needs, ddx: Tensor, dx: Meta, dy: Tensor, x: Tensor, dim: int) -> Any:
-        return _cumprod_second((ddx, dy, x), dim)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, weight: Tensor, x: Tensor, dim: int) -> Any:
+        return _cumprod_second((dy, weight, x), dim)
 
 
 class RunningProductSecond(Op):
@@ -110,7 +109,11 @@ class RunningProductSecond(Op):
         return kernels.cumprod_backward_backward(ddx, dy, x, dim)
 
     def rule(self, axis: Axis, ddx: Meta, dy: Meta, x: Meta, dim: int) -> Rule:
-        return _others(x.ndim, dim, inputs=3, outputs=2)
+        return [
+            *_others(x.ndim, dim, inputs=3, outputs=2),
+            Signature((partial_sum, broadcast, broadcast), (partial_sum, partial_sum)),
+            Signature((broadcast, partial_sum, broadcast), (broadcast, partial_sum)),
+        ]
 
 
 _cumprod = unary(RunningProduct())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import slicing as kernels
 from ..dispatch import binary, unary
@@ -83,6 +85,20 @@ def _local_cuts(big: Meta, box: Box, entries: Entries) -> kernels.Cuts | None:
     return kernels.overlap(index, start, size)
 
 
+def _plain(entries: Entries, shape: Sequence[int]) -> Kernel:
+    """The slice of a shard that is whole in the sliced dims; one dim costs least by itself."""
+    cut = _cut_dims(entries)
+    entry = entries[cut[0]]
+    if len(cut) == 1 and isinstance(entry, int):
+        select, dim, place = torch.select, cut[0], entry
+        return lambda x: select(x, dim, place)
+    if len(cut) == 1 and isinstance(entry, tuple) and entry[2] == 1:
+        narrow, dim, start, length = torch.narrow, cut[0], entry[0], entry[1] - entry[0]
+        return lambda x: narrow(x, dim, start, length)
+    index = _python(entries, shape)
+    return lambda x: x[index]
+
+
 class Slice(Op):
     """x[index] for ints and slices, by `Entries`."""
 
@@ -105,8 +121,7 @@ class Slice(Op):
         assert big is not None
         shard = local.input_shape(0)
         if all(shard[i] == big.shape[i] for i in _cut_dims(entries)):
-            index = _python(entries, shard)
-            return lambda x: x[index]
+            return _plain(entries, shard)
         cuts = _local_cuts(big, (local.input_offset(0), shard), entries)
         shape = local.output_shape()
         return lambda x: kernels.take(x, cuts, shape)

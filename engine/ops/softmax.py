@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..convert import box
 from ..dispatch import binary, unary
 from ..meta import Meta
 from ..names import named, names
@@ -26,6 +27,18 @@ def is_split_at(meta: Meta, dim: int) -> bool:
         return False
     where = dim % len(meta.shape)
     return any(sbp.kind == "S" and sbp.dim == where for sbp in meta.nd_sbp)
+
+
+def joined(statistic: Tensor) -> Tensor:
+    """A small reduction over a dim that may be split, joined where it is partial.
+
+    Said outright: left to the op that uses it, the large tensor might be made partial instead.
+    """
+    meta = statistic.meta
+    if not any(sbp.is_partial for sbp in meta.nd_sbp):
+        return statistic
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in meta.nd_sbp)
+    return box(statistic, meta.like(nd_sbp=nd_sbp))
 
 
 def _other_dims(x: Meta, dim: int, num_inputs: int) -> list[Signature]:
@@ -74,17 +87,17 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     """x less its maximum over dim: a split dim costs the exchange of the maxima only."""
     if dtype is not None and dtype is not x.dtype:
         x = cast(x, dtype)
-    return names.sub(x, names.amax(names.detach(x), dim, True))  # type: ignore[no-any-return]
+    return names.sub(x, joined(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
 
 
 def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     e = names.exp(_shifted(x, dim, dtype))
-    return names.div(e, names.sum(e, dim, True))  # type: ignore[no-any-return]
+    return names.div(e, joined(names.sum(e, dim, True)))  # type: ignore[no-any-return]
 
 
 def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     shifted = _shifted(x, dim, dtype)
-    total = names.sum(names.exp(shifted), dim, True)
+    total = joined(names.sum(names.exp(shifted), dim, True))
     return names.sub(shifted, names.log(total))  # type: ignore[no-any-return]
 
 
@@ -124,7 +137,7 @@ class SoftmaxGrad(_SoftmaxGradient):
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-        total = names.sum(names.mul(dy, y), dim, True)
+        total = joined(names.sum(names.mul(dy, y), dim, True))
         return names.mul(y, names.sub(dy, total))  # type: ignore[no-any-return]
 
     def vjp(
@@ -146,7 +159,7 @@ class LogSoftmaxGrad(_SoftmaxGradient):
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-        total = names.sum(dy, dim, True)
+        total = joined(names.sum(dy, dim, True))
         return names.sub(dy, names.mul(names.exp(y), total))  # type: ignore[no-any-return]
 
     def vjp(

@@ -15,9 +15,10 @@ from ..names import enter, named, names
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import div, mul, neg, square, zeros_vjp
+from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
 from .pointwise import INCREASING, Elementwise, conj_of, exact
+from .power import square
 from .reduce import constant_like
 
 Needs = Sequence[object]
@@ -89,14 +90,25 @@ log = enter("log", unary(Elementwise("log", torch.log, _log_vjp)))
 
 # Trigonometric and hyperbolic functions.
 
-sin = _smooth("sin", torch.sin, lambda x: names.cos(x))
-cos = _smooth("cos", torch.cos, lambda x: neg(sin(x)))
+
+def _cos_slope(x: Tensor) -> Tensor:
+    return neg(names.sin(x))  # type: ignore[no-any-return]
+
+
+cos = _smooth("cos", torch.cos, _cos_slope)
+sin = _smooth("sin", torch.sin, cos)
 tan = _smooth_by_y("tan", torch.tan, lambda y: y * y + 1)
 asin = _smooth("asin", torch.asin, lambda x: rsqrt(1 - x * x))
 acos = _smooth("acos", torch.acos, lambda x: neg(rsqrt(1 - x * x)))
 atan = _smooth("atan", torch.atan, lambda x: 1 / (x * x + 1), INCREASING)
-sinh = _smooth("sinh", torch.sinh, lambda x: names.cosh(x), INCREASING)
-cosh = _smooth("cosh", torch.cosh, lambda x: sinh(x))
+
+
+def _cosh_slope(x: Tensor) -> Tensor:
+    return names.sinh(x)  # type: ignore[no-any-return]
+
+
+cosh = _smooth("cosh", torch.cosh, _cosh_slope)
+sinh = _smooth("sinh", torch.sinh, cosh, INCREASING)
 asinh = _smooth("asinh", torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
 acosh = _smooth("acosh", torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
 atanh = _smooth("atanh", torch.atanh, lambda x: 1 / (1 - x * x))
@@ -121,8 +133,8 @@ rad2deg = _scaling("rad2deg", torch.rad2deg, 180 / math.pi)
 erf = _smooth("erf", torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
 erfc = _smooth("erfc", torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
 erfinv = _smooth_by_y("erfinv", torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
-lgamma = _smooth("lgamma", torch.lgamma, lambda x: digamma(x))
-digamma = _smooth("digamma", torch.digamma, lambda x: _polygamma(x, 1))
+digamma = _smooth("digamma", torch.digamma, lambda x: names.polygamma(1, x))
+lgamma = _smooth("lgamma", torch.lgamma, digamma)
 
 
 def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tuple[Tensor]:
@@ -189,7 +201,7 @@ def _abs_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
 
 def _sgn_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
     if not dy.meta.dtype.is_complex:
-        return zeros_vjp(needs, dy, dy.meta, x.meta)  # type: ignore[return-value]
+        return zeros_vjp(needs, dy, dy.meta, x.meta)
     # Of x / |x|: the part of dy along y has no effect.
     across = dy - y * cast(names.real(dy * conj(y)), dy.dtype)
     return (names.where(names.eq(x, 0), 0.0, div(across, names.abs(x))),)

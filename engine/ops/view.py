@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -139,14 +139,16 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
     return tuple(prod(before) // rest if size == -1 else size for size in shape)
 
 
-view = enter("view", unary(View()))
-reshape = enter("reshape", view)  # no tensor here has strides that could forbid a view
+view: Callable[..., Tensor] = enter("view", unary(View()))
+reshape: Callable[..., Tensor] = enter(
+    "reshape", view
+)  # no tensor here has strides that could forbid a view
 
 
 @named
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """The tensor under the shape of another."""
-    return view(self, other.meta.shape)  # type: ignore[no-any-return]
+    return view(self, other.meta.shape)
 
 
 enter("reshape_as", view_as)
@@ -164,7 +166,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     if start == end and shape:
         return input
     merged = prod(shape[start : end + 1])
-    return view(input, (*shape[:start], merged, *shape[end + 1 :]))  # type: ignore[no-any-return]
+    return view(input, (*shape[:start], merged, *shape[end + 1 :]))
 
 
 @named
@@ -183,13 +185,13 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
             f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} "
             f"({shape[dim]}) in the input tensor"
         )
-    return view(input, (*shape[:dim], *new, *shape[dim + 1 :]))  # type: ignore[no-any-return]
+    return view(input, (*shape[:dim], *new, *shape[dim + 1 :]))
 
 
 @named
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim."""
-    return view(input, (-1,) if input.meta.numel else (0,))  # type: ignore[no-any-return]
+    return view(input, (-1,) if input.meta.numel else (0,))
 
 
 @named

@@ -17,7 +17,7 @@ from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
-from .pointwise import INCREASING, NUMBERS, Elementwise, exact, idempotent
+from .pointwise import INCREASING, NUMBERS, Elementwise, exact, fitting, idempotent
 from .reduce import sum_to
 
 Needs = Sequence[object]
@@ -66,7 +66,7 @@ class WhereNumber(Op):
     def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
         partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
         passed = [Signature((broadcast, partial), (partial,)) for partial in partials]
-        return (*pointwise_of([condition, x]), *passed)
+        return fitting((*pointwise_of([condition, x]), *passed), [condition, x])
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, condition: Tensor, x: Meta, number: Exact
@@ -103,6 +103,11 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     return _where(condition, input, other)
 
 
+def or_zero(x: Tensor, slope: Tensor) -> Tensor:
+    """A slope that has no value where x is 0: it counts as 0 there."""
+    return where(names.eq(x, 0), 0.0, slope)  # type: ignore[no-any-return]
+
+
 class MaskedFill(Op):
     """x with a number at the places of a mask; the dtype stays that of x."""
 
@@ -115,7 +120,7 @@ class MaskedFill(Op):
     def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
         partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
         passed = [Signature((partial, broadcast), (partial,)) for partial in partials]
-        return (*pointwise_of([x, mask]), *passed)
+        return fitting((*pointwise_of([x, mask]), *passed), [x, mask])
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact) -> Any:
         return sum_to(_masked_fill(dy, mask, exact(0)), x), None
@@ -251,7 +256,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
     """`input`, but at least `min`."""
     if isinstance(min, Tensor):
         return _clamp_min(input, min)  # type: ignore[no-any-return]
-    return input if min is None else _clamp(input, min, None, type(min), None)  # type: ignore[no-any-return]
+    return input if min is None else _clamp(input, min, None, type(min), None)
 
 
 @named
@@ -259,4 +264,4 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
     """`input`, but at most `max`."""
     if isinstance(max, Tensor):
         return _clamp_max(input, max)  # type: ignore[no-any-return]
-    return input if max is None else _clamp(input, None, max, None, type(max))  # type: ignore[no-any-return]
+    return input if max is None else _clamp(input, None, max, None, type(max))

@@ -30,7 +30,9 @@ def test_layouts():
     assert x.repeat(2, 1, 3).sbp == (S1,)
     partial = flow.ones(6, 4, placement=P2, sbp=PARTIAL)
     assert flow.pad(partial, (1, 1)).sbp == (PARTIAL,)
-    assert flow.pad(partial, (1, 1), "constant", 2.0).sbp == (B,)
+    filled = flow.pad(partial, (1, 1), "constant", 2.0)
+    assert filled.sbp != (PARTIAL,)
+    assert filled[0].tolist() == [2.0, 1.0, 1.0, 1.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def test_setitem(index, layout, single):
     assert layout is None or x.sbp == (layout[1],)
 
 
-@given(st.integers(-3, 9), st.integers(-3, 9), st.integers(1, 4), st.integers(0, 8), st.integers(0, 8))
+@given(
+    st.integers(-3, 9), st.integers(-3, 9), st.integers(1, 4), st.integers(0, 8), st.integers(0, 8)
+)
 def test_overlap(start, stop, step, offset, size):
     whole = list(range(8))
     size = min(size, 8 - offset)

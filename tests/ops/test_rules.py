@@ -29,6 +29,12 @@ FORMS = {name: list(forms) for name, forms in ops.items()}  # as they are after 
 # Ops that no sample reaches: what tests their rules.
 NOT_REACHED: dict[str, str] = {}
 
+# Ops on which undeclared layouts are not tried out, and why.
+_UNCHECKED = "torch's kernel writes outside its output when shapes do not fit, and ends the process"
+NOT_SEARCHED = {"adaptive_avg_pool_grad": _UNCHECKED, "avg_pool_grad": _UNCHECKED}
+
+MAX_CALLS = 60  # per op; the commonest ones are called by the gradients of all others
+
 
 @pytest.fixture(scope="session")
 def calls():
@@ -40,7 +46,7 @@ def calls():
     found = defaultdict(list)
     for call in recorder.calls.values():
         found[call.op.name].append(call)
-    return found
+    return {op: some[:: -(-len(some) // MAX_CALLS)] for op, some in found.items()}
 
 
 def read_table():
@@ -63,13 +69,13 @@ def write_rows(op, rows):
 
 @pytest.mark.parametrize("op", OPS)
 def test_no_declared_signature_is_wrong(op, calls):
-    assert calls[op] or op in NOT_REACHED, f"no sample reaches {op}"
-    assert [text for call in calls[op] for text in faults(whole(call))] == []
+    assert op in calls or op in NOT_REACHED, f"no sample reaches {op}"
+    assert [text for call in calls.get(op, []) for text in faults(whole(call))] == []
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", [op for op in OPS if op not in NOT_SEARCHED])
 def test_undeclared_signatures_are_justified(op, calls):
-    found = {row for call in calls[op] for row in undeclared(whole(call))}
+    found = {row for call in calls.get(op, []) for row in undeclared(whole(call))}
     if os.environ.get("REWRITE_UNDECLARED"):
         write_rows(op, found)
     table = read_table()[op]

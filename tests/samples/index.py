@@ -177,7 +177,9 @@ SAMPLES = [
     Sample("scatter_add", (X, 1, I(3, 7, high=4), T(6, 7)), grad=False),
     Sample("scatter_reduce", (X, 0, I(6, 4, high=6), X, "sum")),
     Sample("scatter_reduce", (X, 0, I(6, 4, high=6), X, "amax"), grad=False),
-    Sample("scatter_reduce", (X, 1, I(6, 3, high=4), X, "mean"), {"include_self": False}, grad=False),
+    Sample(
+        "scatter_reduce", (X, 1, I(6, 3, high=4), X, "mean"), {"include_self": False}, grad=False
+    ),
     Sample("masked_select", (X, Bo(6, 4))),
     Sample("masked_select", (X, Bo(4))),
     Sample("masked_scatter", (X, Bo(6, 4), T(24))),
@@ -190,7 +192,9 @@ SAMPLES = [
     Sample("embedding", (I(6, high=8), T(8, 4)), torch=F.embedding),
     Sample("embedding", (I(6, 3, high=7), T(7, 5)), {"padding_idx": 2}, torch=F.embedding),
     Sample("embedding", (I(6, high=7), T(7, 4)), {"padding_idx": -1}, torch=F.embedding),
-    Sample("embedding", (I(4, 6, high=5), T(5, 6)), {"scale_grad_by_freq": True}, torch=by_frequency),
+    Sample(
+        "embedding", (I(4, 6, high=5), T(5, 6)), {"scale_grad_by_freq": True}, torch=by_frequency
+    ),
     Sample("embedding", (I(0, high=5), T(5, 6)), torch=F.embedding, grad=False),
     # In order.
     Sample("sort", (X,)),

@@ -22,20 +22,34 @@ def all_reductions() -> Iterator[Sample]:
         yield Sample("huber_loss", PAIR, {**kw, "delta": 0.3})
         yield Sample("binary_cross_entropy", BITS, kw)
         pair = (T(5, 3), T(5, 3, low=0.0))
-        yield Sample("binary_cross_entropy_with_logits", pair, kw, torch=logits)
-        yield Sample("kl_div", (T(5, 3), T(5, 3, low=0.1)), kw, torch=kl_div)
-        yield Sample("kl_div", PAIR, {**kw, "log_target": True}, torch=kl_div)
+        yield Sample(
+            "binary_cross_entropy_with_logits",
+            pair,
+            kw,
+            torch=functional.binary_cross_entropy_with_logits,
+        )
+        yield Sample("kl_div", (T(5, 3), T(5, 3, low=0.1)), kw, torch=divergence)
+        yield Sample("kl_div", PAIR, {**kw, "log_target": True}, torch=divergence)
         yield Sample("mse_loss", (*PAIR, reduction, T(6, 4, low=0.1)), {}, torch=weighted_mse)
 
 
-def logits(x, target, weight=None, **kw):
-    """Torch has no gradient for the weights of elements."""
-    weight = None if weight is None else weight.detach()
-    return functional.binary_cross_entropy_with_logits(x, target, weight, **kw)
+# Torch has no gradients for the weights of bits: written out here.
 
 
-def bits(x, target, weight, **kw):
-    return functional.binary_cross_entropy(x, target, weight.detach(), **kw)
+def bits(x, target, weight, reduction):
+    assert reduction == "sum"
+    return (weight * functional.binary_cross_entropy(x, target, reduction="none")).sum()
+
+
+def weighted_logits(x, target, weight, pos_weight):
+    positive = pos_weight * target * functional.logsigmoid(x)
+    return -(weight * (positive + (1 - target) * functional.logsigmoid(-x))).mean()
+
+
+def divergence(x, target, reduction, log_target=False):
+    """Torch warns that its mean is over the elements."""
+    each = functional.kl_div(x, target, reduction="none", log_target=log_target)
+    return {"none": each, "sum": each.sum(), "mean": each.mean()}[reduction]
 
 
 def weighted_mse(x, target, reduction, weight):
@@ -54,7 +68,7 @@ SAMPLES = [
         "binary_cross_entropy_with_logits",
         (T(6, 4), T(6, 4, low=0.0), T(6, 4)),
         {"pos_weight": T(4, low=0.5, high=3.0)},
-        torch=logits,
+        torch=weighted_logits,
     ),
     Sample("cosine_similarity", (T(6, 4), T(6, 4))),
     Sample("cosine_similarity", (T(5, 3, 4), T(5, 3, 4)), {"dim": -1, "eps": 1e-3}),

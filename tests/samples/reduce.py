@@ -6,6 +6,7 @@ import torch
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
+from onefold.engine.ops import moment, order, vector_norm
 from onefold.testing import Bo, I, Sample, T
 
 C = torch.complex128
@@ -156,7 +157,9 @@ MOMENTS = [
     ],
     Sample("vector_norm", (T(5, 3, dtype=C), 2, 0), torch=torch.linalg.vector_norm),
     Sample("vector_norm", (T(5, 3, dtype=C), 3, 0), torch=torch.linalg.vector_norm),
-    Sample("vector_norm", (torch.zeros(6, 4, dtype=torch.float64),), torch=torch.linalg.vector_norm),
+    Sample(
+        "vector_norm", (torch.zeros(6, 4, dtype=torch.float64),), torch=torch.linalg.vector_norm
+    ),
     Sample(
         "vector_norm",
         (T(6, 4, dtype=torch.float32),),
@@ -206,4 +209,51 @@ HELPERS = [
     ],
 ]
 
-SAMPLES = [*SUMS, *EXTREMA, *MOMENTS, *SCANS, *HELPERS]
+# Ops that only layouts reach: the forms that reductions take over split dims.
+PARTS = [
+    Sample(
+        "first_index",
+        (I(6, 4, high=3),),
+        torch=lambda x: x.argmax(0),
+        call=lambda x: order._first_index(x, names.amax(x, 0), 0, False),
+    ),
+    Sample(
+        "first_index",
+        (I(5, 3, high=3),),
+        torch=lambda x: x.argmin(1, True),
+        call=lambda x: order._first_index(x, names.amin(x, 1, True), 1, True),
+    ),
+    Sample(
+        "first_index",
+        (I(5, 3, high=9),),
+        torch=lambda x: x.argmax(),
+        call=lambda x: order._first_index(x, names.amax(x), None, False),
+    ),
+    Sample(
+        "variance_around",
+        (T(6, 4),),
+        torch=lambda x: x.var(0),
+        call=lambda x: moment._variance_around(x, names.mean(x.detach(), 0, True), 0, 1, False),
+    ),
+    Sample(
+        "variance_around",
+        (T(5, 3),),
+        torch=lambda x: x.var(1, keepdim=True),
+        call=lambda x: moment._variance_around(x, names.mean(x.detach(), 1, True), 1, 1, True),
+    ),
+    Sample("root", (T(6, 4, low=0.5),), torch=torch.sqrt, call=moment._root),
+    Sample(
+        "norm_power",
+        (T(6, 4),),
+        torch=lambda x: x.abs().pow(3),
+        call=lambda x: vector_norm._power(x, 3),
+    ),
+    Sample(
+        "norm_root",
+        (T(6, 4, low=0.5),),
+        torch=lambda x: x.pow(1 / 3),
+        call=lambda x: vector_norm._power_root(x, 3),
+    ),
+]
+
+SAMPLES = [*SUMS, *EXTREMA, *MOMENTS, *SCANS, *HELPERS, *PARTS]

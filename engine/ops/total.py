@@ -1,0 +1,179 @@
+"""Further totals: logsumexp, prod, and sums of the numbers or of the non-zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import reduce as kernels
+from ..dispatch import binary, unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Op
+from ..sbp import broadcast, partial_sum
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .arithmetic import div, mul, sub
+from .cast import cast
+from .extremum import amax
+from .pointwise import conj_of
+from .reduce import (
+    Dims,
+    count_along,
+    hashable,
+    is_split_along,
+    reduction,
+    settled,
+    spread,
+    sum,
+)
+from .where import where
+
+Needs = Sequence[object]
+
+
+class LogSumExp(Op):
+    """log(sum(exp(x))) over dims."""
+
+    name = "logsumexp"
+    saves_output = True
+
+    def kernel(self, x: torch.Tensor, dim: Dims, keepdim: bool) -> torch.Tensor:
+        return torch.logsumexp(x, dim, keepdim)  # type: ignore[arg-type]
+
+    def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
+        return reduction(x.ndim, dim, keepdim, None)
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs[0]) else None
+
+    def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+        x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
+        if count_along(x.meta, dim) == 0:
+            return names.log(sum(names.exp(x), dim, keepdim))  # type: ignore[no-any-return]
+        top = settled(amax(names.detach(x), dim, True))
+        top = where(names.isinf(top), 0.0, top)
+        total = names.log(sum(names.exp(sub(x, top)), dim, keepdim))
+        return names.add(total, top if keepdim else sum(top, dim))  # type: ignore[no-any-return]
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: Dims, keepdim: bool
+    ) -> tuple[Tensor]:
+        share = names.exp(sub(x, spread(y, x.shape, dim, keepdim)))
+        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(share)),)
+
+
+_logsumexp = unary(LogSumExp())
+
+
+@named
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, computed without overflow."""
+    return _logsumexp(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+
+
+# Sums with a condition.
+
+
+@named
+def nansum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The sum over `dim` of the elements that are numbers."""
+    return sum(_numbers_of(input), dim, keepdim, dtype=dtype)
+
+
+@named
+def nanmean(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The mean over `dim` of the elements that are numbers."""
+    count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
+    return div(nansum(input, dim, keepdim, dtype=dtype), count)
+
+
+def _numbers_of(x: Tensor) -> Tensor:
+    return where(names.isnan(x), 0, x) if x.meta.is_floating else x
+
+
+@named
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many elements over `dim` (None: over all) are not zero, as int64."""
+    return sum(names.ne(input, 0), dim)
+
+
+# Products.
+
+
+class Prod(Op):
+    """The product over one dim or all."""
+
+    name = "prod"
+
+    def kernel(self, x: torch.Tensor, dim: int | None, keepdim: bool) -> torch.Tensor:
+        return torch.prod(x) if dim is None else torch.prod(x, dim, keepdim)
+
+    def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
+        return reduction(x.ndim, dim, keepdim, None)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None, keepdim: bool
+    ) -> tuple[Tensor]:
+        others = _product_of_others(x, dim)
+        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(others)),)
+
+
+class ProductOfOthers(Op):
+    """For each element, the product of the others along the dim (None: of all others)."""
+
+    name = "product_of_others"
+
+    def kernel(self, x: torch.Tensor, dim: int | None) -> torch.Tensor:
+        return kernels.product_of_others(x, dim)
+
+    def rule(self, axis: Axis, x: Meta, dim: int | None) -> Rule:
+        return reduction(x.ndim, dim, True, None)
+
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None) -> tuple[Tensor]:
+        return (_product_of_others_backward(dy, x, dim),)
+
+
+class ProductOfOthersBackward(Op):
+    """The gradient of that: (dy, x, dim). It has no gradient itself."""
+
+    name = "product_of_others_backward"
+    saves = ()
+
+    def infer(self, dy: Meta, x: Meta, dim: int | None) -> Meta:
+        return x
+
+    def kernel(self, dy: torch.Tensor, x: torch.Tensor, dim: int | None) -> torch.Tensor:
+        return kernels.product_of_others_backward(dy, x, dim)
+
+    def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int | None) -> Rule:
+        linear = Signature((partial_sum, broadcast), (partial_sum,))
+        kept = [Signature(s.inputs * 2, s.outputs) for s in reduction(x.ndim, dim, True, None)]
+        return [*kept, linear]
+
+
+_prod = unary(Prod())
+_product_of_others = unary(ProductOfOthers())
+_product_of_others_backward = binary(ProductOfOthersBackward())
+
+
+@named
+def prod(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The product over `dim` (None: over all); integers and bools give int64.
+
+    The dim must be whole: a split one is gathered first.
+    """
+    x = input if dtype is None else cast(input, dtype)
+    return _prod(x, dim, keepdim)  # type: ignore[no-any-return]

@@ -1,0 +1,147 @@
+"""Vector norms of every order: over a split dim, from the parts' sums of powers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldValueError
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import named, names
+from ..op import Kernel, Local, Op
+from ..sbp import partial_max, partial_min, partial_sum
+from ..signature import Axis, Rule
+from ..tensor import Tensor
+from .arithmetic import div, mul
+from .cast import cast
+from .pointwise import Elementwise
+from .power import pow, square
+from .reduce import (
+    Dims,
+    constant_like,
+    hashable,
+    is_split_along,
+    reduction,
+    spread,
+    sum,
+)
+from .where import or_zero, where
+
+Needs = Sequence[object]
+
+
+class VectorNorm(Op):
+    """(sum of |x|**ord)**(1/ord), the extremes for ord = +-inf, the non-zeros for ord = 0."""
+
+    name = "vector_norm"
+    saves_output = True
+
+    def kernel(self, x: torch.Tensor, ord: float, dim: Dims, keepdim: bool) -> torch.Tensor:
+        return torch.linalg.vector_norm(x, ord, dim, keepdim)  # type: ignore[no-any-return]
+
+    def rule(self, axis: Axis, x: Meta, ord: float, dim: Dims, keepdim: bool) -> Rule:
+        joined = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}
+        return reduction(x.ndim, dim, keepdim, joined.get(ord))
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        ord, dim, keepdim = attrs
+        if math.isinf(ord) and math.prod(local.input_shape(0)) == 0:
+            target = local.output_shape()
+            return lambda x: x.abs().new_full(target, max(0.0, -ord))
+        return lambda x: torch.linalg.vector_norm(x, ord, dim, keepdim)
+
+    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        ord, dim, _ = attrs
+        if ord in (0, 1) or math.isinf(ord) or not is_split_along(metas[0], dim):
+            return None
+        return _norm_over_split
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, ord: float, dim: Dims, keepdim: bool
+    ) -> tuple[Tensor]:
+        if ord == 0:
+            return (constant_like(x, 0),)
+        shape = x.shape
+        if ord == 1:
+            return (mul(spread(dy, shape, dim, keepdim), names.sgn(x)),)
+        if ord == 2:
+            ratio = mul(dy, or_zero(y, names.reciprocal(y)))
+            return (mul(spread(ratio, shape, dim, keepdim), x),)
+        size = names.abs(x)
+        if math.isinf(ord):
+            found = names.eq(size, spread(y, shape, dim, keepdim))
+            share = spread(div(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
+            return (mul(where(found, share, 0.0), names.sgn(x)),)
+        ratio = mul(dy, or_zero(y, pow(y, 1 - ord)))
+        slope = mul(names.sgn(x), or_zero(size, pow(size, ord - 1)))
+        return (mul(spread(ratio, shape, dim, keepdim), slope),)
+
+
+def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
+    size = names.abs(x) if x.meta.dtype.is_complex else x
+    if ord == 2:
+        return _power_root(sum(square(size), dim, keepdim), 2)  # type: ignore[no-any-return]
+    return _power_root(sum(_power(x, ord), dim, keepdim), ord)  # type: ignore[no-any-return]
+
+
+def _power_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, ord: float) -> tuple[Tensor]:
+    size = names.abs(x)
+    slope = mul(names.sgn(x), or_zero(size, pow(size, ord - 1)))
+    return (mul(dy, mul(slope, ord)),)
+
+
+def _power_root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta, ord: float) -> tuple[Tensor]:
+    return (mul(dy, or_zero(y, div(pow(y, 1 - ord), ord))),)
+
+
+_power = unary(Elementwise("norm_power", lambda x, ord: torch.pow(torch.abs(x), ord), _power_vjp))
+_power_root = unary(
+    Elementwise(
+        "norm_root",
+        lambda x, ord: torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord),
+        _power_root_vjp,
+        saves=(),
+        saves_output=True,
+    )
+)
+_vector_norm = unary(VectorNorm())
+
+
+@named
+def vector_norm(
+    input: Tensor,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm.
+
+    A split dim is not gathered: the parts exchange their sums of powers.
+    """
+    x = input if dtype is None else cast(input, dtype)
+    return _vector_norm(x, ord, hashable(dim), keepdim)  # type: ignore[no-any-return]
+
+
+@named
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The vector norm of order `p` over `dim` (None: over all); "fro" is order 2.
+
+    Raises OnefoldValueError for the nuclear norm.
+    """
+    if p is None or p == "fro":
+        p = 2
+    if isinstance(p, str):
+        raise OnefoldValueError(f"norm: p must be a number or 'fro', but got {p!r}")
+    return vector_norm(input, p, dim, keepdim, dtype=dtype)

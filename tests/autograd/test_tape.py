@@ -1,0 +1,333 @@
+"""Backward and grad against torch: accumulation, retained graphs, double backward, modes, errors."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import onefold as flow
+from onefold.engine.names import names
+from onefold.engine.sbp import parse, short
+from onefold.errors import (
+    AutogradError,
+    MixedTensorsError,
+    OnefoldTypeError,
+    PlacementError,
+    ShapeError,
+)
+from onefold.testing.checks import value_of
+
+DATA = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0]]
+LAYOUTS = [None, "(S0)", "(S1)", "(B)", "(P)"]
+
+
+def make(sbp, data=DATA, **kwargs):
+    kwargs.setdefault("requires_grad", True)
+    if sbp is None:
+        return flow.tensor(data, dtype=flow.float64, **kwargs)
+    p = flow.placement("cpu", [0, 1])
+    return flow.tensor(data, dtype=flow.float64, placement=p, sbp=parse(sbp), **kwargs)
+
+
+def pair(sbp):
+    return make(sbp), torch.tensor(DATA, dtype=torch.float64, requires_grad=True)
+
+
+def program(x):
+    y = x * x
+    z = y.sum(0) + x.mean()
+    return (y.tanh() * z).sum()
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+def test_gradients_are_torchs(sbp, world):
+    x, t = pair(sbp)
+    for loss in (program(x), program(t)):
+        loss.backward()
+    torch.testing.assert_close(value_of(x.grad), t.grad)
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+def test_gradients_add_up_until_they_are_reset(sbp, world):
+    x, t = pair(sbp)
+    for leaf in (x, t):
+        program(leaf).backward()
+        (leaf * 2).sum().backward()
+    torch.testing.assert_close(value_of(x.grad), t.grad)
+    x.grad = None
+    assert x.grad is None
+    x.sum().backward()
+    assert value_of(x.grad).eq(1).all()
+    del x.grad
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+def test_double_backward_is_torchs(sbp, world):
+    x, t = pair(sbp)
+    (first,) = flow.autograd.grad(program(x), x, create_graph=True)
+    (wanted,) = torch.autograd.grad(program(t), t, create_graph=True)
+    torch.testing.assert_close(value_of(first), wanted.detach())
+    (first * first).sum().backward()
+    (wanted * wanted).sum().backward()
+    torch.testing.assert_close(value_of(x.grad), t.grad)
+
+
+def test_a_graph_can_be_kept(world):
+    x, t = pair("(S0)")
+    for leaf in (x, t):
+        loss = program(leaf)
+        loss.backward(retain_graph=True)
+        loss.backward()
+    torch.testing.assert_close(value_of(x.grad), t.grad)
+
+
+def test_a_gradient_may_stay_partial(world):
+    x = make("(B)")
+    (x * make("(S0)", requires_grad=False)).sum().backward()
+    w = make("(B)", [1.0, 2.0, 3.0])
+    (make("(S0)", requires_grad=False) * w).sum().backward()
+    assert short(x.grad.sbp) == "(S0)" and short(w.grad.sbp) == "(P)"
+    assert w.grad.tolist() == [4.0, -1.75, -0.5]
+
+
+def test_leaves_do_not_share_their_gradient(world):
+    a, b, g = make(None), make(None), make(None, requires_grad=False)
+    (a + b).backward(g)
+    a.grad.zero_()
+    assert b.grad.tolist() == DATA and g.tolist() == DATA
+    x = make(None)
+    x.backward(g)
+    x.grad.zero_()
+    assert g.tolist() == DATA
+
+
+def test_backward_from_several(world):
+    x, t = pair("(S1)")
+    seed = make("(B)", requires_grad=False)
+    flow.autograd.backward([x * 2, (x * x).sum()], [seed, None])
+    torch.autograd.backward([t * 2, (t * t).sum()], [torch.tensor(DATA, dtype=torch.float64), None])
+    torch.testing.assert_close(value_of(x.grad), t.grad)
+    with pytest.raises(ValueError, match="got 2 tensors and 1 gradients"):
+        flow.autograd.backward([x.sum(), x.sum()], [None])
+
+
+def test_a_seed_takes_the_dtype_of_its_tensor(world):
+    x = make("(S0)")
+    p = x.placement
+    x.backward(flow.ones(2, 3, dtype=flow.float32, placement=p, sbp=flow.sbp.broadcast))
+    assert x.grad.dtype == torch.float64
+
+
+# autograd.grad.
+
+
+def test_grad_accumulates_nothing_and_frees_only_its_part(world):
+    x = make("(S0)")
+    h = x * x
+    (g,) = flow.autograd.grad((h * h).sum(), h)
+    assert x.grad is None
+    torch.testing.assert_close(value_of(g), 2 * value_of(h))
+    h.backward(g)  # what lies below h was neither run nor freed
+    torch.testing.assert_close(value_of(x.grad), 4 * value_of(x) ** 3)
+
+
+def test_grad_runs_only_what_leads_to_its_inputs(world):
+    calls = []
+
+    class Watched(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            calls.append(ctx.needs_input_grad)
+            return dy
+
+    x, w = make(None), make(None)
+    y = Watched.apply(x) * w
+    (g,) = flow.autograd.grad(y.sum(), w)
+    assert calls == [] and g.tolist() == DATA
+
+
+def test_grad_of_the_same_input_twice_and_of_itself(world):
+    x = make(None)
+    y = (x * 3).sum()
+    assert [g.tolist() for g in flow.autograd.grad(y, [x, x])] == [[[3.0] * 3] * 2] * 2
+    z = x.sum()
+    assert flow.autograd.grad(z, z)[0].item() == 1.0
+
+
+def test_unused_inputs(world):
+    x, y = make("(S0)"), make("(S0)")
+    with pytest.raises(AutogradError, match="input 1 was not used"):
+        flow.autograd.grad(x.sum(), [x, y])
+    found = flow.autograd.grad(x.sum(), [x, y], allow_unused=True)
+    assert found[1] is None and found[0] is not None
+    with pytest.raises(AutogradError, match="input 0 does not require grad"):
+        flow.autograd.grad(x.sum(), make(None, requires_grad=False))
+
+
+# Modes.
+
+
+def test_modes(world):
+    x = make(None)
+    assert flow.is_grad_enabled()
+    with flow.no_grad():
+        assert not (x * 2).requires_grad and not flow.is_grad_enabled()
+        with flow.enable_grad():
+            assert (x * 2).requires_grad
+        assert not (x * 2).requires_grad
+    with flow.inference_mode():
+        assert not (x * 2).requires_grad
+    with flow.inference_mode(False):
+        assert (x * 2).requires_grad
+    with flow.set_grad_enabled(False):
+        assert not (x * 2).requires_grad
+    assert flow.is_grad_enabled()
+    flow.set_grad_enabled(False)
+    try:
+        assert not flow.is_grad_enabled()
+    finally:
+        flow.set_grad_enabled(True)
+    mode = flow.no_grad()
+    with mode, mode:
+        pass
+    assert flow.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [
+        flow.no_grad,
+        flow.no_grad(),
+        flow.inference_mode,
+        flow.inference_mode(),
+        lambda f: flow.set_grad_enabled(False)(f),
+    ],
+)
+def test_modes_decorate(decorator, world):
+    @decorator
+    def double(x):
+        """Twice."""
+        return x * 2
+
+    x = make(None)
+    assert not double(x).requires_grad and double.__doc__ == "Twice."
+    assert flow.is_grad_enabled()
+    assert flow.enable_grad()(lambda: (x * 2).requires_grad)()
+
+
+def test_an_error_leaves_the_mode_as_it_was(world):
+    with pytest.raises(ZeroDivisionError), flow.no_grad():
+        1 / 0  # noqa: B018
+    assert flow.is_grad_enabled()
+
+
+def test_requires_grad_and_leaves(world):
+    x = make(None)
+    y = x * 2
+    assert x.is_leaf and x.grad_fn is None and not y.is_leaf and y.grad_fn is not None
+    assert y.detach().is_leaf and not y.detach().requires_grad
+    z = make(None, requires_grad=False).requires_grad_()
+    assert z.requires_grad
+    z.requires_grad = False
+    assert not z.requires_grad
+    with pytest.raises(AutogradError, match="only change requires_grad flags of leaf"):
+        y.requires_grad = False
+    with pytest.raises(AutogradError, match="only tensors of floating point"):
+        flow.arange(3).requires_grad_()
+
+
+def test_retain_grad(world):
+    x = make("(S0)")
+    y = x * 2
+    y.retain_grad()
+    (y * y).sum().backward()
+    torch.testing.assert_close(value_of(y.grad), 4 * torch.tensor(DATA, dtype=torch.float64))
+    assert (x * 2).grad is None
+
+
+def test_the_tape_is_freed(world):
+    x = make(None)
+    y = x * x
+    kept = weakref.ref(y)
+    loss = (y * y).sum()
+    del y
+    gc.disable()
+    try:
+        assert kept() is not None
+        loss.backward()
+        assert kept() is None, "saved tensors go without the garbage collector"
+    finally:
+        gc.enable()
+
+
+# Errors leave every .grad as it was.
+
+
+def test_backward_twice(world):
+    x = make("(S0)")
+    y = x * x
+    y.sum().backward()
+    before = x.grad.tolist()
+    w = make("(S0)")
+    with pytest.raises(AutogradError, match="backward through the graph a second time"):
+        (y * w).sum().backward()
+    assert w.grad is None and x.grad.tolist() == before
+
+
+def test_an_error_inside_backward_restores_gradients(world):
+    x = make(None)
+    (x * 2).sum().backward()
+    y = x * 1
+    y.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (y + x).sum().backward()
+    assert x.grad.tolist() == [[2.0] * 3] * 2 and flow.is_grad_enabled()
+
+
+BAD = [
+    (lambda x: (x * 2).backward(), AutogradError, "grad can be implicitly created only for scalar"),
+    (lambda x: x.detach().sum().backward(), AutogradError, "element 0 of tensors does not require grad"),
+    (lambda x: (x * 2).backward(flow.ones(3)), ShapeError, "gradient must have the shape"),
+    (lambda x: (x * 2).backward(1.0), OnefoldTypeError, "gradient must be a Tensor, but got float"),
+    (lambda x: (x * 2).backward(flow.ones(2, 3)), MixedTensorsError, "must be local or global"),
+    (
+        lambda x: (x * 2).backward(
+            flow.ones(2, 3, placement=flow.placement("cpu", [2, 3]), sbp=flow.sbp.broadcast)
+        ),
+        PlacementError,
+        "Expected all tensors to be on the same placement",
+    ),
+    (lambda x: setattr(x, "grad", flow.ones(2, 3)), MixedTensorsError, r"\.grad must be local or"),
+    (lambda x: setattr(x, "grad", 3), OnefoldTypeError, r"\.grad must be a Tensor"),
+    (lambda x: x.detach().register_hook(print), AutogradError, "cannot register a hook"),
+    (lambda x: x.detach().retain_grad(), AutogradError, "can't retain_grad"),
+    (lambda x: setattr(x.detach(), "grad", x), AutogradError, "has no .grad to set"),
+]
+
+
+@pytest.mark.parametrize("index", range(len(BAD)))
+def test_bad_calls(index, world):
+    call, kind, text = BAD[index]
+    x = make("(S0)")
+    with pytest.raises(kind, match=text):
+        call(x)
+    assert x.grad is None
+
+
+def test_every_process_replays_the_same_order(world):
+    """Nodes are replayed newest first, whatever the order of their gradients."""
+    x = make(None)
+    order = []
+    a = x * 1
+    b = a * 2
+    c = a * 3
+    for name, tensor in (("a", a), ("b", b), ("c", c)):
+        tensor.register_hook(lambda grad, name=name: order.append(name))
+    (names.stack([c, b])).sum().backward()
+    assert order == ["c", "b", "a"]

@@ -1,0 +1,174 @@
+"""Reading values: numpy, item, tolist, printing; numpy, torch and DLPack conversion."""
+
+import numpy as np
+import pytest
+import torch
+
+import onefold as flow
+from onefold.engine.sbp import parse
+from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+
+PLACE = 'placement=onefold.placement(type="cpu", ranks=[0, 1])'
+
+
+def split(data, sbp="(S0)", **kwargs):
+    return flow.tensor(data, placement=flow.placement("cpu", [0, 1]), sbp=parse(sbp), **kwargs)
+
+
+@pytest.mark.parametrize("sbp", ["(S0)", "(S1)", "(B)", "(P)"])
+def test_reading_gives_the_logical_value(sbp, world):
+    data = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
+    x = split(data, sbp, requires_grad=True)
+    assert x.numpy().tolist() == x.tolist() == data
+    assert x.to_torch().tolist() == data and np.asarray(x).tolist() == data
+    assert np.asarray(x, dtype=np.int32).dtype == np.int32
+    assert x[2, 1].item() == float(x[2, 1]) == 8.0
+    assert int(x[2, 1]) == 8 and bool(x[2, 1]) is True
+
+
+def test_one_element_only(world):
+    assert split([[5]]).item() == 5 and [10, 20, 30][flow.tensor(2)] == 30
+    with pytest.raises(OnefoldValueError, match="item.. needs a tensor with one element"):
+        split([1, 2]).item()
+    with pytest.raises(OnefoldRuntimeError, match="Boolean value of Tensor with more than one value"):
+        bool(split([1, 2]))
+    with pytest.raises(OnefoldRuntimeError, match="Boolean value of Tensor with no values"):
+        bool(flow.zeros(0))
+    with pytest.raises(OnefoldTypeError, match="only integer tensors of a single element"):
+        range(flow.tensor(1.5))
+    with pytest.raises(OnefoldTypeError, match=r"len\(\) of a 0-d tensor"):
+        len(flow.tensor(1))
+
+
+PRINTED = [
+    (lambda: flow.tensor([1.0, 2.5]), "tensor([1.0000, 2.5000])"),
+    (lambda: flow.tensor(3), "tensor(3)"),
+    (lambda: flow.tensor([], dtype=flow.int32), "tensor([], dtype=torch.int32)"),
+    (lambda: flow.zeros(0, 3), "tensor([], size=(0, 3))"),
+    (lambda: flow.tensor([1.0], requires_grad=True), "tensor([1.], requires_grad=True)"),
+    (lambda: flow.tensor([2.0], requires_grad=True) * 2, "tensor([4.], grad_fn=<mul backward>)"),
+    (lambda: split([1, 2, 3]), f"tensor([1, 2, 3], {PLACE}, sbp=(onefold.sbp.split(dim=0),))"),
+    (
+        lambda: split(3.0, "(P)", requires_grad=True),
+        f"tensor(3., {PLACE}, sbp=(onefold.sbp.partial_sum,), requires_grad=True)",
+    ),
+    (
+        lambda: flow.nn.Parameter(flow.ones(2)),
+        "Parameter containing:\ntensor([1., 1.], requires_grad=True)",
+    ),
+    (
+        lambda: split(np.zeros((0, 2))),
+        "tensor([], size=(0, 2), dtype=torch.float64, "
+        f"{PLACE}, sbp=(onefold.sbp.split(dim=0),))",
+    ),
+]
+
+
+@pytest.mark.parametrize("index", range(len(PRINTED)))
+def test_printing(index, world):
+    make, text = PRINTED[index]
+    assert repr(make()) == str(make()) == text
+
+
+def test_printing_is_torchs_for_values(world):
+    value = torch.linspace(-1e6, 1e3, 3000).reshape(30, 100)
+    assert repr(flow.tensor(value)) == repr(value)
+
+
+# Shared memory: what the caller writes is seen; onefold itself never writes there.
+
+
+def test_torch_shares_memory_with_local_tensors(world):
+    t = torch.zeros(3)
+    x = flow.from_torch(t)
+    t[0] = 5
+    assert x.tolist() == [5, 0, 0]
+    x.add_(1)
+    assert t.tolist() == [5, 0, 0] and x.tolist() == [6, 1, 1]
+    u = x.to_torch()
+    u[1] = 9
+    assert x.tolist() == [6, 9, 1]
+    x.mul_(2)
+    assert u.tolist() == [6, 9, 1]
+
+
+def test_numpy_shares_memory_with_local_tensors(world):
+    a = np.zeros(3, dtype=np.float32)
+    x = flow.from_numpy(a)
+    a[0] = 5
+    b = x.numpy()
+    assert x.tolist() == [5, 0, 0] and b[0] == 5
+    x.add_(1)
+    assert a.tolist() == b.tolist() == [5, 0, 0]
+
+
+def test_an_optimizer_leaves_what_was_read_alone(world):
+    w = flow.nn.Parameter(flow.ones(3))
+    before, copy = w.numpy(), w.to_torch()
+    w.grad = flow.ones(3)
+    flow.optim.SGD([w], lr=1.0).step()
+    assert w.tolist() == [0, 0, 0] and before.tolist() == copy.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("sbp", ["(S0)", "(B)", "(P)"])
+def test_values_of_global_tensors_are_copies(sbp, world):
+    x = split([1.0, 2.0], sbp)
+    x.numpy()[0] = 7
+    x.to_torch()[0] = 7
+    assert x.tolist() == [1, 2]
+
+
+def test_dlpack(world):
+    x = flow.tensor([1.0, 2.0])
+    assert torch.from_dlpack(x).tolist() == np.from_dlpack(x).tolist() == [1, 2]
+    assert torch.from_dlpack(flow.to_dlpack(x)).tolist() == [1, 2]
+    a = np.arange(3)
+    y = flow.from_dlpack(a)
+    a[0] = 4
+    assert y.tolist() == [4, 1, 2] and y.dtype == torch.int64
+    assert torch.from_dlpack(split([1.0, 2.0, 3.0])).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float64, torch.complex64],
+)
+def test_every_dtype_makes_the_round_trip(dtype, world):
+    t = torch.tensor([0, 1, 2]).to(dtype)
+    x = flow.from_torch(t)
+    assert x.dtype == dtype and torch.equal(x.to_torch(), t)
+    assert torch.equal(flow.from_numpy(x.numpy()).to_torch(), t)
+
+
+def test_bfloat16_has_no_numpy(world):
+    x = flow.ones(2, dtype=flow.bfloat16)
+    assert x.tolist() == [1.0, 1.0] and repr(x) == "tensor([1., 1.], dtype=torch.bfloat16)"
+    with pytest.raises(OnefoldTypeError, match="cannot hold torch.bfloat16"):
+        x.numpy()
+
+
+def test_from_torch_takes_no_history(world):
+    t = torch.ones(2, requires_grad=True) * 2
+    x = flow.from_torch(t)
+    assert not x.requires_grad and flow.from_torch(t, requires_grad=True).requires_grad
+    for bad, function in (([1], flow.from_torch), (torch.ones(1), flow.from_numpy)):
+        with pytest.raises(OnefoldTypeError, match="needs a"):
+            function(bad)
+
+
+def test_a_torch_function_finds_the_op_of_its_name(world):
+    x = split([1.0, 4.0, 9.0])
+    y = torch.sqrt(x)
+    assert isinstance(y, flow.Tensor) and y.sbp == x.sbp and y.tolist() == [1, 2, 3]
+    with pytest.raises(OnefoldTypeError, match="onefold has no op named"):
+        torch.fft.fft(x)
+
+
+def test_sizes_and_kinds(world):
+    x = split(np.zeros((4, 3)))
+    assert x.shape == x.size() == torch.Size([4, 3]) and x.size(-1) == 3
+    assert (x.ndim, x.dim(), x.numel(), x.nelement(), len(x)) == (2, 2, 12, 12, 4)
+    assert x.element_size() == 8 and x.is_floating_point() and not x.is_complex()
+    assert x.is_global and not x.is_local and not x.is_cuda and not x.is_sparse
+    assert flow.ones(2).device == torch.device("cpu")
+    assert [row.tolist() for row in flow.tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]

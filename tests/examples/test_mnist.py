@@ -1,0 +1,111 @@
+"""The main job: the same losses under every strategy and world, and a network that learns."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launched import run_ranks
+from source_tree import REPO
+
+from onefold.distributed.world import virtual_world
+
+sys.path.insert(0, str(REPO / "examples"))
+import mnist  # noqa: E402  (examples are programs, not a package)
+import mnist_images  # noqa: E402
+
+STEPS = 12
+STRATEGIES = [name for name in mnist.STRATEGIES if name != "single"]
+
+
+@pytest.fixture(scope="module")
+def images():
+    return mnist_images.load()
+
+
+def run(strategy, images, ranks, *more, steps=STEPS):
+    arguments = ["--strategy", strategy, "--steps", str(steps), "--picture", ""]
+    return mnist.train(mnist.parse([*arguments, "--ranks", str(ranks), *more]), images)
+
+
+@pytest.fixture(scope="module")
+def single(images):
+    """The losses of one rank: what every strategy must repeat."""
+    small = few_test_images(images)
+    with virtual_world():
+        return run("single", small, 1)[0]
+
+
+def few_test_images(images):
+    """Only a few images to test with: these runs are about their losses."""
+    return mnist_images.Images(
+        images.train_images, images.train_labels, images.test_images[:50], images.test_labels[:50],
+        images.source,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_losses_do_not_depend_on_the_strategy(strategy, ranks, images, single):
+    with virtual_world():
+        losses, _ = run(strategy, few_test_images(images), ranks)
+    np.testing.assert_allclose(losses, single, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_losses_do_not_depend_on_the_number_of_processes(ranks, images, single):
+    small = few_test_images(images)
+
+    def program():
+        return {strategy: run(strategy, small, ranks, steps=6)[0] for strategy in STRATEGIES}
+
+    for by_strategy in run_ranks(ranks, program, timeout=200):
+        for losses in by_strategy.values():
+            np.testing.assert_allclose(losses, single[:6], rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_demo_learns_to_read_digits(images):
+    with virtual_world():
+        losses, accuracy = run("mixed", images, 4, steps=160)
+    assert len(losses) == 160
+    assert accuracy >= 0.96
+
+
+def test_the_picture_shows_every_parameter(tmp_path):
+    with virtual_world():
+        layout = mnist.Layout.of("mixed", [0, 1, 2, 3], "cpu")
+        path = tmp_path / "layout.png"
+        mnist.layout_picture.save(mnist.LeNet(layout), str(path), "mixed")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_more_ranks_than_processes_is_explained():
+    def program():
+        mnist.choose_ranks(3, "dp")
+
+    with pytest.raises(Exception, match=r"--ranks 3 needs 3 processes, but 2 were launched"):
+        run_ranks(2, program, timeout=60)
+
+
+def test_idx_files_are_read(tmp_path):
+    path = tmp_path / "train-labels-idx1-ubyte"
+    path.write_bytes(b"\0\0\x08\x01" + (3).to_bytes(4, "big") + bytes([7, 2, 1]))
+    assert mnist_images.read_idx(path).tolist() == [7, 2, 1]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="is damaged: it has 10 bytes, not 11"):
+        mnist_images.read_idx(path)
+    path.write_bytes(b"not an idx file")
+    with pytest.raises(ValueError, match="is no IDX file"):
+        mnist_images.read_idx(path)
+    with pytest.raises(FileNotFoundError, match="has no train-images-idx3-ubyte"):
+        mnist_images.load(str(tmp_path))
+
+
+def test_the_command_line_explains_itself():
+    program = str(REPO / "examples" / "mnist.py")
+    shown = subprocess.run(
+        [sys.executable, program, "--help"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "--strategy" in shown.stdout
+    assert "--ranks" in shown.stdout

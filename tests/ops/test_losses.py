@@ -1,0 +1,79 @@
+"""Losses beyond the samples: split classes, ignored targets, errors."""
+
+import pytest
+import torch
+
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import parse, short
+from onefold.errors import OnefoldIndexError, OnefoldValueError
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+
+F = torch.nn.functional
+
+
+@pytest.mark.parametrize("ranks", [[0, 1], [0, 1, 2]])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_split_classes_stay_split(ranks, reduction, smoothing):
+    """7 classes over 2 or 3 ranks: neither the logits nor their gradient are gathered."""
+    logits = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 6, 3, -100, 4])
+    kwargs = {"reduction": reduction, "label_smoothing": smoothing}
+    wanted = F.cross_entropy(logits, target, **kwargs)
+    wanted.sum().backward()
+    mesh = Placement("cpu", ranks)
+    x = make_global(logits.detach(), mesh, parse("(S1)")).requires_grad_()
+    found = names.cross_entropy(x, make_global(target, mesh, parse("(B)")), **kwargs)
+    names.sum(found).backward()
+    assert short(x.grad.sbp) == "(S1)"
+    torch.testing.assert_close(value_of(found), wanted.detach())
+    torch.testing.assert_close(value_of(x.grad), logits.grad)
+
+
+def test_batch_and_classes_split_together():
+    logits, target = torch.randn(5, 7, dtype=torch.float64), torch.tensor([0, 6, 3, 1, 4])
+    mesh = Placement("cpu", [[0, 1], [2, 3]])
+    x = make_global(logits, mesh, parse("(S0, S1)"))
+    found = names.cross_entropy(x, make_global(target, mesh, parse("(S0, B)")))
+    torch.testing.assert_close(value_of(found), F.cross_entropy(logits, target))
+
+
+def test_infinite_logits_of_other_classes():
+    logits = torch.tensor([[0.0, -torch.inf, 1.0, 2.0], [1.0, 2.0, 3.0, -torch.inf]])
+    target = torch.tensor([2, 1])
+    x = make_global(logits, Placement("cpu", [0, 1]), parse("(S1)"))
+    found = names.cross_entropy(x, make_global(target, Placement("cpu", [0, 1]), parse("(B)")))
+    torch.testing.assert_close(value_of(found), F.cross_entropy(logits, target))
+
+
+def test_all_targets_ignored_is_nan_as_in_torch():
+    x, target = make_local(torch.randn(2, 3)), make_local(torch.tensor([-100, -100]))
+    assert torch.isnan(value_of(names.cross_entropy(x, target)))
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S1)"])
+@pytest.mark.parametrize("wrong", [4, -1])
+def test_a_target_that_is_no_class(layout, wrong):
+    mesh = Placement("cpu", [0, 1])
+    x = make_global(torch.randn(2, 4), mesh, parse(layout))
+    target = make_global(torch.tensor([0, wrong]), mesh, parse("(B)"))
+    with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
+        names.cross_entropy(x, target)
+
+
+def test_errors():
+    x, y = make_local(torch.randn(2, 3)), make_local(torch.tensor([0, 1]))
+    for name in ("cross_entropy", "nll_loss", "mse_loss", "kl_div"):
+        with pytest.raises(OnefoldValueError, match="reduction"):
+            getattr(names, name)(x, y, reduction="max")
+    with pytest.raises(OnefoldValueError, match="beta"):
+        names.smooth_l1_loss(x, x, beta=-1.0)
+    with pytest.raises(OnefoldValueError, match="delta"):
+        names.huber_loss(x, x, delta=0.0)
+    with pytest.raises(OnefoldValueError, match="different to the input size"):
+        names.binary_cross_entropy(x, make_local(torch.randn(3)))
+    with pytest.raises(ValueError, match="batch"):
+        names.cross_entropy(x, make_local(torch.tensor([0, 1, 2])))
+    assert issubclass(OnefoldIndexError, IndexError)

@@ -1,0 +1,66 @@
+"""Norms beyond the samples: layouts of gradients, running statistics, errors."""
+
+import pytest
+import torch
+
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import parse, short
+from onefold.errors import OnefoldError
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+
+F = torch.nn.functional
+TWO = Placement("cpu", [0, 1])
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_gradients_of_weights_are_partial_over_a_split_batch(name):
+    x = make_global(torch.randn(4, 6), TWO, parse("(S0)")).requires_grad_()
+    w = make_global(torch.randn(6), TWO, parse("(B)")).requires_grad_()
+    names.sum(getattr(names, name)(x, (6,), w)).backward()
+    assert short(x.grad.sbp) == "(S0)"
+    assert short(w.grad.sbp) == "(P)"
+
+
+def test_a_split_normalised_dim_stays_split():
+    x = make_global(torch.randn(4, 7), TWO, parse("(S1)"))
+    assert short(names.layer_norm(x, (7,)).sbp) == "(S1)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rms_norm_of_each_dtype(dtype):
+    x, w = torch.randn(4, 6).to(dtype), torch.randn(6).to(dtype)
+    wanted = F.rms_norm(x, (6,), w)
+    found = names.rms_norm(make_local(x), (6,), make_local(w))
+    torch.testing.assert_close(value_of(found), wanted)
+
+
+@pytest.mark.parametrize("layout", ["(B)", "(S0)", "(S1)", "(P)"])
+@pytest.mark.parametrize("momentum", [0.1, 1.0])
+def test_running_statistics(layout, momentum):
+    x = torch.randn(5, 3, 2, dtype=torch.float64)
+    mean, var = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    held = [make_global(v, TWO, parse("(B)")) for v in (mean, var)]
+    wanted = F.batch_norm(x, mean, var, training=True, momentum=momentum)
+    x_global = make_global(x, TWO, parse(layout))
+    found = names.batch_norm(x_global, *held, training=True, momentum=momentum)
+    torch.testing.assert_close(value_of(found), wanted)
+    torch.testing.assert_close(value_of(held[0]), mean)
+    torch.testing.assert_close(value_of(held[1]), var)
+
+
+def test_errors():
+    x = make_local(torch.randn(2, 6))
+    one = make_local(torch.randn(1, 6))
+    calls = [
+        lambda: names.layer_norm(x, (5,)),
+        lambda: names.layer_norm(x, 6),
+        lambda: names.group_norm(x, 4),
+        lambda: names.batch_norm(x, None, None),
+        lambda: names.batch_norm(one, None, None, training=True),
+        lambda: names.instance_norm(make_local(torch.randn(2, 3, 1))),
+    ]
+    for call in calls:
+        with pytest.raises(OnefoldError):
+            call()
