@@ -4,6 +4,7 @@ A tensor is one logical value laid over many devices: the program says where it 
 and how it is laid out (sbp); the engine infers layouts, moves data and computes gradients.
 """
 
+import builtins as _builtins
 from typing import TYPE_CHECKING, Any
 
 import torch as _torch
@@ -12,10 +13,10 @@ from . import errors as errors
 from . import nn as nn
 from . import optim as optim
 from . import profiler as profiler
-from .engine import topology as env
 from .engine import checkpoint as checkpoint
 from .engine import gradients as autograd
 from .engine import sbp as sbp
+from .engine import topology as env
 from .engine.autograd import (
     enable_grad,
     inference_mode,
@@ -35,12 +36,14 @@ from .engine.generator import (
 )
 from .engine.names import names as _names
 from .engine.ops import PUBLIC as _PUBLIC
-from .engine.placement import Placement as placement
+from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 
 __version__ = "0.1.0"
+
+placement = Placement
 
 # Types and dtypes are torch's.
 Size = _torch.Size
@@ -63,7 +66,7 @@ short, int, long, half, float, double, cfloat, cdouble = (
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
 
 
-def is_tensor(value: Any) -> "_bool":
+def is_tensor(value: Any) -> _builtins.bool:
     """Whether `value` is an onefold Tensor."""
     return isinstance(value, Tensor)
 

@@ -187,7 +187,9 @@ def measure(ranks: int, rounds: int) -> dict[str, Any]:
             found, ratio = timing.compare(calls, rounds)
         scale = CHAIN if op == "chain" else 1
         results[op] = {
-            "us": {name: [t.median / scale, t.low / scale, t.high / scale] for name, t in found.items()},
+            "us": {
+                name: [t.median / scale, t.low / scale, t.high / scale] for name, t in found.items()
+            },
             "onefold/torch": ratio("onefold", "torch"),
             "dtensor/onefold": ratio("dtensor", "onefold"),
         }
@@ -246,7 +248,8 @@ def _cold_call(op: str, placement: flow.placement, rows: int) -> float:
 
 def table(title: str, results: dict[str, Any]) -> None:
     print(f"\n{title} (microseconds per call, median [lowest-highest round])")
-    print(f"{'op':12}{'torch':>24}{'DTensor':>26}{'onefold':>24}{'of torch':>10}{'reach':>7}{'x DTensor':>11}")
+    head = ("torch", 24), ("DTensor", 26), ("onefold", 24), ("of torch", 10), ("reach", 7)
+    print(f"{'op':12}" + "".join(f"{t:>{w}}" for t, w in (*head, ("x DTensor", 11))))
     for op, row in results.items():
         cells = {n: f"{m:.2f} [{lo:.2f}-{hi:.2f}]" for n, (m, lo, hi) in row["us"].items()}
         limit = LIMITS.get(op, 1.4)

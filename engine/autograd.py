@@ -134,6 +134,8 @@ class _Backward:
         if found is None:
             self.pending[edge.node] = {edge.index: grad}
             heappush(self.queue, (-edge.node.seq, edge.node))
+        elif edge.index in found:  # a rewrapped output is another edge to the same place
+            found[edge.index] = names.add(found[edge.index], grad)
         else:
             found[edge.index] = grad
 

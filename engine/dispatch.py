@@ -11,7 +11,6 @@ from typing import Any
 
 from . import interp
 from .autograd import Node, Output
-from .meta import Meta
 from .op import Op
 from .plan import Plan, bad_arguments, hashable, new_table, ops, prepare
 from .tensor import Tensor
@@ -188,7 +187,7 @@ def general(op: Op) -> Callable[..., Any]:
         if (
             interp.grad_enabled
             and plan.differentiable
-            and any([t is not None and t.node is not None for t in tensors])
+            and any(t is not None and t.node is not None for t in tensors)
         ):
             node = _node(op, plan, tensors, attrs, shards)
         if several:

@@ -29,7 +29,6 @@ def all_names() -> dict[str, Callable[..., Any]]:
     return dict(names.__dict__)
 
 
-
 def named(function: F) -> F:
     """Enter a function into the table under its own name (a decorator)."""
     return enter(function.__name__, function)

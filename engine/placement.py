@@ -101,8 +101,7 @@ class Placement:
     def coordinate(self, position: int) -> tuple[int, ...]:
         """The mesh coordinate of the member at `position` of the flattened mesh."""
         return tuple(
-            position // stride % size
-            for stride, size in zip(self.strides, self.shape, strict=True)
+            position // stride % size for stride, size in zip(self.strides, self.shape, strict=True)
         )
 
     def group(self, position: int, axes: Sequence[int]) -> tuple[int, ...]:
@@ -131,8 +130,7 @@ class Placement:
 def _read_type(type: Any) -> str:
     if type not in _DEVICE_TYPES:
         raise PlacementError(
-            f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, "
-            f"but got {type!r}"
+            f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, but got {type!r}"
         )
     if type == "cuda":
         if env.device() == "cpu":

@@ -28,7 +28,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The mesh axis for which a rule is asked: its size, and what earlier axes did to the inputs."""
+    """The mesh axis that a rule is asked for: its size, and what earlier axes did to the inputs."""
 
     parts: int
     ragged: tuple[frozenset[int], ...] = ()  # per input: dims whose sizes differ between ranks
@@ -118,4 +118,5 @@ def pointwise(
 
 
 def pointwise_of(metas: Iterable[Meta], linear: str = "", num_outputs: int = 1) -> Rule:
+    """`pointwise` for inputs of these metas."""
     return pointwise(tuple(tuple(meta.shape) for meta in metas), linear, num_outputs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import AutogradError, OnefoldRuntimeError, OnefoldTypeError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
 from .methods import INPLACE, METHODS
 from .names import find_name, names

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from ..distributed.topology import get_local_rank as get_local_rank
-from ..distributed.topology import get_node_size as get_node_size
-from ..distributed.topology import get_rank as get_rank
-from ..distributed.topology import get_world_size as get_world_size
+from ..distributed.topology import get_local_rank, get_node_size, get_rank, get_world_size
 from ..distributed.world import world
-from ..env import describe as describe
+from ..env import describe
 from .placement import Placement
+
+__all__ = [
+    "all_device_placement",
+    "describe",
+    "get_local_rank",
+    "get_node_size",
+    "get_rank",
+    "get_world_size",
+    "is_launched",
+]
 
 
 def is_launched() -> bool:

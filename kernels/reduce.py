@@ -195,8 +195,7 @@ def cumprod_backward_backward(
 def _gradients(
     y: torch.Tensor, leaves: tuple[torch.Tensor, ...], dy: torch.Tensor
 ) -> list[torch.Tensor]:
-    found: tuple[torch.Tensor | None, ...]
-    found = torch.autograd.grad(y, leaves, dy, allow_unused=True)
+    found: list[torch.Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
     return [
         torch.zeros_like(leaf) if grad is None else grad
         for leaf, grad in zip(leaves, found, strict=True)

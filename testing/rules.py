@@ -119,8 +119,15 @@ def undeclared(found: Whole, parts: Sequence[int] = (2, 3)) -> set[str]:
 
 
 def _tells(found: Whole, others: Sequence[Whole]) -> bool:
-    """Whether every output depends on the inputs; of constants every layout would seem legal."""
-    if any(value.numel() == 0 for value in (*found.call.tensors, *found.outputs)):
+    """Whether the values can tell right from wrong.
+
+    Every output must depend on the inputs, some tensor must have several elements, and no value
+    may be so large that random addends vanish in it.
+    """
+    values = (*found.call.tensors, *found.outputs)
+    if any(value.numel() == 0 for value in values) or all(value.numel() == 1 for value in values):
+        return False
+    if any(_floating(value) and not bool((value.abs() < 1e12).all()) for value in values):
         return False
     return all(
         _varies(output) or any(not close(other.outputs[i], output, found.tol) for other in others)
@@ -262,26 +269,42 @@ def _legal(
     nd_inputs = [(sbp,) for sbp in inputs]
     (parts,) = placement.shape
     wanted = [[*_candidates(output, parts), partial_max, partial_min] for output in found.outputs]
-    results = None
+    if not found.call.op.depends_on_position:
+        results = _results(found, placement, nd_inputs, [(broadcast,)] * len(wanted), seed)
+        fitting = [
+            [sbp for sbp in some if results and _fits(results[i], sbp, found.outputs[i], found.tol)]
+            for i, some in enumerate(wanted)
+        ]
+        yield from product(*fitting)
+        return
     for outputs in product(*wanted) if len(wanted) < 3 else zip(*wanted, strict=False):
-        if results is None or found.call.op.depends_on_position:
-            try:
-                results = _run(found, placement, nd_inputs, [(sbp,) for sbp in outputs], seed)
-            except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-                if found.call.op.depends_on_position:
-                    continue
-                return
-        joined = [join(*pair, found.tol) for pair in zip(results, outputs, strict=True)]
-        if all(
-            value is not None and close(value, output, found.tol)
-            for value, output in zip(joined, found.outputs, strict=True)
+        results = _results(found, placement, nd_inputs, [(sbp,) for sbp in outputs], seed)
+        if results and all(
+            _fits(results[i], sbp, found.outputs[i], found.tol) for i, sbp in enumerate(outputs)
         ):
             yield outputs
 
 
+def _results(
+    found: Whole, placement: Placement, inputs: Layouts, outputs: Layouts, seed: int
+) -> list[list[torch.Tensor]]:
+    """What the ranks' kernels make, per output; nothing where they fail on these layouts."""
+    try:
+        return _run(found, placement, inputs, outputs, seed)
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+        return []
+
+
+def _fits(shards: Sequence[torch.Tensor], sbp: Sbp, wanted: torch.Tensor, tol: float) -> bool:
+    joined = join(shards, sbp, tol)
+    return joined is not None and close(joined, wanted, tol)
+
+
 def _useful(inputs: Sequence[Sbp], legal: Sequence[tuple[Sbp, ...]]) -> list[tuple[Sbp, ...]]:
-    """The output layouts worth listing: replicated inputs have no better one than broadcast, and
-    equal values are their own maxima and minima, so those follow where broadcast is legal.
+    """The output layouts worth listing.
+
+    Replicated inputs have no better one than broadcast. Equal values are their own maxima and
+    minima too, and values that only one rank has (others zero) may seem to be.
     """
     if all(sbp is broadcast for sbp in inputs):
         return []
@@ -289,7 +312,7 @@ def _useful(inputs: Sequence[Sbp], legal: Sequence[tuple[Sbp, ...]]) -> list[tup
         outputs
         for outputs in legal
         if not any(
-            other is broadcast
+            other in (broadcast, partial_sum)
             for found in legal
             for sbp, other in zip(outputs, found, strict=True)
             if sbp in (partial_max, partial_min)

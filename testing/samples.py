@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ..engine.names import find_name, names
+from ..engine.names import find_name
 from ..engine.tensor import Tensor
 
 Function: TypeAlias = Callable[..., Any]

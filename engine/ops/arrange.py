@@ -26,7 +26,7 @@ from .view import flatten, reshape
 Shape = tuple[int, ...]
 
 
-def _others(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
+def others(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
     """The pairs (dim, dim) of the dims that an op leaves alone."""
     return [(d, d) for d in range(ndim) if d not in dims]
 
@@ -40,7 +40,7 @@ class Flip(Op):
     kernel = staticmethod(torch.flip)
 
     def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
-        return [*follows(_others(x.ndim, dims)), *passes([x])]
+        return [*follows(others(x.ndim, dims)), *passes([x])]
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
         return (_flip(dy, dims),)
@@ -55,7 +55,7 @@ class Roll(Op):
     kernel = staticmethod(torch.roll)
 
     def rule(self, axis: Axis, x: Meta, shifts: Shape, dims: Dims) -> Rule:
-        return [*follows(_others(x.ndim, dims)), *passes([x])]
+        return [*follows(others(x.ndim, dims)), *passes([x])]
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, shifts: Shape, dims: Dims
@@ -176,7 +176,7 @@ class RepeatInterleave(Op):
         return torch.repeat_interleave(x, count, dim)
 
     def rule(self, axis: Axis, x: Meta, count: int, dim: int) -> Rule:
-        found = follows(_others(x.ndim, (dim,)))
+        found = follows(others(x.ndim, (dim,)))
         uneven = bool(axis.ragged) and dim in axis.ragged[0]
         if count == 1 or (x.shape[dim] % axis.parts == 0 and not uneven):
             found += follows([(dim, dim)])
@@ -317,7 +317,7 @@ class Unfold(Op):
         return x.unfold(dim, size, step)
 
     def rule(self, axis: Axis, x: Meta, dim: int, size: int, step: int) -> Rule:
-        return [*follows(_others(x.ndim, (dim,))), *passes([x])]
+        return [*follows(others(x.ndim, (dim,))), *passes([x])]
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
@@ -337,7 +337,7 @@ class WindowsBack(Op):
         return dy.like((*dy.shape[:dim], length, *dy.shape[dim + 1 : -1]))
 
     def rule(self, axis: Axis, dy: Meta, dim: int, length: int, step: int) -> Rule:
-        found = follows(_others(dy.ndim - 1, (dim,)))
+        found = follows(others(dy.ndim - 1, (dim,)))
         return [*found, *passes([dy])[:1]]
 
     def vjp(

@@ -11,8 +11,8 @@ from source_tree import REPO
 from onefold.distributed.world import virtual_world
 
 sys.path.insert(0, str(REPO / "examples"))
-import mnist  # noqa: E402  (examples are programs, not a package)
-import mnist_images  # noqa: E402
+import mnist
+import mnist_images
 
 STEPS = 12
 STRATEGIES = [name for name in mnist.STRATEGIES if name != "single"]
