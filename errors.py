@@ -72,8 +72,8 @@ class RankMismatch(CommError):
 
 
 _PACKAGE = __name__.rpartition(".")[0]
-# Frames of these packages stand between the user's line and ours (decorators, torch overrides).
-_BETWEEN = frozenset({"torch", "contextlib", "functools"})
+# Frames of these stand between the user's line and ours: overrides, decorators, our own threads.
+_BETWEEN = frozenset({"torch", "contextlib", "functools", "threading"})
 # These live under the package's root directory but are users of the package.
 _USERS = frozenset({"tests", "examples", "benchmarks"})
 

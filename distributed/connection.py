@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch.distributed import distributed_c10d as c10d
 
 from ..env import (
     LOCAL_RANK,
@@ -141,9 +142,7 @@ class Connection:
         counter.seq += 1
         handle = self._meet(
             Pending("connecting", "", (counter,)),
-            lambda: dist.new_group(
-                list(ordered), timeout=self._limit, use_local_synchronization=True
-            ),
+            lambda: _group_named_by_ranks(ordered, self._limit),
         )
         self._groups[ordered] = (handle, counter)
         return handle, counter
@@ -202,3 +201,18 @@ def _innermost(trace: TracebackType) -> FrameType:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return trace.tb_frame
+
+
+def _group_named_by_ranks(ordered: tuple[int, ...], limit: timedelta) -> Any:
+    """`dist.new_group` among its members alone, under a name that only its ranks decide.
+
+    torch (2.13) puts the number of groups that the process made so far into the name of such a
+    group. Members that were in different numbers of groups would wait for each other under
+    different names, so for this call the name is made here.
+    """
+    makes_name = c10d._hash_ranks_to_str
+    c10d._hash_ranks_to_str = lambda ranks: "onefold_" + "_".join(map(str, ranks))
+    try:
+        return dist.new_group(list(ordered), timeout=limit, use_local_synchronization=True)
+    finally:
+        c10d._hash_ranks_to_str = makes_name

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import AutogradError
 from . import interp, tape
 from .generator import default_generator
-from .tape import Packed
+from .tape import Leaf, Packed
 from .tensor import Tensor
 
 
@@ -47,7 +47,9 @@ class _Region:
         values: list[Tensor] = []
 
         def keep(tensor: Tensor) -> None:
-            if tensor.node is not None and tensor.node.is_leaf and tensor.version > self.moment:
+            edge = tensor.node
+            owner = edge.tensor() if isinstance(edge, Leaf) else tensor
+            if edge is not None and owner is not None and edge.seq < self.moment < owner.version:
                 _changed()
             if tensor.node is None:
                 tensor.shared = True  # in-place methods later in the function leave it alone

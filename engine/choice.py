@@ -48,7 +48,7 @@ def choose(
             rule = [*op.rule(seen.axis(parts), *seen.args, *attrs), plain]
             sizes = [_bytes_along(meta, axis) for _, meta in tensors]
             share = work / (placement.num_ranks / parts)
-            best = _cheapest(rule, present, sizes, parts, share)
+            best = _cheapest(rule, present, sizes, parts, share, kind)
             if len(rule) == 1 and any(sbp.is_split for sbp in present):
                 note_fallback(op.name, present)
         chosen.append(best)
@@ -74,7 +74,7 @@ def _bytes_along(meta: Meta, axis: int) -> float:
 
 
 def _cheapest(
-    rule: Rule, present: tuple[Sbp, ...], sizes: list[float], parts: int, work: float
+    rule: Rule, present: tuple[Sbp, ...], sizes: list[float], parts: int, work: float, kind: str
 ) -> Signature:
     best: tuple[tuple[float, int, int], Signature] | None = None
     for signature in rule:
@@ -84,7 +84,7 @@ def _cheapest(
             if have is want:
                 matches += 1
             else:
-                cost += axis_cost(have, want, parts, size)
+                cost += axis_cost(have, want, parts, size, kind)
         rank = (cost, -matches, not signature.shares_work)
         if best is None or rank < best[0]:
             best = rank, signature

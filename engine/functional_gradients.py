@@ -1,8 +1,12 @@
-"""Gradients of functions: vjp, jvp, jacobian, hessian, vhp, hvp (`flow.autograd.functional`)."""
+"""Gradients of functions: vjp, jvp, jacobian, hessian, vhp, hvp (`flow.autograd.functional`).
+
+As in torch: `inputs` is a tensor or a tuple of them, and what does not depend on an input has
+gradient zero. With `create_graph` the results can be differentiated again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .autograd import grad
@@ -13,21 +17,40 @@ from .tensor import Tensor
 Inputs = Tensor | tuple[Tensor, ...]
 
 
-def _leaves(inputs: Inputs, keep: bool = False) -> tuple[Tensor, ...]:
-    """The inputs as tensors of their own that require grad (or the inputs themselves)."""
+def _leaves(inputs: Inputs, keep: bool) -> tuple[Tensor, ...]:
+    """The inputs as tensors of their own that require grad; with `keep`, still on the tape."""
     tensors = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    if keep:
-        return tuple(t if t.requires_grad else names.detach(t).requires_grad_() for t in tensors)
-    return tuple(names.detach(t).requires_grad_() for t in tensors)
-
-
-def _like(results: tuple[Any, ...], inputs: Inputs) -> Any:
-    return results[0] if isinstance(inputs, Tensor) else results
-
-
-def _filled(found: tuple[Tensor | None, ...], tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(
-        names.zeros_like(t) if g is None else g for g, t in zip(found, tensors, strict=True)
+        t if keep and t.requires_grad else names.detach(t).requires_grad_() for t in tensors
+    )
+
+
+def _like(results: Sequence[Any], inputs: Inputs) -> Any:
+    return results[0] if isinstance(inputs, Tensor) else tuple(results)
+
+
+def _gradients(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    seeds: Sequence[Tensor | None] | None = None,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,
+) -> tuple[Tensor, ...]:
+    """Like `grad`, with zeros where there is no dependence at all."""
+    given = [None] * len(outputs) if seeds is None else seeds
+    linked = [(y, v) for y, v in zip(outputs, given, strict=True) if y.requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(leaves)
+    if linked:
+        found = grad(
+            [y for y, _ in linked],
+            leaves,
+            [v for _, v in linked],
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    return tuple(
+        names.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)
     )
 
 
@@ -38,8 +61,7 @@ def vjp(
     """func(*inputs), and v times its Jacobian."""
     leaves = _leaves(inputs, create_graph)
     output = func(*leaves)
-    found = grad(output, leaves, v, create_graph=create_graph, allow_unused=True)
-    return output, _like(_filled(found, leaves), inputs)
+    return output, _like(_gradients([output], leaves, [v], create_graph), inputs)
 
 
 @enable_grad
@@ -51,66 +73,48 @@ def jvp(
     directions = (v,) if isinstance(v, Tensor) else tuple(v)
     output = func(*leaves)
     cotangent = names.zeros_like(output).requires_grad_()
-    first = _filled(grad(output, leaves, cotangent, create_graph=True, allow_unused=True), leaves)
-    linear = [(g, d) for g, d in zip(first, directions, strict=True) if g.requires_grad]
-    if not linear:
-        return output, names.zeros_like(output)
-    found = grad(
-        [g for g, _ in linear],
-        cotangent,
-        [d for _, d in linear],
-        create_graph=create_graph,
-        allow_unused=True,
-    )
-    return output, names.zeros_like(output) if found[0] is None else found[0]
+    linear = _gradients([output], leaves, [cotangent], True)
+    return output, _gradients(linear, [cotangent], directions, create_graph)[0]
 
 
 @enable_grad
 def jacobian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = False) -> Any:
     """The Jacobian for each input, of shape (*output.shape, *input.shape)."""
     leaves = _leaves(inputs, create_graph)
-    output = func(*leaves)
+    return _like(_rows(func(*leaves), leaves, create_graph), inputs)
+
+
+def _rows(output: Tensor, leaves: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
+    """The Jacobian of `output` for each leaf, one element of the output after the other."""
     flat = names.reshape(output, (-1,))
-    rows: list[tuple[Tensor, ...]] = []
-    for index in range(flat.numel()):
-        found = grad(
-            names.getitem(flat, index),
-            leaves,
-            retain_graph=True,
-            create_graph=create_graph,
-            allow_unused=True,
-        )
-        rows.append(_filled(found, leaves))
-    whole = tuple(
+    rows = [
+        _gradients([names.getitem(flat, index)], leaves, None, create_graph, retain_graph=True)
+        for index in range(flat.numel())
+    ]
+    return tuple(
         names.reshape(names.stack([row[i] for row in rows]), (*output.shape, *leaf.shape))
         for i, leaf in enumerate(leaves)
     )
-    return _like(whole, inputs)
 
 
 @enable_grad
-def hvp(func: Callable[..., Tensor], inputs: Inputs, v: Inputs) -> tuple[Tensor, Any]:
+def hvp(
+    func: Callable[..., Tensor], inputs: Inputs, v: Inputs, create_graph: bool = False
+) -> tuple[Tensor, Any]:
     """func(*inputs) of one element, and its Hessian times v."""
-    leaves = _leaves(inputs)
+    leaves = _leaves(inputs, create_graph)
     directions = (v,) if isinstance(v, Tensor) else tuple(v)
     output = func(*leaves)
-    first = _filled(grad(output, leaves, create_graph=True, allow_unused=True), leaves)
-    linear = [(g, d) for g, d in zip(first, directions, strict=True) if g.requires_grad]
-    if not linear:
-        return output, _like(tuple(names.zeros_like(leaf) for leaf in leaves), inputs)
-    found = grad([g for g, _ in linear], leaves, [d for _, d in linear], allow_unused=True)
-    return output, _like(_filled(found, leaves), inputs)
+    first = _gradients([output], leaves, None, True)
+    return output, _like(_gradients(first, leaves, directions, create_graph), inputs)
 
 
 vhp = hvp  # the Hessian is symmetric
 
 
-def hessian(func: Callable[..., Tensor], inputs: Tensor) -> Any:
-    """The Hessian of a function of one tensor with one element as result."""
-
-    def gradient(x: Tensor) -> Tensor:
-        found = grad(func(x), x, create_graph=True)[0]
-        assert found is not None
-        return found
-
-    return jacobian(gradient, inputs)
+@enable_grad
+def hessian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = False) -> Any:
+    """The Hessian of a function with one element as result; blocks by pairs of inputs."""
+    leaves = _leaves(inputs, create_graph)
+    first = _gradients([func(*leaves)], leaves, None, True)
+    return _like([_like(_rows(g, leaves, create_graph), inputs) for g in first], inputs)

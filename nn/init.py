@@ -14,6 +14,7 @@ from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
 from ..engine.ops.random_sources import random_source
+from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import random as random_kernels
@@ -176,3 +177,11 @@ def empty_parameter(
     if placement is not None or sbp is not None:
         layout = {"placement": placement, "sbp": sbp}
     return names.empty(shape, dtype=dtype, **layout)  # type: ignore[no-any-return]
+
+
+def bias_like(weight: Tensor, size: int) -> Tensor:
+    """An unset bias on the weight's device; of a global weight, split where its dim 0 is."""
+    if weight.is_local:
+        return names.empty(size, dtype=weight.dtype, device=weight.device)  # type: ignore[no-any-return]
+    layout = tuple(s if s.is_split and s.dim == 0 else broadcast for s in weight.sbp)
+    return names.empty(size, dtype=weight.dtype, placement=weight.placement, sbp=layout)  # type: ignore[no-any-return]

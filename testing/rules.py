@@ -155,6 +155,8 @@ def _stir(value: torch.Tensor, random: np.random.Generator) -> torch.Tensor:
     if value.dtype.is_floating_point and not _varies(value):
         noise = torch.from_numpy(np.asarray(random.uniform(0.5, 1.5, tuple(value.shape))))
         return value + (noise * (value.abs() + 1)).to(value.dtype)
+    if value.dtype == torch.bool and not _varies(value):
+        return torch.from_numpy(np.asarray(random.random(tuple(value.shape)) < 0.5))
     order = torch.from_numpy(random.permutation(value.numel()))
     return value.reshape(-1)[order].reshape(value.shape)
 
@@ -268,7 +270,10 @@ def _legal(
     """The output layouts that reproduce the whole from inputs laid out like this."""
     nd_inputs = [(sbp,) for sbp in inputs]
     (parts,) = placement.shape
-    wanted = [[*_candidates(output, parts), partial_max, partial_min] for output in found.outputs]
+    reductions = (partial_sum, partial_max, partial_min)
+    wanted = [
+        [*dict.fromkeys((*_candidates(output, parts), *reductions))] for output in found.outputs
+    ]
     if not found.call.op.depends_on_position:
         results = _results(found, placement, nd_inputs, [(broadcast,)] * len(wanted), seed)
         fitting = [

@@ -18,13 +18,17 @@ from .pointwise import INCREASING, Elementwise
 
 
 def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether a cast keeps every value, so that a sum of casts is the cast of the sum.
+    """Whether a cast keeps every digit, so that a sum of casts is the cast of the sum.
+
+    The real part of a complex number counts as kept.
 
     >>> is_widening(torch.bfloat16, torch.float32), is_widening(torch.float16, torch.bfloat16)
     (True, False)
     """
     if torch.bool in (source, target):
         return False
+    if source.is_complex and target.is_floating_point:
+        source = source.to_real()
     same_kind = _is_inexact(source) == _is_inexact(target)
     return same_kind and torch.promote_types(source, target) == target
 

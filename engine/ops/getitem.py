@@ -1,4 +1,4 @@
-"""`x[...]` and `x[...] = v`: reading an index as basic slices and index tensors."""
+"""`x[...]`: reading an index as basic slices and index tensors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 
-from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
+from ...errors import OnefoldIndexError, OnefoldTypeError
 from ..names import named, names
 from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
-from .dims import expand, unsqueeze
-from .index import put_rows, take_rows
-from .slicing import Entries, Entry, read_int, read_slice, set_slice, slice_by
-from .view import reshape
+from .dims import unsqueeze
+from .index import take_rows
+from .slicing import Entries, Entry, read_int, read_slice, slice_by
 
-_KINDS = (torch.bool, torch.uint8)
+MASKS = (torch.bool, torch.uint8)
 
 
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
@@ -50,7 +49,7 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)  # type: ignore[no-any-return]
 
 
-class _Reader:
+class Reader:
     """An index of one tensor, read from left to right as torch does.
 
     Ints and slices become `entries`, one per dim of the tensor. What is left are `dims` of the
@@ -109,7 +108,7 @@ class _Reader:
         self.place += 1
 
     def read_tensor(self, item: Tensor) -> None:
-        if item.dtype in _KINDS:
+        if item.dtype in MASKS:
             self.read_mask(item)
             return
         if not item.ndim:
@@ -148,12 +147,13 @@ def _width(item: Any) -> int:
     """How many dims of the tensor an item of an index reads."""
     if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
         return 0
-    if isinstance(item, Tensor) and item.dtype in _KINDS:
+    if isinstance(item, Tensor) and item.dtype in MASKS:
         return item.ndim
     return 1
 
 
-def _items(x: Tensor, index: Any) -> list[Any]:
+def read_items(x: Tensor, index: Any) -> list[Any]:
+    """The items of an index, lists and arrays among them as tensors."""
     items = list(index) if isinstance(index, tuple) else [index]
     return [_item(x, item) for item in items]
 
@@ -163,7 +163,7 @@ def _item(x: Tensor, item: Any) -> Any:
         values = _array(item)
         if not isinstance(item, (np.ndarray, torch.Tensor)) and not values.numel():
             values = values.to(torch.int64)
-        if values.ndim == 0 and values.dtype not in _KINDS:
+        if values.ndim == 0 and values.dtype not in MASKS:
             return int(values)
         return like_index(values, x)
     if item is None or item is Ellipsis or isinstance(item, (bool, slice, Tensor, np.bool_)):
@@ -184,7 +184,7 @@ def _array(item: Any) -> torch.Tensor:
     return torch.as_tensor(np.asarray(item) if isinstance(item, range) else item)
 
 
-def _basic(x: Tensor, index: Any) -> Entries | None:
+def basic_entries(x: Tensor, index: Any) -> Entries | None:
     """The entries of an index of ints and slices only, for the common case; else None."""
     shape = x.meta.shape
     if type(index) is int and shape and 0 <= index < shape[0]:
@@ -211,19 +211,19 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     their split. A bool mask is read by every process, since the shape depends on it. Raises
     OnefoldIndexError when an index lies outside the tensor.
     """
-    entries = _basic(self, index)
+    entries = basic_entries(self, index)
     if entries is not None:
         return slice_by(self, entries)
     if isinstance(index, Tensor) and index.dtype is torch.int64 and index.ndim and self.ndim:
         return take_rows(self, (index,))
-    found = _Reader(self, _items(self, index))
+    found = Reader(self, read_items(self, index))
     y = slice_by(self, tuple(found.entries))
     for place in found.new:
         y = unsqueeze(y, place)
     return _look_up(y, found)
 
 
-def _look_up(y: Tensor, found: _Reader) -> Tensor:
+def _look_up(y: Tensor, found: Reader) -> Tensor:
     lookups = dict(found.lookups)
     # From behind, so that the places before stay; a 0-d index removes its dim at once, as an int.
     for place in sorted(found.scalars, reverse=True):
@@ -231,152 +231,9 @@ def _look_up(y: Tensor, found: _Reader) -> Tensor:
         lookups = {p - (p > place): index for p, index in lookups.items()}
     if not lookups:
         return y
-    return take_rows(y, _by_place(lookups))
+    return take_rows(y, by_place(lookups))
 
 
-@named
-def setitem(self: Tensor, index: Any, value: Any) -> Tensor:
-    """The tensor that `self` becomes by `self[index] = value`: a new one, in `self`'s dtype.
-
-    Raises OnefoldRuntimeError when the value does not broadcast to the shape of `self[index]`.
-    """
-    value = _value(self, value)
-    entries = _basic(self, index)
-    if entries is not None:
-        shape = tuple(
-            len(range(*entry)) if isinstance(entry, tuple) else size
-            for entry, size in zip(entries, self.shape, strict=True)
-            if not isinstance(entry, int)
-        )
-        return set_slice(self, _fit(value, shape), entries)
-    masked = _set_masked(self, index, value)
-    if masked is not None:
-        return masked
-    found = _Reader(self, _items(self, index))
-    if not found.lookups and not found.scalars:
-        value = _fit(value, found.shape())
-        sliced = [size for place, size in enumerate(found.shape()) if place not in found.new]
-        return set_slice(self, reshape(value, *sliced), tuple(found.entries))
-    # The rows are put into the slice, and the slice into the tensor.
-    part = slice_by(self, tuple(found.entries))
-    sliced_shape = part.shape
-    for place in found.new:
-        part = unsqueeze(part, place)
-    part = reshape(_put(part, found.lookups, found.scalars, value), sliced_shape)
-    return set_slice(self, part, tuple(found.entries))
-
-
-def _put(
-    part: Tensor, lookups: dict[int, Tensor], scalars: dict[int, Tensor], value: Tensor
-) -> Tensor:
-    """`part` with `value` at index tensors by place, of which 0-d ones select their dim first."""
-    if scalars:
-        place = max(scalars)
-        index = (*[None] * place, scalars[place])
-        others = {p: scalar for p, scalar in scalars.items() if p != place}
-        shifted = {p - (p > place): lookup for p, lookup in lookups.items()}
-        return put_rows(part, index, _put(take_rows(part, index), shifted, others, value))
-    if not lookups:
-        return _fit(value, tuple(part.shape))
-    return put_rows(part, _by_place(lookups), value)
-
-
-def _by_place(lookups: dict[int, Tensor]) -> tuple[Tensor | None, ...]:
+def by_place(lookups: dict[int, Tensor]) -> tuple[Tensor | None, ...]:
+    """Index tensors by place as one entry per dim."""
     return tuple(lookups.get(place) for place in range(max(lookups) + 1))
-
-
-def _value(x: Tensor, value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return names.cast(value, x.dtype) if value.dtype != x.dtype else value
-    placement = x.meta.placement
-    where: dict[str, Any] = (
-        {"device": x.meta.device}
-        if placement is None
-        else {"placement": placement, "sbp": (broadcast,) * placement.ndim}
-    )
-    return names.tensor(value, dtype=x.dtype, **where)  # type: ignore[no-any-return]
-
-
-def _fit(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A value broadcast to the shape of what it replaces; surplus dims in front have size 1."""
-    if value.shape == shape:
-        return value
-    lead = value.ndim - len(shape)
-    if lead > 0 and all(size == 1 for size in value.shape[:lead]):
-        value = reshape(value, *value.shape[lead:])
-    if value.ndim > len(shape) or any(
-        mine not in (1, size)
-        for mine, size in zip(reversed(value.shape), reversed(shape), strict=False)
-    ):
-        raise OnefoldRuntimeError(
-            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
-            f"indexing result of shape {list(shape)}"
-        )
-    return expand(value, *shape)
-
-
-def _set_masked(x: Tensor, index: Any, value: Tensor) -> Tensor | None:
-    """x[mask] = one value, without asking where the mask is set; None for other assignments."""
-    if isinstance(index, tuple) and len(index) == 1:
-        index = index[0]
-    if not isinstance(index, Tensor) or index.dtype is not torch.bool or value.numel() != 1:
-        return None
-    if not index.ndim or tuple(index.shape) != tuple(x.shape[: index.ndim]):
-        return None
-    mask = reshape(index, *index.shape, *[1] * (x.ndim - index.ndim))
-    return names.where(mask, reshape(value, ()), x)  # type: ignore[no-any-return]
-
-
-@named
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where `mask` is true, in one dim; the two broadcast against each other."""
-    if mask.dtype is not torch.bool:
-        raise OnefoldRuntimeError(
-            f"masked_select: expected BoolTensor for mask, but got {mask.dtype}"
-        )
-    x, mask = names.broadcast_tensors(input, mask)
-    if not x.ndim:
-        x, mask = reshape(x, 1), reshape(mask, 1)
-    return take_rows(x, nonzero(mask, as_tuple=True))
-
-
-@named
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """`input` with the elements where `mask` is true taken from `source`, in order."""
-    if mask.dtype is not torch.bool or source.dtype != input.dtype:
-        raise OnefoldRuntimeError(
-            "masked_scatter expects a bool mask and a source of the input's dtype, but got "
-            f"{mask.dtype}, {input.dtype} and {source.dtype}"
-        )
-    x, mask = names.broadcast_tensors(input, mask)
-    if not x.ndim:
-        return reshape(masked_scatter(reshape(x, 1), reshape(mask, 1), source), ())
-    where = nonzero(mask, as_tuple=True)
-    count = where[0].shape[0]
-    if source.numel() < count:
-        raise OnefoldRuntimeError(
-            f"masked_scatter: Number of elements of source < number of ones in mask: "
-            f"{source.numel()} < {count}"
-        )
-    values = slice_by(reshape(source, -1), (read_slice(slice(0, count), source.numel()),))
-    return put_rows(x, where, values)
-
-
-@named
-def index_put(
-    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
-    read: list[Tensor | None] = []
-    for index in indices:
-        if index is not None and index.dtype in _KINDS:
-            read.extend(nonzero(index, as_tuple=True))
-        else:
-            read.append(index)
-    return put_rows(input, tuple(read), values, accumulate)
-
-
-@named
-def take(input: Tensor, index: Tensor) -> Tensor:
-    """The elements at `index` of the tensor seen as one dim."""
-    return take_rows(reshape(input, input.numel()), (index,))

@@ -27,16 +27,14 @@ Entries = tuple[Entry, ...]
 
 def read_slice(entry: slice, size: int) -> Entry:
     """A Python slice of a dim of this size. Raises OnefoldRuntimeError when its step is not > 0."""
-    step = 1 if entry.step is None else entry.step
-    if step <= 0:
-        raise OnefoldRuntimeError(f"slice step must be positive, but got {step}; use flip first")
-    start, stop, step = slice(_bound(entry.start), _bound(entry.stop), step).indices(size)
-    stop = max(start, stop)
-    return None if (start, stop, step) == (0, size, 1) else (start, stop, step)
-
-
-def _bound(value: Any) -> int | None:
-    return None if value is None else value.__index__()
+    if entry.step is not None and entry.step <= 0:
+        raise OnefoldRuntimeError(
+            f"slice step must be positive, but got {entry.step}; use flip first"
+        )
+    start, stop, step = entry.indices(size)
+    if start == 0 and stop == size and step == 1:
+        return None
+    return start, max(start, stop), step
 
 
 def read_int(index: int, size: int, dim: int) -> int:

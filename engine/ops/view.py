@@ -140,9 +140,8 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
 
 
 view: Callable[..., Tensor] = enter("view", unary(View()))
-reshape: Callable[..., Tensor] = enter(
-    "reshape", view
-)  # no tensor here has strides that could forbid a view
+# No tensor here has strides that could forbid a view.
+reshape: Callable[..., Tensor] = enter("reshape", view)
 
 
 @named

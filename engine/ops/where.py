@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..dispatch import binary, ternary, unary
 from ..meta import Meta
 from ..names import enter, named, names
 from ..op import Kernel, Op
-from ..sbp import broadcast, partial_max, partial_min, partial_sum
+from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
@@ -49,6 +50,16 @@ _where = ternary(
 )
 
 
+def _partials_beside(number: Any) -> list[Sbp]:
+    """The partial layouts that a choice between them and a number keeps.
+
+    Sums only when the sum of many such numbers is that number: 0, the infinities and nan.
+    """
+    if number == 0 or (isinstance(number, float) and not math.isfinite(number)):
+        return [partial_max, partial_min, partial_sum]
+    return [partial_max, partial_min]
+
+
 class WhereNumber(Op):
     """`where` with one tensor and one number, which stands first or last."""
 
@@ -64,7 +75,11 @@ class WhereNumber(Op):
         return torch.where(condition, x, number[0])
 
     def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
-        partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
+        partials = [
+            partial_max,
+            partial_min,
+            *([partial_sum] if _sums_to_itself(number[0]) else []),
+        ]
         passed = [Signature((broadcast, partial), (partial,)) for partial in partials]
         return fitting((*pointwise_of([condition, x]), *passed), [condition, x])
 
@@ -118,7 +133,11 @@ class MaskedFill(Op):
         return torch.masked_fill(x, mask, number[0])
 
     def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
-        partials = [partial_max, partial_min, *([partial_sum] if number[0] == 0 else [])]
+        partials = [
+            partial_max,
+            partial_min,
+            *([partial_sum] if _sums_to_itself(number[0]) else []),
+        ]
         passed = [Signature((partial, broadcast), (partial,)) for partial in partials]
         return fitting((*pointwise_of([x, mask]), *passed), [x, mask])
 

@@ -1,0 +1,78 @@
+"""LayerNorm and Dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import OnefoldValueError
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+class LayerNorm(Module):
+    """Normalisation over the last dims to mean 0 and variance 1, then weight and bias."""
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        placement: Any = None,
+        sbp: Any = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(shape)
+        self.eps = eps
+        self.weight: Parameter | None
+        self.bias: Parameter | None
+        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            unset = None
+            if wanted:
+                unset = Parameter(
+                    init.empty_parameter(self.normalized_shape, dtype, device, placement, sbp)
+                )
+            self.register_parameter(name, unset)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return names.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class Dropout(Module):
+    """Zero each element with probability p while training, and scale the others by 1/(1-p).
+
+    The mask depends on the element's logical index, so it is the same for every layout.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise OnefoldValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = names.dropout(x, self.p, self.training)
+        return x.copy_(y) if self.inplace else y
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
