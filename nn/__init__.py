@@ -16,6 +16,7 @@ from .container import Sequential as Sequential
 from .convolution import AvgPool2d as AvgPool2d
 from .convolution import Conv2d as Conv2d
 from .convolution import MaxPool2d as MaxPool2d
+from .dropout import Dropout as Dropout
 from .linear import Embedding as Embedding
 from .linear import Flatten as Flatten
 from .linear import Identity as Identity
@@ -24,6 +25,5 @@ from .loss import CrossEntropyLoss as CrossEntropyLoss
 from .loss import MSELoss as MSELoss
 from .loss import NLLLoss as NLLLoss
 from .module import Module as Module
-from .normalization import Dropout as Dropout
 from .normalization import LayerNorm as LayerNorm
 from .parameter import Parameter as Parameter

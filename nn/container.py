@@ -114,7 +114,10 @@ class ModuleDict(Module):
         return module
 
     def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
+        if name in self._modules and isinstance(module, Module):
+            self._modules[name] = module
+        else:
+            self.add_module(name, module)
 
     def keys(self) -> Iterable[str]:
         return self._modules.keys()

@@ -193,7 +193,8 @@ def _rule(
         else value
         for value in call.values
     ]
-    rule = call.op.rule(Axis(parts, tuple(ragged)), *described, *call.attrs)
+    logical = tuple(tuple(value.shape) for value in call.tensors)
+    rule = call.op.rule(Axis(parts, tuple(ragged), logical), *described, *call.attrs)
     return [*rule, all_broadcast(len(shapes), len(found.outputs))]
 
 

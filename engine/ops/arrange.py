@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
+from ...kernels import arrange as kernels
 from ..dispatch import unary
 from ..meta import Meta
 from ..names import named, names
@@ -17,9 +18,9 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
 from .dims import transpose
-from .getitem import like_index
 from .index import take_rows
 from .moving import Dims, follows, passes, unpack, wrap, wrap_all
+from .read_index import like_index
 from .view import flatten, reshape
 
 Shape = tuple[int, ...]
@@ -299,3 +300,64 @@ def tril_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
 def triu_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
     """[2, n]: the rows and columns of the upper triangle of a matrix."""
     return _triangle_indices(torch.triu_indices, row, col, offset, layout)
+
+
+# Windows.
+
+
+class Unfold(Op):
+    """Windows of a dim as a new last dim."""
+
+    name = "unfold"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    def kernel(self, x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
+        return x.unfold(dim, size, step)
+
+    def rule(self, axis: Axis, x: Meta, dim: int, size: int, step: int) -> Rule:
+        return [*follows(others(x.ndim, (dim,))), *passes([x])]
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
+    ) -> Any:
+        return (_windows_back(dy, dim, x.shape[dim], step),)
+
+
+class WindowsBack(Op):
+    """Windows added where they overlap: the gradient of Unfold."""
+
+    name = "unfold_grad"
+    saves = ()
+
+    kernel = staticmethod(kernels.windows_back)
+
+    def infer(self, dy: Meta, dim: int, length: int, step: int) -> Meta:
+        return dy.like((*dy.shape[:dim], length, *dy.shape[dim + 1 : -1]))
+
+    def rule(self, axis: Axis, dy: Meta, dim: int, length: int, step: int) -> Rule:
+        found = follows(others(dy.ndim - 1, (dim,)))
+        return [*found, *passes([dy])[:1]]
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        dim: int,
+        length: int,
+        step: int,
+    ) -> Any:
+        return (_unfold(dy, dim, x.shape[-1], step),)
+
+
+_unfold = unary(Unfold())
+_windows_back = unary(WindowsBack())
+
+
+@named
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+    return _unfold(self, wrap(dimension, self.ndim), size, step)  # type: ignore[no-any-return]

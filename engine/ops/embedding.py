@@ -9,15 +9,16 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import gathering as kernels
-from ..dispatch import binary
+from ..dispatch import binary, unary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..values import whole
 from .dims import unsqueeze
-from .moving import passes_first
+from .moving import follows, passes_first
 from .slicing import clear
 
 Shape = tuple[int, ...]
@@ -148,3 +149,46 @@ def embedding(
             )
         padding = padding_idx % rows
     return _embedding(weight, input, padding, scale_grad_by_freq)  # type: ignore[no-any-return]
+
+
+class OneHot(Op):
+    """1 where the class is the index, else 0."""
+
+    name = "one_hot"
+    differentiable = False
+
+    def infer(self, index: Meta, classes: int) -> Meta:
+        return index.like((*index.shape, classes), torch.int64)
+
+    def rule(self, axis: Axis, index: Meta, classes: int) -> Rule:
+        new = Signature((broadcast,), (split(index.ndim),))
+        return [*follows((d, d) for d in range(index.ndim)), new]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        (classes,) = attrs
+        size, offset = local.output_shape()[-1], local.output_offset()[-1]
+        return lambda index: kernels.one_hot(index, offset, size, classes)
+
+
+_one_hot = unary(OneHot())
+
+
+@named
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one.
+
+    Raises OutOfRangeError for a class that is negative or not below `num_classes`.
+    """
+    if input.dtype is not torch.int64:
+        raise OnefoldRuntimeError(
+            f"one_hot is only applicable to index tensor of type LongTensor, not {input.dtype}"
+        )
+    if num_classes == -1:
+        if not input.numel():
+            raise OnefoldRuntimeError(
+                "Can not infer total number of classes from empty tensor; give num_classes"
+            )
+        num_classes = int(whole(input).max()) + 1
+    if num_classes < 1:
+        raise OnefoldRuntimeError(f"num_classes should be positive, but got {num_classes}")
+    return _one_hot(input, num_classes)  # type: ignore[no-any-return]

@@ -16,8 +16,10 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .dims import expand
 from .moving import contribution, passes_first, reductions, wrap
 from .slicing import Entries, slice_by
+from .view import reshape
 
 Shape = tuple[int, ...]
 
@@ -302,3 +304,22 @@ def scatter_reduce(
     _check_index(input, dim, index, "scatter_reduce")
     source = _source(src, index, input, "scatter_reduce")
     return _scatter_reduce((input, index, source), dim, reduce, include_self)  # type: ignore[no-any-return]
+
+
+@named
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    if dim is None:
+        return gather(reshape(input, -1), 0, reshape(indices, -1))
+    if input.ndim != indices.ndim:
+        raise OnefoldRuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    dim = wrap(dim, input.ndim)
+    ones = [1 if d == dim else n for d, n in enumerate(input.shape)]
+    other = [1 if d == dim else n for d, n in enumerate(indices.shape)]
+    common = list(torch.broadcast_shapes(ones, other))
+    x = expand(input, *[input.shape[dim] if d == dim else n for d, n in enumerate(common)])
+    index = expand(indices, *[indices.shape[dim] if d == dim else n for d, n in enumerate(common)])
+    return gather(x, dim, index)

@@ -11,12 +11,14 @@ from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import indexing as kernels
 from ..dispatch import general
 from ..meta import Meta
-from ..names import names
+from ..names import named, names
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .moving import contribution, passes_first, reductions
+from .moving import contribution, passes_first, reductions, wrap
+from .slicing import slice_by
+from .view import reshape
 
 Shape = tuple[int, ...]
 Indices = Sequence[Tensor | None]  # one per dim of the indexed tensor; None: all of the dim
@@ -228,3 +230,70 @@ def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = Fal
     if accumulate:
         return names.add(x, _add_rows((values, *indices), tuple(x.shape)))  # type: ignore[no-any-return]
     return _put_rows((x, values, *indices))  # type: ignore[no-any-return]
+
+
+# Rows along one dim.
+
+
+def _along(dim: int, index: Tensor) -> tuple[Tensor | None, ...]:
+    return (*[None] * dim, index)
+
+
+def _vector(index: Tensor, what: str) -> Tensor:
+    if index.ndim > 1:
+        raise OnefoldIndexError(f"{what}(): Index is supposed to be a vector, not {index.ndim}-d")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise OnefoldRuntimeError(f"{what}(): Expected dtype int32 or int64, got {index.dtype}")
+    return index if index.ndim else reshape(index, 1)
+
+
+@named
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+    index = _vector(index, "index_select")
+    if not input.ndim:
+        return reshape(take_rows(reshape(input, 1), (index,)), ())
+    return take_rows(input, _along(wrap(dim, input.ndim), index))
+
+
+@named
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+    dim = wrap(dim, input.ndim)
+    if input.dtype != source.dtype:
+        raise OnefoldRuntimeError(
+            "index_add_(): self and source expected to have the same dtype, but got (self) "
+            f"{input.dtype} and (source) {source.dtype}"
+        )
+    index = _vector(index, "index_add")
+    _check_slices(input, dim, index, source, "index_add")
+    added = add_rows(source, _along(dim, index), input.shape)
+    return names.add(input, added if alpha == 1 else names.mul(added, alpha))  # type: ignore[no-any-return]
+
+
+def _check_slices(x: Tensor, dim: int, index: Tensor, source: Tensor, what: str) -> None:
+    wanted = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    if tuple(source.shape) != wanted:
+        raise OnefoldRuntimeError(
+            f"{what}(): the source must have shape {list(wanted)} for this index, but has "
+            f"{list(source.shape)}"
+        )
+
+
+@named
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`input` with the slices of `source` in the places `index` of `dim`."""
+    dim, index = wrap(dim, input.ndim), _vector(index, "index_copy")
+    _check_slices(input, dim, index, source, "index_copy")
+    return put_rows(input, _along(dim, index), source)
+
+
+@named
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """`input` with one value in the places `index` of `dim`."""
+    dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")
+    if not isinstance(value, Tensor):
+        value = names.full_like(slice_by(input, (0,) * input.ndim), value)
+    return put_rows(input, _along(dim, index), value)

@@ -18,6 +18,7 @@ from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature, from_spec
 from ..tensor import Tensor
+from .pointwise import conj_of
 from .reduce import sum_to
 
 Shape = tuple[int, ...]
@@ -76,6 +77,8 @@ class Product(Op):
         return 2.0 * outputs[0].numel * inner
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        if dy.meta.dtype.is_complex:
+            a, b = conj_of(a), conj_of(b)
         if len(a.meta.shape) == 2 and len(b.meta.shape) == 2:
             nn, nt, tn = mm, mm_nt, mm_tn
         elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
@@ -133,6 +136,8 @@ class RowsProduct(Op):
         return 2.0 * outputs[0].numel * prod(a.shape[:-1])
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        if dy.meta.dtype.is_complex:
+            a, b = conj_of(a), conj_of(b)
         return needs[0] and product_nt(b, dy), needs[1] and _matmul(a, dy)
 
 
@@ -165,6 +170,8 @@ class Outer(Op):
         return torch.outer(a, b)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+        if dy.meta.dtype.is_complex:
+            a, b = conj_of(a), conj_of(b)
         return needs[0] and matmul(dy, b), needs[1] and matmul(a, dy)
 
 
@@ -191,6 +198,8 @@ class Linear(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Tensor, w: Tensor, bias: Meta | None
     ) -> Any:
+        if dy.meta.dtype.is_complex:
+            x, w = conj_of(x), conj_of(w)
         if len(x.meta.shape) == 2 and len(w.meta.shape) == 2:
             dx = mm(dy, w) if needs[0] else None
             dw = mm_tn(dy, x) if needs[1] else None

@@ -90,11 +90,17 @@ def all_settled(meta: Meta) -> bool:
 
 
 class Spread(Op):
-    """The inverse of a reduction's shape: each element repeated along the reduced dims."""
+    """The inverse of a reduction's shape: each element repeated along the reduced dims.
 
-    name = "spread"
+    The gradient of a sum; with `shares`, divided by the number of repetitions, that of a mean.
+    """
+
     saves = ()
-    aliases = True
+
+    def __init__(self, name: str, shares: bool) -> None:
+        self.name = name
+        self.shares = shares
+        self.aliases = not shares
 
     def infer(self, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Meta:
         return x.like(shape=shape)
@@ -108,18 +114,48 @@ class Spread(Op):
         shape, dim, keepdim = attrs
         dims = dims_of(dim, len(shape))
         target = local.output_shape()
+        middle = tuple([1 if d in dims else size for d, size in enumerate(target)])
+        if self.shares:
+            # Of no elements there is no gradient either: any count but 0 will do.
+            count = math.prod([shape[d] for d in dims] if shape else []) or 1
+            return lambda x: torch.div(x, count).reshape(middle).expand(target)
         if keepdim or len(dims) == len(shape):
             return lambda x: x.expand(target)
-        middle = tuple([1 if d in dims else size for d, size in enumerate(target)])
         return lambda x: x.reshape(middle).expand(target)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
     ) -> tuple[Tensor]:
-        return (_sum(dy, attrs[1], attrs[2], None),)
+        reduce = _mean if self.shares else _sum
+        return (reduce(dy, attrs[1], attrs[2], None),)
 
 
-spread = unary(Spread())
+spread = unary(Spread("spread", shares=False))
+_spread_shares = unary(Spread("spread_shares", shares=True))
+
+
+def as_split(grad: Tensor, x: Meta) -> Tensor:
+    """A replicated gradient laid out as `x`, which it is for: each rank keeps its part only.
+
+    Only where that is a slice of what the rank holds. Without it, work on the gradient would be
+    done by every rank.
+    """
+    if x.placement is None:
+        return grad
+    target = _split_target(grad.meta, x)
+    return grad if target is grad.meta else box(grad, target)
+
+
+@lru_cache(maxsize=4096)
+def _split_target(grad: Meta, x: Meta) -> Meta:
+    if grad.placement is not x.placement:
+        return grad
+    present = [sbp for sbp in grad.nd_sbp if sbp.is_split]
+    nd_sbp = [
+        wanted if have is broadcast and wanted.is_split and wanted not in present else have
+        for have, wanted in zip(grad.nd_sbp, x.nd_sbp, strict=True)
+    ]
+    return grad.like(nd_sbp=tuple(nd_sbp))
 
 
 class Sum(Op):
@@ -150,7 +186,7 @@ class Sum(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
     ) -> tuple[Tensor]:
-        return (spread(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]),)
+        return (as_split(spread(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]), x),)
 
 
 _sum = unary(Sum())
@@ -200,9 +236,7 @@ class Mean(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
     ) -> tuple[Tensor]:
-        # Of no elements there is no gradient either: any number but 0 will do.
-        share = names.div(cast(dy, x.dtype), count_along(x, attrs[0]) or 1)
-        return (spread(share, x.shape, attrs[0], attrs[1]),)
+        return (as_split(_spread_shares(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]), x),)
 
 
 _mean = unary(Mean())

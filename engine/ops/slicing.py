@@ -86,6 +86,8 @@ def _local_cuts(big: Meta, box: Box, entries: Entries) -> kernels.Cuts | None:
 def _plain(entries: Entries, shape: Sequence[int]) -> Kernel:
     """The slice of a shard that is whole in the sliced dims; one dim costs least by itself."""
     cut = _cut_dims(entries)
+    if not cut:
+        return lambda x: x
     entry = entries[cut[0]]
     if len(cut) == 1 and isinstance(entry, int):
         select, dim, place = torch.select, cut[0], entry

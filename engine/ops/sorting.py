@@ -16,8 +16,8 @@ from ..tensor import Tensor
 from ..values import whole
 from .dims import squeeze
 from .gather import add_at
-from .getitem import like_index
 from .moving import together, wrap
+from .read_index import like_index
 
 
 class Sorted(NamedTuple):

@@ -75,12 +75,7 @@ class WhereNumber(Op):
         return torch.where(condition, x, number[0])
 
     def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
-        partials = [
-            partial_max,
-            partial_min,
-            *([partial_sum] if _sums_to_itself(number[0]) else []),
-        ]
-        passed = [Signature((broadcast, partial), (partial,)) for partial in partials]
+        passed = [Signature((broadcast, p), (p,)) for p in _partials_beside(number[0])]
         return fitting((*pointwise_of([condition, x]), *passed), [condition, x])
 
     def vjp(
@@ -133,12 +128,7 @@ class MaskedFill(Op):
         return torch.masked_fill(x, mask, number[0])
 
     def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
-        partials = [
-            partial_max,
-            partial_min,
-            *([partial_sum] if _sums_to_itself(number[0]) else []),
-        ]
-        passed = [Signature((partial, broadcast), (partial,)) for partial in partials]
+        passed = [Signature((p, broadcast), (p,)) for p in _partials_beside(number[0])]
         return fitting((*pointwise_of([x, mask]), *passed), [x, mask])
 
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact) -> Any:

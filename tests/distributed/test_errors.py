@@ -15,7 +15,9 @@ def here():
 
 
 def test_every_error_is_one_of_the_family():
-    found = [e for e in vars(errors).values() if isinstance(e, type) and e.__module__.endswith("errors")]
+    found = [
+        e for e in vars(errors).values() if isinstance(e, type) and e.__module__.endswith("errors")
+    ]
     assert len(found) > 10
     assert all(issubclass(e, OnefoldError) for e in found)
 
@@ -75,7 +77,9 @@ def test_user_line_in_a_thread_of_the_package():
 
 def test_user_line_at_module_level(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("import importlib\nerrors = importlib.import_module('onefold.errors')\nprint(errors.user_line())\n")
+    script.write_text(
+        "import importlib\nerrors = importlib.import_module('onefold.errors')\nprint(errors.user_line())\n"
+    )
     result = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
     )

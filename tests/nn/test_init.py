@@ -1,0 +1,118 @@
+"""init: torch's distributions, the same numbers in every layout, in place."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import onefold as flow
+from onefold.engine.sbp import parse
+from onefold.errors import OnefoldValueError, SbpError
+from onefold.testing.checks import value_of
+
+init = flow.nn.init
+RANDOM = {
+    "uniform_": partial(init.uniform_, a=-2.0, b=3.0),
+    "normal_": partial(init.normal_, mean=1.0, std=0.5),
+    "trunc_normal_": partial(init.trunc_normal_, std=2.0, a=-1.0, b=1.5),
+    "kaiming_uniform_": init.kaiming_uniform_,
+    "kaiming_uniform_ fan_out": partial(init.kaiming_uniform_, mode="fan_out", nonlinearity="relu"),
+    "kaiming_normal_": partial(init.kaiming_normal_, a=0.3),
+    "xavier_uniform_": partial(init.xavier_uniform_, gain=2.0),
+    "xavier_normal_": init.xavier_normal_,
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_distribution_is_torchs(name, world):
+    ours, theirs = flow.empty(120, 50, 3), torch.empty(120, 50, 3)
+    flow.manual_seed(0)
+    torch.manual_seed(0)
+    assert RANDOM[name](ours) is ours
+    function = RANDOM[name]
+    function = function if not isinstance(function, partial) else function
+    keywords = getattr(function, "keywords", {})
+    getattr(torch.nn.init, name.split()[0])(theirs, **keywords)
+    mine, wanted = ours.numpy(), theirs.numpy()
+    assert abs(mine.mean() - wanted.mean()) < 0.06 * wanted.std()
+    assert abs(mine.std() / wanted.std() - 1) < 0.03
+    quantiles = np.linspace(0.01, 0.99, 25)
+    found, right = np.quantile(mine, quantiles), np.quantile(wanted, quantiles)
+    assert np.abs(found - right).max() < 0.1 * wanted.std()
+    if "uniform" in name or "trunc" in name:
+        assert mine.min() >= wanted.min() - 0.01 * wanted.std()
+        assert mine.max() <= wanted.max() + 0.01 * wanted.std()
+
+
+@pytest.mark.parametrize("name", [*RANDOM, "zeros_", "ones_", "eye_"])
+def test_the_layout_does_not_matter(name, world):
+    function = RANDOM.get(name) or getattr(init, name)
+    values = []
+    for ranks, sbp in [
+        (None, ""), ([0, 1], "(B)"), ([1, 0, 2], "(S0)"), ([0, 1, 2], "(S1)"),
+        ([[0, 3], [1, 2]], "(S0, S0)"), ([[0, 1], [2, 3]], "(S1, B)"),
+    ]:  # fmt: skip
+        layout = {} if ranks is None else {"placement": flow.placement("cpu", ranks), "sbp": parse(sbp)}
+        x = flow.nn.Parameter(flow.zeros(5, 7, **layout))
+        meta = x.meta
+        flow.manual_seed(9)
+        function(x)
+        assert x.meta is meta and x.is_leaf and x.requires_grad
+        values.append(value_of(x.detach()))
+    assert all(torch.equal(values[0], other) for other in values[1:])
+
+
+def test_constants(world):
+    x = flow.empty(3, 4)
+    assert init.constant_(x, 2.5).tolist() == [[2.5] * 4] * 3
+    assert init.zeros_(x).numpy().sum() == 0 and init.ones_(x).numpy().sum() == 12
+    assert np.array_equal(init.eye_(x).numpy(), np.eye(3, 4, dtype="f4"))
+
+
+def test_a_generator_of_ones_own(world):
+    x, y = flow.empty(4), flow.empty(4)
+    state = flow.get_rng_state()
+    init.normal_(x, generator=flow.Generator().manual_seed(1))
+    init.normal_(y, generator=flow.Generator().manual_seed(1))
+    assert x.tolist() == y.tolist() and flow.get_rng_state() == state
+
+
+def test_gains_and_fans(world):
+    for name in ("linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
+        assert init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
+    assert init.calculate_gain("leaky_relu", 0.5) == pytest.approx(
+        torch.nn.init.calculate_gain("leaky_relu", 0.5)
+    )
+    assert init.fan_in_and_out(flow.empty(4, 3, 2, 2)) == (12, 16)
+    assert init.default_bound(0) == 0.0 and init.default_bound(4) == 0.5
+
+
+def test_linear_and_conv_start_within_torchs_bounds(world):
+    for layer, fan in ((flow.nn.Linear(16, 300), 16), (flow.nn.Conv2d(4, 80, 3), 36)):
+        for tensor in (layer.weight, layer.bias):
+            largest = np.abs(tensor.numpy()).max()
+            assert 0.95 / math.sqrt(fan) < largest <= 1 / math.sqrt(fan)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda x: init.kaiming_normal_(x, mode="fan"), OnefoldValueError, "mode must be 'fan_in'"),
+        (lambda x: init.kaiming_normal_(x, nonlinearity="no"), OnefoldValueError, "unsupported nonlinearity"),
+        (lambda x: init.uniform_(x, 2.0, 1.0), OnefoldValueError, "needs low <= high"),
+        (lambda x: init.xavier_normal_(x[0]), OnefoldValueError, "fewer than 2 dimensions"),
+        (lambda x: init.eye_(x[0]), OnefoldValueError, "only tensors with 2 dimensions"),
+        (
+            lambda x: init.normal_(x.to_global(flow.placement("cpu", [0, 1]), flow.sbp.partial_sum)),
+            SbpError,
+            "random source op only support broadcast or split",
+        ),
+    ],
+)
+def test_bad_arguments_change_nothing(call, kind, text, world):
+    x, state = flow.ones(2, 2), flow.get_rng_state()
+    with pytest.raises(kind, match=text):
+        call(x)
+    assert x.tolist() == [[1, 1], [1, 1]] and flow.get_rng_state() == state
