@@ -64,6 +64,9 @@ class _Backward:
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
+        # Asked once: the length of a weak dictionary takes longer than the rest of a step.
+        self.watched = bool(hooks) or bool(retained)
+        self.direct = stop is None and not hooks
 
     def add(self, edge: Edge, grad: Tensor) -> None:
         if edge in self.pending:
@@ -76,10 +79,11 @@ class _Backward:
         while self.queue:
             edge = heappop(self.queue)[1]
             grad = self.pending.pop(edge)
-            if hooks and edge in hooks and type(grad) is not dict:
-                grad = _run_hooks(edge, grad)
-            if retained and edge in retained:
-                self.accumulate(edge, grad)
+            if self.watched:
+                if edge in hooks and type(grad) is not dict:
+                    grad = _run_hooks(edge, grad)
+                if edge in retained:
+                    self.accumulate(edge, grad)
             if self.stop is not None:
                 if edge in self.stop:
                     self.stop[edge] = grad
@@ -119,7 +123,7 @@ class _Backward:
         grads = node.op.vjp(parents, dy, y, *args)
         for parent, part in zip(parents, grads, strict=False):
             if parent is not None and part is not None:
-                if type(parent) is Leaf and not hooks and self.stop is None:
+                if type(parent) is Leaf and self.direct:
                     self.accumulate(parent, part)  # no need to wait for its other gradients
                 else:
                     self.add(parent, part)

@@ -77,14 +77,17 @@ def _cheapest(
     rule: Rule, present: tuple[Sbp, ...], sizes: list[float], parts: int, work: float, kind: str
 ) -> Signature:
     best: tuple[tuple[float, int, int], Signature] | None = None
+    partial = any(have.is_partial for have in present)
     for signature in rule:
         cost = work / parts if signature.shares_work else work
         matches = 0
         for have, want, size in zip(present, signature.inputs, sizes, strict=True):
             if have is want:
                 matches += 1
-            else:
-                cost += axis_cost(have, want, parts, size, kind)
+                continue
+            cost += axis_cost(have, want, parts, size, kind)
+            if want.is_partial and not signature.shares_work and (have.kind == "S" or not partial):
+                cost += axis_cost(want, broadcast, parts, size, kind)  # free now, paid for later
         rank = (cost, -matches, not signature.shares_work)
         if best is None or rank < best[0]:
             best = rank, signature

@@ -18,7 +18,7 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import named, names
 from .sbp import NdSbp, broadcast
-from .tape import CHANGED, Node, Output
+from .tape import CHANGED, Edge, Node, Output
 from .tensor import Tensor
 
 
@@ -32,7 +32,30 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
     check_may_change(self, f"{name}_")
     old = _as_it_was(self)
     args = tuple([old if arg is self else arg for arg in args])
-    return assign(self, getattr(names, name)(old, *args, **kwargs), f"{name}_")
+    result = getattr(names, name)(old, *args, **kwargs)
+    if result.meta is self.meta:
+        return replace(self, result)
+    return assign(self, result, f"{name}_")
+
+
+def replace(self: Tensor, result: Tensor) -> Tensor:
+    """`self` takes the value and the place on the tape of a new tensor laid out alike."""
+    forget_output(self.node)
+    self.shards = result.shards
+    self.shared = result.shared
+    self.version = interp.stamp()
+    if interp.grad_enabled:
+        self.node = result.node
+    if type(self) is Data:
+        take(self.owner, self)
+    return self
+
+
+def forget_output(edge: Edge | None) -> None:
+    """Mark what the tensor's node kept of it, if anything, as changed."""
+    node = edge.node if type(edge) is Output else edge
+    if type(node) is Node and node.out is not None and not node.packed:
+        node.out = CHANGED
 
 
 def _as_it_was(self: Tensor) -> Tensor:
@@ -65,17 +88,8 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
         result = names.cast(result, self.dtype)
     if result.meta is not self.meta:
         result = box(result, self.meta) if self.is_global else names.to(result, self.device)
-    node = self.node.node if type(self.node) is Output else self.node
-    if type(node) is Node and node.out is not None and not node.packed:
-        node.out = CHANGED
-    self.shards = result.shards
-    self.shared = result.shared = True
-    self.version = interp.stamp()
-    if interp.grad_enabled:
-        self.node = result.node
-    if type(self) is Data:
-        take(self.owner, self)
-    return self
+    result.shared = True
+    return replace(self, result)
 
 
 def take(self: Tensor, value: Tensor) -> None:

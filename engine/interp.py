@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Protocol
 
 
 class Interpreter(Protocol):
-    """Runs one op on its arguments, instead of the eager dispatcher."""
+    """Runs one op on its arguments, instead of the eager dispatcher.
 
-    def run(self, op: Any, args: tuple[Any, ...]) -> Any: ...
+    `call` is the function that was called: under `using(None)` it runs the op eagerly.
+    """
+
+    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any: ...
 
 
 current: Interpreter | None = None

@@ -33,13 +33,24 @@ class Meta:
     identity. Every question about any rank's shard is answered by arithmetic alone.
     """
 
-    __slots__ = ("__weakref__", "_boxes", "device", "dtype", "nd_sbp", "placement", "shape")
+    __slots__ = (
+        "__weakref__",
+        "_boxes",
+        "device",
+        "dtype",
+        "nd_sbp",
+        "placement",
+        "shape",
+        "shardwise",
+    )
 
     shape: torch.Size
     dtype: torch.dtype
     placement: Placement | None
     nd_sbp: NdSbp
     device: torch.device | None
+    shardwise: bool  # one floating, nowhere partial shard here: arithmetic on it keeps the meta
+    _boxes: dict[int, Box]
 
     @staticmethod
     def of(
@@ -63,6 +74,11 @@ class Meta:
             found.placement = placement
             found.nd_sbp = nd_sbp
             found.device = device
+            found.shardwise = (
+                dtype.is_floating_point
+                and not any(s.is_partial for s in nd_sbp)
+                and (placement is None or len(placement.owned) == 1)
+            )
             found._boxes = {}
             _interned[key] = found
         return found

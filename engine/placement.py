@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from .. import env
 from ..distributed.topology import cuda_index
 from ..distributed.world import World, world
+from ..env import device as device_override
 from ..errors import PlacementError
 
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -133,7 +133,7 @@ def _read_type(type: Any) -> str:
             f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, but got {type!r}"
         )
     if type == "cuda":
-        if env.device() == "cpu":
+        if device_override() == "cpu":
             return "cpu"
         if not torch.cuda.is_available():
             raise PlacementError(

@@ -111,8 +111,7 @@ def _make(
         plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
         plan.meta = plan.metas[0]
         plan.signature = (tuple(() for _ in metas), tuple(() for _ in logical))
-        kernel = op.bind(Local(0, metas, plan.metas, None), attrs)
-        plan.run = single(kernel, metas, op.num_outputs != 1)
+        plan.run = single(op, Local(0, metas, plan.metas, None), attrs)
         return plan
     plan.instead = op.instead(metas, attrs)
     if plan.instead is not None:

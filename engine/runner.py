@@ -11,7 +11,35 @@ from .placement import Placement
 from .sbp import broadcast
 
 
-def _single(kernel: Kernel, several: bool) -> Callable[..., Any]:
+def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
+    """The function from the inputs' shards to the outputs' where each tensor has one shard."""
+    present = tuple([meta is not None for meta in local.inputs])
+    if op.num_outputs == 1:
+        if not op.depends_on_position and (present, len(attrs)) in _WITH_ATTRIBUTES:
+            return _WITH_ATTRIBUTES[present, len(attrs)](op.kernel, *attrs)
+        if present in _SINGLE:
+            return _SINGLE[present](op.bind(local, attrs))
+    return _any_single(op.bind(local, attrs), op.num_outputs != 1)
+
+
+# The commonest cases, by which arguments are tensors (the others are numbers).
+_SINGLE: dict[tuple[bool, ...], Callable[[Kernel], Callable[..., Any]]] = {
+    (True,): lambda kernel: lambda x: (kernel(x[0]),),
+    (True, True): lambda kernel: lambda a, b: (kernel(a[0], b[0]),),
+    (True, False): lambda kernel: lambda a, b: (kernel(a[0], b),),
+    (False, True): lambda kernel: lambda a, b: (kernel(a, b[0]),),
+    (True, True, True): lambda kernel: lambda a, b, c: (kernel(a[0], b[0], c[0]),),
+}
+
+# The same for a number of attributes, whose kernels then need no function around them.
+_WITH_ATTRIBUTES: dict[tuple[tuple[bool, ...], int], Callable[..., Callable[..., Any]]] = {
+    ((True,), 1): lambda kernel, p: lambda x: (kernel(x[0], p),),
+    ((True,), 2): lambda kernel, p, q: lambda x: (kernel(x[0], p, q),),
+    ((True, True), 1): lambda kernel, p: lambda a, b: (kernel(a[0], b[0], p),),
+}
+
+
+def _any_single(kernel: Kernel, several: bool) -> Callable[..., Any]:
     def run(*inputs: Any) -> Any:
         return (kernel(*[_first(shards) for shards in inputs]),)
 
@@ -24,16 +52,6 @@ def _single(kernel: Kernel, several: bool) -> Callable[..., Any]:
 
 def _first(shards: Any) -> Any:
     return shards[0] if type(shards) is tuple else shards
-
-
-# The commonest cases of `_single`, by which arguments are tensors (the others are numbers).
-_SINGLE: dict[tuple[bool, ...], Callable[[Kernel], Callable[..., Any]]] = {
-    (True,): lambda kernel: lambda x: (kernel(x[0]),),
-    (True, True): lambda kernel: lambda a, b: (kernel(a[0], b[0]),),
-    (True, False): lambda kernel: lambda a, b: (kernel(a[0], b),),
-    (False, True): lambda kernel: lambda a, b: (kernel(a, b[0]),),
-    (True, True, True): lambda kernel: lambda a, b, c: (kernel(a[0], b[0], c[0]),),
-}
 
 
 def runner(
@@ -49,15 +67,12 @@ def runner(
     if not owned:
         empty: Any = ((),) * len(outputs) if several else ()
         return lambda *inputs: empty
+    if len(owned) == 1:
+        return single(op, Local(owned[0], metas, outputs, placement), attrs)
     kernels = {}
-    shared = (
-        None if op.depends_on_position else op.bind(_local(metas, outputs, 0, placement), attrs)
-    )
     sources = _distinct(metas, outputs, placement)
     for position in set(sources):
-        kernels[position] = shared or op.bind(_local(metas, outputs, position, placement), attrs)
-    if len(owned) == 1:
-        return single(kernels[owned[0]], metas, several)
+        kernels[position] = op.bind(Local(position, metas, outputs, placement), attrs)
     index_of = {position: index for index, position in enumerate(owned)}
     steps = [(position, index_of[position], kernels[position]) for position in sorted(kernels)]
 
@@ -73,19 +88,6 @@ def runner(
         return tuple([results[position] for position in sources])
 
     return run
-
-
-def _local(
-    metas: tuple[Meta | None, ...], outputs: tuple[Meta, ...], position: int, placement: Placement
-) -> Local:
-    return Local(position, metas, outputs, placement)
-
-
-def single(kernel: Kernel, metas: tuple[Meta | None, ...], several: bool) -> Callable[..., Any]:
-    """The function from the inputs' shards to the outputs' where each tensor has one shard."""
-    present = tuple(meta is not None for meta in metas)
-    special = None if several else _SINGLE.get(present)
-    return _single(kernel, several) if special is None else special(kernel)
 
 
 def _distinct(

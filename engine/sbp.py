@@ -65,7 +65,7 @@ class Sbp:
 
     @property
     def reduction(self) -> str:
-        """ "sum", "max" or "min": what joins the addends of a partial layout."""
+        """What joins the addends of a partial layout: "sum", "max" or "min"."""
         return REDUCTION[self.kind]
 
     @property

@@ -30,7 +30,17 @@ def adamw(
     """
     if step is None:
         signed = list(torch._foreach_neg(grads)) if maximize else grads
-        _adamw_uncorrected(params, signed, exp_avgs, exp_avg_sqs, lr, betas, eps, weight_decay)
+        torch._foreach_mul_(params, 1 - lr * weight_decay)
+        torch._foreach_lerp_(exp_avgs, signed, 1 - betas[0])
+        torch._foreach_mul_(exp_avg_sqs, betas[1])
+        torch._foreach_addcmul_(exp_avg_sqs, grads, grads, 1 - betas[1])
+        largest = exp_avg_sqs
+        if max_exp_avg_sqs is not None:
+            torch._foreach_maximum_(max_exp_avg_sqs, exp_avg_sqs)
+            largest = max_exp_avg_sqs
+        denominators = torch._foreach_sqrt(largest)
+        torch._foreach_add_(denominators, eps)
+        torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
         return
     count = torch.tensor(float(step), device=params[0].device)
     torch._fused_adamw_(  # type: ignore[attr-defined]
@@ -48,25 +58,6 @@ def adamw(
         amsgrad=max_exp_avg_sqs is not None,
         maximize=maximize,
     )
-
-
-def _adamw_uncorrected(
-    params: Tensors,
-    grads: Tensors,
-    exp_avgs: Tensors,
-    exp_avg_sqs: Tensors,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-) -> None:
-    torch._foreach_mul_(params, 1 - lr * weight_decay)
-    torch._foreach_lerp_(exp_avgs, grads, 1 - betas[0])
-    torch._foreach_mul_(exp_avg_sqs, betas[1])
-    torch._foreach_addcmul_(exp_avg_sqs, grads, grads, 1 - betas[1])
-    denominators = torch._foreach_sqrt(exp_avg_sqs)
-    torch._foreach_add_(denominators, eps)
-    torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
 
 
 def sgd(

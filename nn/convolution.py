@@ -84,7 +84,7 @@ class Conv2d(Module):
 
 
 class MaxPool2d(Module):
-    """The largest value of each window."""
+    """The largest value of each window; with `return_indices` also its place in the plane."""
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class MaxPool2d(Module):
         stride: int | tuple[int, int] | None = None,
         padding: int | tuple[int, int] = 0,
         dilation: int | tuple[int, int] = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
@@ -99,11 +100,18 @@ class MaxPool2d(Module):
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
         self.dilation = dilation
+        self.return_indices = return_indices
         self.ceil_mode = ceil_mode
 
-    def forward(self, x: Tensor) -> Tensor:
-        return names.max_pool2d(  # type: ignore[no-any-return]
-            x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+    def forward(self, x: Tensor) -> Any:
+        return names.max_pool2d(
+            x,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
         )
 
     def extra_repr(self) -> str:

@@ -38,12 +38,10 @@ class AdamW(Optimizer):
         maximize: bool = False,
     ) -> None:
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if value < 0:
+            if not value >= 0:  # NaN neither
                 raise OnefoldValueError(f"AdamW: {name} must be >= 0, but got {value}")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise OnefoldValueError(f"AdamW: betas must be in [0, 1), but got {betas}")
-        if amsgrad and not do_bias_correction:
-            raise OnefoldValueError("AdamW: amsgrad needs do_bias_correction=True")
         super().__init__(
             params,
             {

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engine import boxing
+from ..engine.convert import box
 from ..engine.meta import Meta
-from ..engine.sbp import NdSbp
+from ..engine.sbp import NdSbp, broadcast
 from ..engine.tensor import Tensor
 from ..kernels import optim as kernels
 
@@ -25,7 +26,9 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
     for index, param in enumerate(params):
         grad = param.grad
         assert grad is not None
-        if grad.meta is param.meta:
+        if any(sbp.is_partial for sbp in param.meta.nd_sbp):
+            found[index] = _one_addend(grad, param.meta)
+        elif grad.meta is param.meta:
             found[index] = grad
         elif param.meta.is_whole and _elementwise(grad.meta):
             key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
@@ -42,6 +45,15 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
     for grad in boxed:
         grad.shared = True  # buckets and slices are views
     return boxed
+
+
+def _one_addend(grad: Tensor, target: Meta) -> Tensor:
+    """A gradient for a partial parameter, each element whole on one rank and 0 on the others.
+
+    An update rule that is not linear may then work on each addend by itself.
+    """
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in target.nd_sbp)
+    return box(box(grad, target.like(nd_sbp=nd_sbp)), target)
 
 
 def _elementwise(meta: Meta) -> bool:

@@ -109,7 +109,7 @@ class Optimizer:
         return result
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs _update(group, params, grads)")
 
     # State.
 

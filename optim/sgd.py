@@ -38,7 +38,7 @@ class SGD(Optimizer):
         fused: bool = False,
     ) -> None:
         for name, value in (("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
-            if value < 0:
+            if not value >= 0:  # NaN neither
                 raise OnefoldValueError(f"SGD: {name} must be >= 0, but got {value}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise OnefoldValueError("SGD: Nesterov momentum requires momentum > 0 and dampening 0")

@@ -246,8 +246,8 @@ def run_torch(program: Program, seed: int = 0) -> tuple[Values, Values]:
         return values
 
     pool, leaves = _run(program, TORCH, leaf, seed)
-    ends = [x for x in pool if x.requires_grad and not x.is_leaf]
-    seeds = [cotangent(x.shape, x.dtype, seed + i) for i, x in enumerate(ends)]
+    ends, indices = _ends(program, pool)
+    seeds = [cotangent(x.shape, x.dtype, seed + i) for i, x in zip(indices, ends, strict=True)]
     gradients: Sequence[Any] = [None] * len(leaves)
     if ends:
         gradients = torch.autograd.grad(ends, leaves, seeds, allow_unused=True)
@@ -268,8 +268,10 @@ def run_onefold(program: Program, seed: int = 0, local: bool = False) -> tuple[V
         return make_global(values, placements[item.placement], item.nd_sbp, seed)
 
     pool, leaves = _run(program, _Onefold(placements), leaf, seed)
-    ends = [x for x in pool if x.requires_grad and not x.is_leaf]
-    seeds = [_like(cotangent(x.shape, x.dtype, seed + i), x) for i, x in enumerate(ends)]
+    ends, indices = _ends(program, pool)
+    seeds = [
+        _like(cotangent(x.shape, x.dtype, seed + i), x) for i, x in zip(indices, ends, strict=True)
+    ]
     gradients: Sequence[Any] = [None] * len(leaves)
     if ends:
         gradients = grad(ends, leaves, seeds, allow_unused=True)
@@ -293,6 +295,16 @@ def _run(
         else:
             pool.append(STEPS[item.name](lib, *[pool[i] for i in item.inputs], *item.attrs))
     return pool, leaves
+
+
+def _ends(program: Program, pool: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """The values of which gradients are taken: what the steps made. Also their positions."""
+    indices = [
+        index
+        for index, (item, x) in enumerate(zip(program.items, pool, strict=True))
+        if isinstance(item, Step) and x.requires_grad
+    ]
+    return [pool[index] for index in indices], indices
 
 
 def _like(value: torch.Tensor, other: Tensor) -> Tensor:

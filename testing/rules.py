@@ -265,16 +265,21 @@ def _candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
     return [*splits, broadcast, *([partial_sum] if _floating(value) else [])]
 
 
+def _output_candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
+    splits = [split(dim) for dim, size in enumerate(value.shape) if size > parts]
+    partials = [partial_max, partial_min]
+    if value.dtype != torch.bool:
+        partials.append(partial_sum)
+    return [*splits, broadcast, *partials]
+
+
 def _legal(
     found: Whole, placement: Placement, inputs: Sequence[Sbp], seed: int = 0
 ) -> Iterator[tuple[Sbp, ...]]:
     """The output layouts that reproduce the whole from inputs laid out like this."""
     nd_inputs = [(sbp,) for sbp in inputs]
     (parts,) = placement.shape
-    reductions = (partial_sum, partial_max, partial_min)
-    wanted = [
-        [*dict.fromkeys((*_candidates(output, parts), *reductions))] for output in found.outputs
-    ]
+    wanted = [_output_candidates(output, parts) for output in found.outputs]
     if not found.call.op.depends_on_position:
         results = _results(found, placement, nd_inputs, [(broadcast,)] * len(wanted), seed)
         fitting = [

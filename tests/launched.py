@@ -8,7 +8,6 @@ import contextlib
 import faulthandler
 import io
 import os
-import pickle
 import runpy
 import select
 import signal
@@ -113,7 +112,7 @@ def _fork(number: int, environ: dict[str, str], program: Any, args: Sequence[Any
 
 
 def _child(environ: dict[str, str], program: Any, args: Sequence[Any]) -> bytes:
-    """The pickled outcome: (time, failure, result), a failure being (secondary, traceback)."""
+    """The packed outcome: (time, failure, result), a failure being (secondary, traceback)."""
     for name in ("GROUP_RANK", "NODE_RANK", "ONEFOLD_ERROR_DIR"):
         os.environ.pop(name, None)
     os.environ.update(environ)
@@ -123,13 +122,24 @@ def _child(environ: dict[str, str], program: Any, args: Sequence[Any]) -> bytes:
     sys.excepthook = lambda *_: None
     try:
         result = program(*args) if callable(program) else _run_script(str(program), args)
-        outcome = pickle.dumps((time.monotonic(), None, result))
+        outcome = _pack((time.monotonic(), None, result))
     except BaseException as error:  # noqa: BLE001
         secondary = isinstance(error, CommError) and not isinstance(error, RankMismatch)
-        outcome = pickle.dumps((time.monotonic(), (secondary, traceback.format_exc()), None))
+        outcome = _pack((time.monotonic(), (secondary, traceback.format_exc()), None))
         sys.excepthook(type(error), error, error.__traceback__)
     world().disconnect()
     return outcome
+
+
+def _pack(outcome: tuple[Any, ...]) -> bytes:
+    """torch's own format: pickle alone loses some dtypes."""
+    data = io.BytesIO()
+    torch.save(outcome, data)
+    return data.getvalue()
+
+
+def _unpack(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), weights_only=False)
 
 
 def _run_script(path: str, args: Sequence[Any]) -> str:
@@ -164,7 +174,7 @@ def _collect(ranks: Sequence[_Rank], deadline: float) -> None:
 def _results(ranks: Sequence[_Rank], timeout: float) -> list[Any]:
     late = [rank for rank in ranks if rank.reads]
     outcomes = {
-        rank.number: pickle.loads(rank.data) for rank in ranks if rank.data and rank not in late
+        rank.number: _unpack(rank.data) for rank in ranks if rank.data and rank not in late
     }
     failures = [
         (failure[0], moment, f"rank {number} failed:\n{failure[1]}")

@@ -69,9 +69,11 @@ def _rsub_number_vjp(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tupl
     return None, neg(sum_to(dy, x))
 
 
-_add = binary(Elementwise("add", torch.add, _add_vjp, linear="all", saves=()))
+ADD = Elementwise("add", torch.add, _add_vjp, linear="all", saves=())
+SUB = Elementwise("sub", torch.sub, _sub_vjp, linear="all", saves=())
+_add = binary(ADD)
 _add_number = _number_last("add", torch.add, _add_number_vjp, saves=())
-_sub = binary(Elementwise("sub", torch.sub, _sub_vjp, linear="all", saves=()))
+_sub = binary(SUB)
 _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
 _rsub_number = _number_first("rsub", lambda n, x: torch.rsub(x, n), _rsub_number_vjp, saves=())
 

@@ -37,11 +37,6 @@ class Transpose(Op):
             order[i], order[j] = j, i
         return [*follows((i, j) for j, i in enumerate(order)), *passes([x])]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        transpose = torch.transpose
-        dim0, dim1 = attrs
-        return lambda x: transpose(x, dim0, dim1)
-
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *dims: int) -> Any:
         return (_transpose(dy, *dims),)
 

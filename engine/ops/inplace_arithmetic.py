@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
 
 from .. import interp
-from ..inplace import assign_result
-from ..meta import Meta
+from ..inplace import assign_result, forget_output
 from ..names import enter
+from ..op import Op
+from ..tape import Node
 from ..tensor import Tensor
+from .arithmetic import ADD, SUB
 
 
-@lru_cache(maxsize=4096)
-def _keeps(meta: Meta) -> bool:
-    """Whether arithmetic with the like of it works shard by shard and keeps the dtype."""
-    return meta.dtype.is_floating_point and not any(sbp.is_partial for sbp in meta.nd_sbp)
+def _entry(name: str, linear: Op | None = None) -> Callable[..., Tensor]:
+    """`name_`; of an op whose vjp needs no values (`linear`) also while the tape records."""
+    kernel = getattr(torch.Tensor, f"{name}_")
 
-
-def _entry(name: str, kernel: Callable[[torch.Tensor, Any], torch.Tensor]) -> Callable[..., Tensor]:
     def call(self: Tensor, other: Any, **options: Any) -> Tensor:
-        if self.node is not None or self.shared or options or interp.current is not None:
-            return assign_result(self, name, other, **options)
         meta = self.meta
-        if isinstance(other, Tensor):
-            if other.meta is not meta or (other.node is not None and interp.grad_enabled):
-                return assign_result(self, name, other)
-            operand = other.shards[0] if other.shards else None
-        elif type(other) is float or type(other) is int:
-            operand = other
-        else:
-            return assign_result(self, name, other)
-        if len(self.shards) != 1 or not _keeps(meta):
-            return assign_result(self, name, other)
-        kernel(self.shards[0], operand)
-        self.version = interp.stamp()
-        return self
+        if meta.shardwise and not self.shared and interp.current is None and not options:
+            if type(other) is Tensor and other.meta is meta:
+                if self.node is None and other.node is None:
+                    kernel(self.shards[0], other.shards[0])
+                    interp.last_change = self.version = next(interp.sequence)
+                    return self
+                if linear is not None and (self.node is None or not self.node.is_leaf):
+                    kernel(self.shards[0], other.shards[0])
+                    interp.last_change = self.version = next(interp.sequence)
+                    if interp.grad_enabled:
+                        forget_output(self.node)
+                        self.node = Node(linear, (self.node, other.node), (meta, meta), None, meta)
+                    return self
+            elif type(other) is float and self.node is None:
+                kernel(self.shards[0], other)
+                interp.last_change = self.version = next(interp.sequence)
+                return self
+        return assign_result(self, name, other, **options)
 
     call.__name__ = call.__qualname__ = f"{name}_"
     call.__doc__ = f"`{name}` in place; see `onefold.{name}`."
     return call
 
 
-for _name in ("add", "sub", "mul", "div"):
-    enter(f"{_name}_", _entry(_name, getattr(torch.Tensor, f"{_name}_")))
+enter("add_", _entry("add", ADD))
+enter("sub_", _entry("sub", SUB))
+enter("mul_", _entry("mul"))
+enter("div_", _entry("div"))

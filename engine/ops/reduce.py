@@ -126,7 +126,7 @@ class Spread(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
     ) -> tuple[Tensor]:
-        reduce = _mean if self.shares else _sum
+        reduce = _mean if self.shares and y.numel else _sum
         return (reduce(dy, attrs[1], attrs[2], None),)
 
 
@@ -200,7 +200,9 @@ def sum(
 
     Over a split dim the result is a partial sum: nothing is communicated.
     """
-    return _sum(input, hashable(dim), keepdim, dtype)  # type: ignore[no-any-return]
+    if type(dim) is list:
+        dim = tuple(dim)
+    return _sum(input, dim, keepdim, dtype)  # type: ignore[no-any-return]
 
 
 class Mean(Op):
@@ -250,7 +252,9 @@ def mean(
 
     Over a split dim the result is a partial sum; uneven parts count by their size.
     """
-    return _mean(input, hashable(dim), keepdim, dtype)  # type: ignore[no-any-return]
+    if type(dim) is list:
+        dim = tuple(dim)
+    return _mean(input, dim, keepdim, dtype)  # type: ignore[no-any-return]
 
 
 class SumTo(Op):

@@ -116,7 +116,9 @@ def test_missing_gradients_are_zeros_unless_told_otherwise(world):
         return Two
 
     for materialize in (True, False):
-        for base, x in zip((flow.autograd.Function, torch.autograd.Function), leaves(), strict=True):
+        for base, x in zip(
+            (flow.autograd.Function, torch.autograd.Function), leaves(), strict=True
+        ):
             body(base, materialize).apply(x)[0].sum().backward()
     assert seen == [[0.0] * 3, [0.0] * 3, None, None]
 
@@ -227,7 +229,11 @@ def broken(result):
     [
         (lambda dy: dy, AutogradError, "returned 1 gradients, but forward got 2 arguments"),
         (lambda dy: (dy, dy, dy), AutogradError, "returned 3 gradients"),
-        (lambda dy: (dy, 1.0), OnefoldTypeError, "gradient 1 must be a Tensor or None, but got float"),
+        (
+            lambda dy: (dy, 1.0),
+            OnefoldTypeError,
+            "gradient 1 must be a Tensor or None, but got float",
+        ),
     ],
 )
 def test_wrong_backwards(result, kind, text, world):

@@ -123,7 +123,9 @@ def test_the_innermost_block_counts(world):
     x, seen = leaf(), []
 
     def hooks(name):
-        return flow.autograd.graph.saved_tensors_hooks(lambda t: seen.append(name) or t, lambda t: t)
+        return flow.autograd.graph.saved_tensors_hooks(
+            lambda t: seen.append(name) or t, lambda t: t
+        )
 
     with hooks("outer"):
         with hooks("inner"):

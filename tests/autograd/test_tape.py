@@ -292,7 +292,11 @@ def test_an_error_inside_backward_restores_gradients(world):
 
 BAD = [
     (lambda x: (x * 2).backward(), AutogradError, "grad can be implicitly created only for scalar"),
-    (lambda x: x.detach().sum().backward(), AutogradError, "element 0 of tensors does not require grad"),
+    (
+        lambda x: x.detach().sum().backward(),
+        AutogradError,
+        "element 0 of tensors does not require grad",
+    ),
     (lambda x: (x * 2).backward(flow.ones(3)), ShapeError, "gradient must have the shape"),
     (lambda x: (x * 2).backward(1.0), OnefoldTypeError, "gradient must be a Tensor, but got float"),
     (lambda x: (x * 2).backward(flow.ones(2, 3)), MixedTensorsError, "must be local or global"),

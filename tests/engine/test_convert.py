@@ -98,7 +98,12 @@ def test_local_to_global_in_a_virtual_world(sbp, shape, world):
     y = x.to_global(line(0, 1), parse(sbp))
     assert y.shape == shape and y.sbp == parse(sbp)
     parts = [x.to_torch()] * 2  # a local tensor stands for the same value on every rank
-    wanted = {"(S0)": torch.cat(parts), "(S1)": torch.cat(parts, 1), "(B)": parts[0], "(P)": 2 * parts[0]}
+    wanted = {
+        "(S0)": torch.cat(parts),
+        "(S1)": torch.cat(parts, 1),
+        "(B)": parts[0],
+        "(P)": 2 * parts[0],
+    }
     assert torch.equal(value_of(y), wanted[sbp])
     y.sum().backward()
     assert x.grad.is_local and x.grad.shape == x.shape
@@ -128,7 +133,10 @@ def test_to_local_of_uneven_shards_has_no_gradient_in_a_virtual_world(world):
 
 def test_copies_share_no_memory(world):
     x = flow.zeros(2, 3)
-    for convert in (lambda: x.to_global(line(0, 1), B, copy=True), lambda: filled("(B)").to_local(copy=True)):
+    for convert in (
+        lambda: x.to_global(line(0, 1), B, copy=True),
+        lambda: filled("(B)").to_local(copy=True),
+    ):
         before, y = x.tolist(), convert()
         y.add_(1)
         assert x.tolist() == before
@@ -154,17 +162,41 @@ def test_check_meta_is_nothing_in_a_virtual_world(world):
 BAD = [
     (lambda: flow.ones(2).to_global(sbp=B), PlacementError, "without placement; give both"),
     (lambda: flow.ones(2).to_global(line(0, 1)), SbpError, "without sbp; give both"),
-    (lambda: flow.ones(2).to_global(line(0, 1), S1), SbpError, "needs a tensor with more than 1 dims"),
+    (
+        lambda: flow.ones(2).to_global(line(0, 1), S1),
+        SbpError,
+        "needs a tensor with more than 1 dims",
+    ),
     (lambda: flow.ones(2).to_global(line(0, 1), (S0, B)), SbpError, "sbp has length 2"),
     (lambda: flow.ones(2).to_global("cpu", B), PlacementError, "must be an onefold.placement"),
-    (lambda: flow.ones(2).to_global(line(0, 1), B, grad_sbp=B), SbpError, "grad_sbp is for global tensors"),
-    (lambda: flow.ones(2).global_to_global(sbp=B), OnefoldRuntimeError, "the tensor is local; use local_to_global"),
+    (
+        lambda: flow.ones(2).to_global(line(0, 1), B, grad_sbp=B),
+        SbpError,
+        "grad_sbp is for global tensors",
+    ),
+    (
+        lambda: flow.ones(2).global_to_global(sbp=B),
+        OnefoldRuntimeError,
+        "the tensor is local; use local_to_global",
+    ),
     (lambda: flow.ones(2).to_local(), OnefoldRuntimeError, "local already"),
-    (lambda: filled("(S0)").local_to_global(line(0, 1), B), OnefoldRuntimeError, "global already; use global_to_global"),
+    (
+        lambda: filled("(S0)").local_to_global(line(0, 1), B),
+        OnefoldRuntimeError,
+        "global already; use global_to_global",
+    ),
     (lambda: filled("(S0)").to_global(sbp=flow.sbp.split(2)), SbpError, "allowed are dims 0 to 1"),
     (lambda: filled("(S0)").to_global(sbp=B, grad_sbp=(B, B)), SbpError, "sbp has length 2"),
-    (lambda: filled("(S0)").to_consistent(line(0, 1), B), OnefoldRuntimeError, "to_consistent has been removed, please use .to_global instead"),
-    (lambda: filled("(S0)").device, OnefoldRuntimeError, "Only local tensors have 'device'. Please use '.placement' for global tensors."),
+    (
+        lambda: filled("(S0)").to_consistent(line(0, 1), B),
+        OnefoldRuntimeError,
+        "to_consistent has been removed, please use .to_global instead",
+    ),
+    (
+        lambda: filled("(S0)").device,
+        OnefoldRuntimeError,
+        "Only local tensors have 'device'. Please use '.placement' for global tensors.",
+    ),
     (lambda: flow.ones(2).placement, OnefoldRuntimeError, "Only global tensors have 'placement'"),
     (lambda: flow.ones(2).sbp, OnefoldRuntimeError, "Local tensor has no sbp property"),
 ]
@@ -196,8 +228,11 @@ def _launched_values(ranks):
         part = back.to_local()
         part.backward(flow.full(part.shape, 1.0 + rank))
         found[sbp] = (
-            y.numpy().tolist(), x.grad.numpy().tolist(), part.numpy().tolist(),
-            short(back.grad.sbp), back.grad.numpy().tolist(),
+            y.numpy().tolist(),
+            x.grad.numpy().tolist(),
+            part.numpy().tolist(),
+            short(back.grad.sbp),
+            back.grad.numpy().tolist(),
         )
     return order, found
 

@@ -79,7 +79,10 @@ CONSTANT = {
         partial(flow.eye, 7, 3, dtype=flow.int64),
         torch.eye(7, 3, dtype=torch.int64),
     ),
-    "tensor": (partial(flow.tensor, [[1, 2], [3, 4], [5, 6]]), torch.tensor([[1, 2], [3, 4], [5, 6]])),
+    "tensor": (
+        partial(flow.tensor, [[1, 2], [3, 4], [5, 6]]),
+        torch.tensor([[1, 2], [3, 4], [5, 6]]),
+    ),
     "tensor numpy": (
         partial(flow.tensor, np.arange(6.0).reshape(2, 3)),
         torch.arange(6, dtype=torch.float64).reshape(2, 3),
@@ -147,7 +150,7 @@ def test_the_check_of_layouts_can_fail(world):
 def test_random_numbers_have_their_distribution(world):
     flow.manual_seed(0)
     uniform, normal = flow.rand(40000).numpy(), flow.normal(2.0, 3.0, (40000,)).numpy()
-    assert 0.0 <= uniform.min() and uniform.max() < 1.0 and abs(uniform.mean() - 0.5) < 0.01
+    assert uniform.min() >= 0.0 and uniform.max() < 1.0 and abs(uniform.mean() - 0.5) < 0.01
     assert abs(normal.mean() - 2.0) < 0.06 and abs(normal.std() - 3.0) < 0.06
     integers = flow.randint(3, 8, (5000,)).numpy()
     assert set(integers.tolist()) == {3, 4, 5, 6, 7}
@@ -166,7 +169,9 @@ def test_each_call_draws_new_numbers(world):
 def test_each_rank_makes_only_its_shard(world, monkeypatch):
     made = []
     real = torch.full
-    monkeypatch.setattr(torch, "full", lambda size, *a, **k: made.append(size) or real(size, *a, **k))
+    monkeypatch.setattr(
+        torch, "full", lambda size, *a, **k: made.append(size) or real(size, *a, **k)
+    )
     flow.ones(1000, 4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
     assert [tuple(size) for size in made] == [(500, 4), (500, 4)]
 
@@ -239,17 +244,45 @@ P2 = partial(flow.placement, "cpu", [0, 1])
 BAD = [
     (lambda: flow.ones(4, sbp=flow.sbp.broadcast), PlacementError, "without placement; give both"),
     (lambda: flow.ones(4, placement=P2()), SbpError, "without sbp; give both"),
-    (lambda: flow.ones(4, placement=[0, 1], sbp=flow.sbp.broadcast), PlacementError, "must be an onefold.placement"),
-    (lambda: flow.ones(4, placement=P2(), sbp=flow.sbp.split(1)), SbpError, "needs a tensor with more than 1 dims"),
+    (
+        lambda: flow.ones(4, placement=[0, 1], sbp=flow.sbp.broadcast),
+        PlacementError,
+        "must be an onefold.placement",
+    ),
+    (
+        lambda: flow.ones(4, placement=P2(), sbp=flow.sbp.split(1)),
+        SbpError,
+        "needs a tensor with more than 1 dims",
+    ),
     (lambda: flow.ones((), placement=P2(), sbp=flow.sbp.split(0)), SbpError, "use broadcast"),
-    (lambda: flow.ones(4, placement=P2(), sbp=(flow.sbp.broadcast,) * 2), SbpError, "sbp has length 2"),
-    (lambda: flow.ones(4, placement=P2(), sbp=flow.sbp.broadcast, device="cpu"), OnefoldTypeError, "got both device="),
-    (lambda: flow.ones(4, colour="red"), OnefoldTypeError, "ones.. got an unexpected keyword argument 'colour'"),
-    (lambda: flow.ones(4, device="gpu0"), OnefoldRuntimeError, "a device is 'cpu', 'cuda' or 'cuda:N'"),
+    (
+        lambda: flow.ones(4, placement=P2(), sbp=(flow.sbp.broadcast,) * 2),
+        SbpError,
+        "sbp has length 2",
+    ),
+    (
+        lambda: flow.ones(4, placement=P2(), sbp=flow.sbp.broadcast, device="cpu"),
+        OnefoldTypeError,
+        "got both device=",
+    ),
+    (
+        lambda: flow.ones(4, colour="red"),
+        OnefoldTypeError,
+        "ones.. got an unexpected keyword argument 'colour'",
+    ),
+    (
+        lambda: flow.ones(4, device="gpu0"),
+        OnefoldRuntimeError,
+        "a device is 'cpu', 'cuda' or 'cuda:N'",
+    ),
     (lambda: flow.ones(-1), OnefoldRuntimeError, "sizes must be >= 0"),
     (lambda: flow.ones(2.5), OnefoldTypeError, "sizes must be integers"),
     (lambda: flow.ones(True), OnefoldTypeError, "sizes must be integers"),
-    (lambda: flow.randn(4, placement=P2(), sbp=flow.sbp.partial_sum), SbpError, "random source op only support broadcast or split"),
+    (
+        lambda: flow.randn(4, placement=P2(), sbp=flow.sbp.partial_sum),
+        SbpError,
+        "random source op only support broadcast or split",
+    ),
     (lambda: flow.randint(5, 5, (3,)), OnefoldRuntimeError, "needs low < high"),
     (lambda: flow.rand(3, dtype=flow.int64), OnefoldTypeError, "needs a floating dtype"),
     (lambda: flow.normal(0.0, -1.0, (3,)), ValueError, "needs std >= 0"),
@@ -260,7 +293,11 @@ BAD = [
     (lambda: flow.linspace(0, 1, -2), OnefoldRuntimeError, "sizes must be >= 0"),
     (lambda: flow.tensor("text"), OnefoldTypeError, "got str"),
     (lambda: flow.tensor([[1, 2], [3]]), OnefoldTypeError, "expected sequence of length 2"),
-    (lambda: flow.tensor(flow.ones(2, placement=P2(), sbp=flow.sbp.broadcast)), MixedTensorsError, "needs placement= and sbp="),
+    (
+        lambda: flow.tensor(flow.ones(2, placement=P2(), sbp=flow.sbp.broadcast)),
+        MixedTensorsError,
+        "needs placement= and sbp=",
+    ),
 ]
 
 

@@ -199,10 +199,18 @@ def test_a_leaf_changes_only_under_no_grad(sbp, world):
 
 BAD = [
     (lambda x: x.add_(flow.ones(2, 3, 3)), ShapeError, "doesn't match the tensor's shape"),
-    (lambda x: x.add_(flow.ones(4)), OnefoldRuntimeError, "Attempting to broadcast a dimension of length 4"),
+    (
+        lambda x: x.add_(flow.ones(4)),
+        OnefoldRuntimeError,
+        "Attempting to broadcast a dimension of length 4",
+    ),
     (lambda x: x.copy_(flow.ones(5)), OnefoldRuntimeError, "expand"),
     (lambda x: x.copy_([1, 2]), OnefoldTypeError, "copy_ needs a Tensor"),
-    (lambda x: x.copy_(make(DATA, "(B)")), MixedTensorsError, "cannot copy between a local and a global"),
+    (
+        lambda x: x.copy_(make(DATA, "(B)")),
+        MixedTensorsError,
+        "cannot copy between a local and a global",
+    ),
     (lambda x: operator.setitem(x, 5, 1.0), IndexError, "out of"),
     (lambda x: operator.setitem(x, 0, flow.ones(2)), RuntimeError, "shape"),
     (lambda x: x.fill_(flow.ones(2)), ValueError, "one element"),

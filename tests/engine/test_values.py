@@ -30,7 +30,9 @@ def test_one_element_only(world):
     assert split([[5]]).item() == 5 and [10, 20, 30][flow.tensor(2)] == 30
     with pytest.raises(OnefoldValueError, match="item.. needs a tensor with one element"):
         split([1, 2]).item()
-    with pytest.raises(OnefoldRuntimeError, match="Boolean value of Tensor with more than one value"):
+    with pytest.raises(
+        OnefoldRuntimeError, match="Boolean value of Tensor with more than one value"
+    ):
         bool(split([1, 2]))
     with pytest.raises(OnefoldRuntimeError, match="Boolean value of Tensor with no values"):
         bool(flow.zeros(0))
@@ -58,8 +60,7 @@ PRINTED = [
     ),
     (
         lambda: split(np.zeros((0, 2))),
-        "tensor([], size=(0, 2), dtype=torch.float64, "
-        f"{PLACE}, sbp=(onefold.sbp.split(dim=0),))",
+        f"tensor([], size=(0, 2), dtype=torch.float64, {PLACE}, sbp=(onefold.sbp.split(dim=0),))",
     ),
 ]
 
@@ -131,7 +132,15 @@ def test_dlpack(world):
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.float64, torch.complex64],
+    [
+        torch.bool,
+        torch.uint8,
+        torch.int16,
+        torch.int64,
+        torch.float16,
+        torch.float64,
+        torch.complex64,
+    ],
 )
 def test_every_dtype_makes_the_round_trip(dtype, world):
     t = torch.tensor([0, 1, 2]).to(dtype)

@@ -19,7 +19,9 @@ def test_sequential(world):
         assert len(model) == 4 and model[-1].out_features == 5
         assert isinstance(model[1:3], lib.nn.Sequential) and len(model[1:3]) == 2
         assert [type(m).__name__ for m in model] == ["Linear", "ReLU", "Linear", "Linear"]
-        shapes.append((model(lib.ones(6, 4)).shape, list(model.state_dict()), list(model[2:].state_dict())))
+        shapes.append(
+            (model(lib.ones(6, 4)).shape, list(model.state_dict()), list(model[2:].state_dict()))
+        )
     assert shapes[0] == shapes[1]
 
 

@@ -54,7 +54,9 @@ def test_the_layout_does_not_matter(name, world):
         (None, ""), ([0, 1], "(B)"), ([1, 0, 2], "(S0)"), ([0, 1, 2], "(S1)"),
         ([[0, 3], [1, 2]], "(S0, S0)"), ([[0, 1], [2, 3]], "(S1, B)"),
     ]:  # fmt: skip
-        layout = {} if ranks is None else {"placement": flow.placement("cpu", ranks), "sbp": parse(sbp)}
+        layout = (
+            {} if ranks is None else {"placement": flow.placement("cpu", ranks), "sbp": parse(sbp)}
+        )
         x = flow.nn.Parameter(flow.zeros(5, 7, **layout))
         meta = x.meta
         flow.manual_seed(9)
@@ -100,12 +102,18 @@ def test_linear_and_conv_start_within_torchs_bounds(world):
     ("call", "kind", "text"),
     [
         (lambda x: init.kaiming_normal_(x, mode="fan"), OnefoldValueError, "mode must be 'fan_in'"),
-        (lambda x: init.kaiming_normal_(x, nonlinearity="no"), OnefoldValueError, "unsupported nonlinearity"),
+        (
+            lambda x: init.kaiming_normal_(x, nonlinearity="no"),
+            OnefoldValueError,
+            "unsupported nonlinearity",
+        ),
         (lambda x: init.uniform_(x, 2.0, 1.0), OnefoldValueError, "needs low <= high"),
         (lambda x: init.xavier_normal_(x[0]), OnefoldValueError, "fewer than 2 dimensions"),
         (lambda x: init.eye_(x[0]), OnefoldValueError, "only tensors with 2 dimensions"),
         (
-            lambda x: init.normal_(x.to_global(flow.placement("cpu", [0, 1]), flow.sbp.partial_sum)),
+            lambda x: init.normal_(
+                x.to_global(flow.placement("cpu", [0, 1]), flow.sbp.partial_sum)
+            ),
             SbpError,
             "random source op only support broadcast or split",
         ),

@@ -18,7 +18,7 @@ LAYERS = {
         ((4, 6, (3, 2), (2, 1), 1, 1, 2), (2, 4, 6, 5)),
         ((2, 2, 3, 1, "same", 1, 1, False), (1, 2, 5, 5)),
     ],
-    "MaxPool2d": [((2,), (2, 3, 6, 6)), ((3, 2, 1, 1, True), (2, 3, 7, 6))],
+    "MaxPool2d": [((2,), (2, 3, 6, 6)), ((3, 2, 1, 1, False, True), (2, 3, 7, 6))],
     "AvgPool2d": [((2,), (2, 3, 6, 6)), ((3, 2, 1, True, False), (2, 3, 7, 6))],
     "ReLU": [((), (4, 3)), ((True,), (4, 3))],
     "GELU": [((), (4, 3)), (("tanh",), (4, 3))],
@@ -28,7 +28,12 @@ LAYERS = {
     "Softmax": [((1,), (4, 3)), ((-2,), (4, 3))],
     "Identity": [((), (4, 3))],
     "Flatten": [((), (4, 3, 2)), ((0, 1), (4, 3, 2))],
-    "LayerNorm": [((6,), (4, 6)), (((3, 2), 0.1), (4, 3, 2)), ((6, 1e-5, False), (4, 6)), ((6, 1e-5, True, False), (4, 6))],
+    "LayerNorm": [
+        ((6,), (4, 6)),
+        (((3, 2), 0.1), (4, 3, 2)),
+        ((6, 1e-5, False), (4, 6)),
+        ((6, 1e-5, True, False), (4, 6)),
+    ],
     "Dropout": [((0.0,), (4, 3))],
 }
 CASES = [(name, *case) for name, cases in LAYERS.items() for case in cases]
@@ -80,7 +85,9 @@ def test_parallel_weights(sbp, world):
     laid = flow.nn.Linear(6, 5, placement=p, sbp=parse(sbp))
     assert np.array_equal(laid.weight.numpy(), plain.weight.numpy()), "the same initial weights"
     assert np.array_equal(laid.bias.numpy(), plain.bias.numpy())
-    assert short(laid.weight.sbp) == sbp and short(laid.bias.sbp) == ("(S0)" if sbp == "(S0)" else "(B)")
+    assert short(laid.weight.sbp) == sbp and short(laid.bias.sbp) == (
+        "(S0)" if sbp == "(S0)" else "(B)"
+    )
     x = np.random.default_rng(0).standard_normal((4, 6)).astype("f4")
     a = plain(flow.tensor(x))
     b = laid(flow.tensor(x, placement=p, sbp=flow.sbp.broadcast))
@@ -94,7 +101,9 @@ def test_parallel_weights(sbp, world):
 def test_embedding(world):
     index = np.array([[0, 3, 3], [6, 1, 0]])
     for sbp in (None, "(S0)", "(S1)", "(B)"):
-        layout = {} if sbp is None else {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(sbp)}
+        layout = (
+            {} if sbp is None else {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(sbp)}
+        )
         flow.manual_seed(0)
         ours = flow.nn.Embedding(7, 4, padding_idx=-1, **layout)
         theirs = torch.nn.Embedding(7, 4, padding_idx=-1)
@@ -125,7 +134,9 @@ def test_losses(index, world):
     name, options, kind = LOSSES[index]
     random = np.random.default_rng(0)
     x = torch.from_numpy(random.standard_normal((6, 5)))
-    target = torch.from_numpy(random.integers(0, 5, 6) if kind == "class" else random.standard_normal((6, 5)))
+    target = torch.from_numpy(
+        random.integers(0, 5, 6) if kind == "class" else random.standard_normal((6, 5))
+    )
     weight = options.get("weight")
     ours_weight = {} if weight is None else {"weight": flow.tensor(weight, dtype=flow.float64)}
     theirs_weight = {} if weight is None else {"weight": torch.tensor(weight, dtype=torch.float64)}
@@ -151,7 +162,11 @@ def test_losses(index, world):
 def test_dropout(inplace, world):
     results = []
     for sbp in (None, "(S0)", "(B)"):
-        layout = {} if sbp is None else {"placement": flow.placement("cpu", [0, 1, 2]), "sbp": parse(sbp)}
+        layout = (
+            {}
+            if sbp is None
+            else {"placement": flow.placement("cpu", [0, 1, 2]), "sbp": parse(sbp)}
+        )
         layer = flow.nn.Dropout(0.25, inplace)
         flow.manual_seed(2)
         leaf = flow.ones(40, 5, requires_grad=True, **layout)
@@ -164,18 +179,35 @@ def test_dropout(inplace, world):
         assert np.array_equal(layer.eval()(x.detach()).numpy(), x.detach().numpy())
     assert all(np.array_equal(results[0], other) for other in results)
     kept = (results[0] > 0).mean()
-    assert 0.6 < kept < 0.9 and set(results[0].reshape(-1).tolist()) <= {0.0, np.float32(4 / 3).item()}
+    assert 0.6 < kept < 0.9 and set(results[0].reshape(-1).tolist()) <= {
+        0.0,
+        np.float32(4 / 3).item(),
+    }
 
 
 BAD = [
     (lambda: flow.nn.Conv2d(3, 4, 3, groups=2), OnefoldValueError, "must be divisible by groups=2"),
     (lambda: flow.nn.Conv2d(3, 4, 3, padding_mode="reflect"), OnefoldValueError, "only 'zeros'"),
     (lambda: flow.nn.Dropout(1.5), OnefoldValueError, "between 0 and 1, but got 1.5"),
-    (lambda: flow.nn.Embedding(4, 2, padding_idx=4), OnefoldValueError, "must be within num_embeddings=4"),
+    (
+        lambda: flow.nn.Embedding(4, 2, padding_idx=4),
+        OnefoldValueError,
+        "must be within num_embeddings=4",
+    ),
     (lambda: flow.nn.Linear(2, 2)(flow.ones(3, 3)), RuntimeError, "linear"),
     (lambda: flow.nn.Linear(2, 2, placement=flow.placement("cpu", [0])), SbpError, "without sbp"),
-    (lambda: flow.nn.Linear(2, 2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.partial_sum), SbpError, "random source op only support"),
-    (lambda: flow.nn.functional.no_such_function, AttributeError, "has no function 'no_such_function'"),
+    (
+        lambda: flow.nn.Linear(
+            2, 2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.partial_sum
+        ),
+        SbpError,
+        "random source op only support",
+    ),
+    (
+        lambda: flow.nn.functional.no_such_function,
+        AttributeError,
+        "has no function 'no_such_function'",
+    ),
 ]
 
 

@@ -42,7 +42,10 @@ def net(lib):
 
 def filled(model, seed=0):
     generator = np.random.default_rng(seed)
-    state = {k: generator.standard_normal(tuple(v.shape)).astype("f4") for k, v in model.state_dict().items()}
+    state = {
+        k: generator.standard_normal(tuple(v.shape)).astype("f4")
+        for k, v in model.state_dict().items()
+    }
     state["tied.weight"] = state["body.1.weight"]
     return {k: state.get(k.replace("again", "body"), v) for k, v in state.items()}
 
@@ -62,7 +65,9 @@ def test_names_and_order_are_torchs(world):
     ours, theirs = pair()
     assert list(ours.state_dict()) == list(theirs.state_dict())
     for walk in ("named_parameters", "named_buffers", "named_modules", "named_children"):
-        assert [n for n, _ in getattr(ours, walk)()] == [n for n, _ in getattr(theirs, walk)()], walk
+        assert [n for n, _ in getattr(ours, walk)()] == [n for n, _ in getattr(theirs, walk)()], (
+            walk
+        )
         if walk in ("named_parameters", "named_buffers"):
             for options in ({"recurse": False}, {"prefix": "p"}, {"remove_duplicate": False}):
                 mine = [n for n, _ in getattr(ours, walk)(**options)]
@@ -114,13 +119,29 @@ def test_a_name_can_change_its_kind(world):
 
 
 BAD = [
-    (lambda m: setattr(m, "scale", flow.ones(3)), OnefoldTypeError, "cannot assign Tensor as parameter 'scale'"),
+    (
+        lambda m: setattr(m, "scale", flow.ones(3)),
+        OnefoldTypeError,
+        "cannot assign Tensor as parameter 'scale'",
+    ),
     (lambda m: setattr(m, "count", 3), OnefoldTypeError, "cannot assign int as buffer 'count'"),
-    (lambda m: setattr(m, "first", 3), OnefoldTypeError, "cannot assign int as child module 'first'"),
-    (lambda m: m.register_parameter("p", flow.ones(1)), OnefoldTypeError, "expected nn.Parameter or None"),
+    (
+        lambda m: setattr(m, "first", 3),
+        OnefoldTypeError,
+        "cannot assign int as child module 'first'",
+    ),
+    (
+        lambda m: m.register_parameter("p", flow.ones(1)),
+        OnefoldTypeError,
+        "expected nn.Parameter or None",
+    ),
     (lambda m: m.register_parameter("a.b", None), OnefoldValueError, "without '.'"),
     (lambda m: m.register_parameter("", None), OnefoldValueError, "non-empty"),
-    (lambda m: m.register_buffer("first", None), OnefoldValueError, "attribute 'first' already exists"),
+    (
+        lambda m: m.register_buffer("first", None),
+        OnefoldValueError,
+        "attribute 'first' already exists",
+    ),
     (lambda m: m.register_buffer("b", [1]), OnefoldTypeError, "expected Tensor or None"),
     (lambda m: m.add_module("m", 3), OnefoldTypeError, "int is not a Module subclass"),
     (lambda m: m.train("yes"), OnefoldValueError, "expected to be boolean"),
@@ -284,7 +305,10 @@ def test_dtypes(world):
         assert convert() is model
         assert {t.dtype for t in model.parameters()} == {dtype} and model.count.dtype == dtype
         assert model.steps.dtype == torch.int64
-    assert model.cpu() is model and model.to(flow.ones(1, dtype=flow.float64)).scale.dtype == torch.float64
+    assert (
+        model.cpu() is model
+        and model.to(flow.ones(1, dtype=flow.float64)).scale.dtype == torch.float64
+    )
 
 
 # State.
@@ -323,9 +347,11 @@ def test_loading_keeps_dtype_placement_and_sbp(source, target, world):
     model.to_global(sbp=lambda name, t: parse(target))
     metas = {n: t.meta for n, t in model.named_parameters()}
     value = {"weight": np.arange(15.0).reshape(5, 3), "bias": np.arange(5.0)}
-    state = value if source is None else {
-        k: flow.tensor(v, placement=there, sbp=parse(source)) for k, v in value.items()
-    }
+    state = (
+        value
+        if source is None
+        else {k: flow.tensor(v, placement=there, sbp=parse(source)) for k, v in value.items()}
+    )
     found = model.load_state_dict(state)
     assert repr(found) == "<All keys matched successfully>"
     for name, param in model.named_parameters():

@@ -118,7 +118,9 @@ def test_parameters_as_one_vector(sbp, world):
         for t in theirs
     ]
     vector = utils.parameters_to_vector(params)
-    torch.testing.assert_close(value_of(vector.detach()), torch.nn.utils.parameters_to_vector(theirs))
+    torch.testing.assert_close(
+        value_of(vector.detach()), torch.nn.utils.parameters_to_vector(theirs)
+    )
     metas = [p.meta for p in params]
     utils.vector_to_parameters(vector.detach() * 2, iter(params))
     for param, meta, value in zip(params, metas, theirs, strict=True):
@@ -134,7 +136,9 @@ def _launched():
     params = []
     for sbp in ("(S0)", "(B)"):
         param = flow.nn.Parameter(flow.zeros(3, 2, placement=p, sbp=parse(sbp)))
-        param.grad = flow.tensor(np.arange(6.0, dtype="f4").reshape(3, 2), placement=p, sbp=parse("(P)"))
+        param.grad = flow.tensor(
+            np.arange(6.0, dtype="f4").reshape(3, 2), placement=p, sbp=parse("(P)")
+        )
         params.append(param)
     alone = flow.nn.Parameter(flow.zeros(2, placement=flow.placement("cpu", [1]), sbp=parse("(B)")))
     alone.grad = flow.ones(2, placement=alone.placement, sbp=alone.sbp)

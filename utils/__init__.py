@@ -1,0 +1,1 @@
+"""Utilities beside the engine, each imported by its own name (`onefold.utils.dtensor`)."""
