@@ -132,6 +132,13 @@ AGENT_STORE = Variable(
     _BOOL_TEXT,
     "the launcher, not rank 0, listens on MASTER_PORT; set by the launcher",
 )
+STORE = Variable(
+    "ONEFOLD_STORE",
+    str,
+    "",
+    "a path",
+    "a file on a disk that all ranks share, to meet through instead of MASTER_ADDR",
+)
 ERROR_DIR = Variable(
     "ONEFOLD_ERROR_DIR",
     str,
@@ -160,6 +167,7 @@ VARIABLES: tuple[
     MASTER_ADDR,
     MASTER_PORT,
     AGENT_STORE,
+    STORE,
     ERROR_DIR,
 )
 
@@ -203,6 +211,11 @@ def master_port() -> int:
 def agent_store() -> bool:
     """Whether the launcher, not rank 0, serves the key-value store on MASTER_PORT."""
     return AGENT_STORE.read()
+
+
+def store() -> str:
+    """The file through which the ranks meet, or empty when they meet at MASTER_ADDR."""
+    return STORE.read()
 
 
 def error_dir() -> str:

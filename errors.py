@@ -92,9 +92,7 @@ def user_line(frame: FrameType | None = None) -> str:
     The walk starts at `frame`, by default at the caller. Returns `<no user line>` when every
     frame is inside the package (a thread of ours).
 
-    Example:
-        >>> user_line()  # called from line 3 of train.py, at module level
-        'train.py:3 in <module>'
+    Example: called from line 3 of train.py, at module level, it is 'train.py:3 in <module>'.
     """
     frame = frame or sys._getframe(1)
     while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):

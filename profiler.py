@@ -104,6 +104,7 @@ def dispatch() -> Iterator[DispatchLog]:
     nothing extra. Ops that a captured graph runs are not seen.
 
     Example:
+        >>> x = flow.ones(3)
         >>> with flow.profiler.dispatch() as log:
         ...     for _ in range(3):
         ...         y = flow.tanh(x)

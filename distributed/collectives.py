@@ -60,9 +60,8 @@ def all_reduce(t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False
     put there: use the returned tensor. NaN wins in max and min; bool sums are "or"; integer sums
     wrap. OnefoldTypeError for max and min of complex numbers.
 
-    Example:
-        >>> all_reduce(torch.tensor([1.0, rank]), (0, 1), "sum")  # on both ranks
-        tensor([2., 1.])
+    Example: `all_reduce(torch.tensor([1.0, rank]), (0, 1), "sum")` on both ranks gives each
+    `tensor([2., 1.])`.
     """
     link = world().connection()
     data, wire_op, restore = to_reducible(t, op, inplace)

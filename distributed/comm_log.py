@@ -104,9 +104,12 @@ def comm() -> Iterator[CommLog]:
     Blocks may be nested; each log gets the records of the blocks inside it too.
 
     Example:
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> x = flow.ones(4, placement=p, sbp=flow.sbp.split(0))
         >>> with comm() as log:
-        ...     y = x.to_global(placement, flow.sbp.broadcast)
+        ...     y = x.to_global(sbp=flow.sbp.broadcast)
         >>> log.total_bytes(rank=0)
+        8
     """
     log = CommLog()
     _active.append(log)

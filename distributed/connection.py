@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d as c10d
 
 from ..env import (
@@ -26,6 +26,7 @@ from ..env import (
     device,
     master_addr,
     master_port,
+    store,
     timeout,
 )
 from ..errors import CommError, CommTimeout, user_line
@@ -60,7 +61,7 @@ class Connection:
         self.check = check()
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
-        self._serves = rank == 0 and not agent_store() and not self._foreign
+        self._serves = rank == 0 and not (store() or agent_store() or self._foreign)
         self._seats: dict[tuple[int, ...], Seats] = {}
         self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
@@ -72,7 +73,9 @@ class Connection:
         sys.excepthook = self._note_failure
         atexit.register(self.close)
 
-    def _open(self, serve: bool) -> TCPStore:
+    def _open(self, serve: bool) -> Store:
+        if file := store():
+            return FileStore(file)
         host, port = master_addr(), master_port()
         try:
             return TCPStore(

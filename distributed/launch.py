@@ -156,9 +156,12 @@ def _set_environment(options: argparse.Namespace, scratch: str) -> None:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
     if options.nproc_per_node > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if options.nnodes == 1 and sys.platform == "linux":
-        # The machine's name may lead to an address that gloo cannot use.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if options.nnodes == 1:
+        # On one machine nothing should depend on how it resolves names: torch asks for the name
+        # of every address that it connects to, and gloo for the address of the machine's name.
+        os.environ["ONEFOLD_STORE"] = str(Path(scratch, "store"))
+        if sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def _run(options: argparse.Namespace, port: int, scratch: str) -> Failure | None:

@@ -26,10 +26,8 @@ def transfer(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> 
     the lists, so both ends list them in one global order, and hold them on the same type of
     device. Processes with nothing to send or receive need not call. Cannot deadlock.
 
-    Example:
-        >>> cpu = torch.device("cpu")
-        >>> transfer([(1, t)], [])  # on rank 0
-        >>> transfer([], [(0, t.shape, t.dtype, cpu)])  # on rank 1
+    Example: `transfer([(1, t)], [])` on rank 0 goes with
+    `transfer([], [(0, t.shape, t.dtype, t.device)])` on rank 1.
     """
     link = world().connection()
     peers = sorted({to for to, _ in sends} | {expected[0] for expected in recvs})

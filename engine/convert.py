@@ -12,6 +12,7 @@ from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import (
     OnefoldRuntimeError,
+    OnefoldValueError,
     PlacementError,
     RankMismatch,
     SbpError,
@@ -21,6 +22,7 @@ from ..errors import (
 from . import boxing, interp
 from .meta import Meta, check_nd_sbp
 from .names import enter, named, names
+from .parts import joined_shape, own_parts, part_shapes, tell_problem, unbalanced
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
 from .tape import Node
@@ -90,7 +92,7 @@ def read_device(device: Any) -> torch.device:
             f"device={str(device)!r}: this machine has no CUDA device that torch can use. Set "
             'ONEFOLD_DEVICE=cpu to read every "cuda" as "cpu", or use the cpu.'
         )
-    return torch.device("cuda", torch.cuda.current_device()) if found.index is None else found
+    return found if ":" in str(found) else torch.device("cuda", torch.cuda.current_device())
 
 
 def read_layout(
@@ -146,7 +148,7 @@ def global_to_global(
     if check_meta:
         check_meta_consistency(self)
     y = box(self, Meta.of(self.shape, self.dtype, to_placement, nd_sbp), grad_nd_sbp)
-    return names.clone(y) if copy and y is self else y  # type: ignore[no-any-return]
+    return names.clone(y) if copy and y is self else y
 
 
 # Local to global.
@@ -163,6 +165,15 @@ class _LocalToGlobal:
 
 
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
+
+
+def _read_join(x: Tensor, placement: Any, sbp: Any) -> tuple[Placement, NdSbp]:
+    if placement is None:
+        raise PlacementError(
+            f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
+            'placement=flow.placement("cpu", ranks=[0, 1])'
+        )
+    return read_layout(placement, sbp, x.shape, "local_to_global")
 
 
 def local_to_global(
@@ -184,23 +195,23 @@ def local_to_global(
         raise OnefoldRuntimeError(
             "local_to_global: the tensor is global already; use global_to_global or to_global"
         )
-    if placement is None:
-        raise PlacementError(
-            f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
-            'placement=flow.placement("cpu", ranks=[0, 1])'
-        )
-    to_placement, nd_sbp = read_layout(placement, sbp, self.shape, "local_to_global")
-    if interp.current is not None:
+    try:
+        to_placement, nd_sbp = _read_join(self, placement, sbp)
+    except OnefoldValueError as error:
+        if check_meta and world().launched:
+            tell_problem(error)  # the others wait to hear of this part
+        raise
+    if interp.capturing():
         raise OnefoldRuntimeError(
             "a local tensor cannot become global while a graph is captured; convert it before"
         )
-    shapes = _part_shapes(self, to_placement, nd_sbp, check_meta)
-    shape = _joined_shape(shapes, to_placement, nd_sbp)
+    shapes = part_shapes(self, to_placement, nd_sbp, check_meta)
+    shape = joined_shape(shapes, to_placement, nd_sbp)
     meta = Meta.of(shape, self.dtype, to_placement, nd_sbp)
     for position, part in enumerate(shapes):
         if meta.local_shape(position) != part:
-            _unbalanced(meta, shapes)
-    y = Tensor(_parts(self, meta, copy), meta)
+            raise unbalanced(meta, shapes)
+    y = Tensor(own_parts(self, meta, copy), meta)
     if not copy:
         self.shared = y.shared = True
     elif len(y.shards) > 1:
@@ -208,72 +219,6 @@ def local_to_global(
     if self.node is not None and interp.grad_enabled:
         y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
-
-
-def _part_shapes(
-    x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool
-) -> list[tuple[int, ...]]:
-    here = world()
-    if not here.launched or not check_meta:
-        return [tuple(x.shape)] * placement.num_ranks
-    mine = (tuple(x.shape), str(x.dtype), repr(placement), short(nd_sbp))
-    all_ranks = tuple(range(here.size))
-    told = collectives.gather_objects((mine, user_line()), all_ranks)
-    member = placement.flat_ranks[0]
-    for rank, (theirs, line) in enumerate(told):
-        skip = 0 if rank in placement.position else 2  # a non-member's part does not count
-        if theirs[max(skip, 1) :] != told[member][0][max(skip, 1) :]:
-            raise RankMismatch(
-                "local_to_global: ranks disagree on (dtype, placement, sbp): rank "
-                f"{member} has {told[member][0][1:]} at {told[member][1]}, rank {rank} has "
-                f"{theirs[1:]} at {line}. Every rank must pass the same."
-            )
-    return [told[rank][0][0] for rank in placement.flat_ranks]
-
-
-def _joined_shape(
-    shapes: list[tuple[int, ...]], placement: Placement, nd_sbp: NdSbp
-) -> tuple[int, ...]:
-    ndims = {len(shape) for shape in shapes}
-    if len(ndims) > 1:
-        raise ShapeError(f"local_to_global: the parts have different numbers of dims: {shapes}")
-    shape = list(shapes[0])
-    for dim in range(len(shape)):
-        axes = [axis for axis, sbp in enumerate(nd_sbp) if sbp.kind == "S" and sbp.dim == dim]
-        if axes:
-            shape[dim] = sum(shapes[position][dim] for position in placement.group(0, axes))
-    return tuple(shape)
-
-
-def _unbalanced(meta: Meta, shapes: list[tuple[int, ...]]) -> None:
-    assert meta.placement is not None
-    dims = sorted({sbp.dim for sbp in meta.nd_sbp if sbp.kind == "S"})
-    wanted = {rank: tuple(meta.local_shape(i)) for i, rank in enumerate(meta.placement.flat_ranks)}
-    found = dict(zip(meta.placement.flat_ranks, shapes, strict=True))
-    where = f"dimension {dims[0]}" if dims else "every dimension"
-    raise ShapeError(
-        f"Sizes of tensors in {where} must be same or match balanced split distribution: for "
-        f"sbp {short(meta.nd_sbp)} the parts must be {wanted} (rank: shape), but are {found}. "
-        "The first ranks hold one more where the size does not divide."
-    )
-
-
-def _parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
-    assert meta.placement is not None
-    placement, owned = meta.placement, meta.placement.owned
-    if not owned:
-        return ()
-    part = x.shards[0].clone() if copy else x.shards[0]
-    axes = [axis for axis, sbp in enumerate(meta.nd_sbp) if sbp.kind == "B"]
-    if not world().launched or not axes:
-        return (part,) * len(owned)
-    group = tuple(placement.flat_ranks[p] for p in placement.group(owned[0], axes))
-    mine = placement.flat_ranks[owned[0]] == group[0]
-    return (
-        collectives.broadcast(
-            part if mine else None, part.shape, part.dtype, part.device, group[0], group
-        ),
-    )
 
 
 def to_global(
@@ -338,7 +283,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """
     if not self.is_global:
         raise OnefoldRuntimeError("to_local: the tensor is local already")
-    if interp.current is not None:
+    if interp.capturing():
         raise OnefoldRuntimeError(
             "a global tensor cannot become local while a graph is captured; convert its outputs"
         )

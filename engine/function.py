@@ -168,7 +168,7 @@ class Function:
             _Apply(cls),
             parents,
             (ctx, slots, len(outputs)),
-            tuple([y.shards for y in tensors]) if ctx._from_output else None,  # type: ignore[arg-type]
+            tuple([y.shards for y in tensors]) if ctx._from_output else None,
             tuple([y.meta for y in tensors]),
         )
         fresh = list(outputs)

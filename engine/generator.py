@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from numbers import Integral
+from typing import Any
 
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
@@ -61,7 +62,7 @@ class Generator:
         """(seed, next call id): all there is to save."""
         return self._seed, self._next
 
-    def set_state(self, state: tuple[int, int]) -> None:
+    def set_state(self, state: Any) -> None:
         """Continue from a state that `get_state` gave."""
         if len(state) != 2 or not all(isinstance(part, Integral) for part in state):
             raise OnefoldValueError(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast, overload
 
 from . import interp
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
@@ -14,8 +16,8 @@ def is_grad_enabled() -> bool:
     return interp.grad_enabled
 
 
-class _Mode:
-    """A mode for a `with` block, or for the functions that it decorates."""
+class Mode:
+    """A grad mode for a `with` block, or for the functions that it decorates."""
 
     def __init__(self, mode: bool) -> None:
         self._mode = mode
@@ -28,7 +30,7 @@ class _Mode:
     def __exit__(self, *exc: object) -> None:
         interp.grad_enabled = self._before.pop()
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         mode = self._mode
 
         @wraps(function)
@@ -36,10 +38,14 @@ class _Mode:
             with interp.grad_mode(mode):
                 return function(*args, **kwargs)
 
-        return call
+        return cast("F", call)
 
 
-class no_grad(_Mode):
+@overload
+def no_grad() -> Mode: ...
+@overload
+def no_grad(function: F) -> F: ...
+def no_grad(function: Any = None) -> Any:
     """Record no gradients in the block, or in the decorated function.
 
     >>> import onefold as flow
@@ -48,35 +54,28 @@ class no_grad(_Mode):
     ...     (x * 2).requires_grad
     False
     """
-
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        return object.__new__(cls) if function is None else _Mode(False)(function)
-
-    def __init__(self) -> None:
-        super().__init__(False)
+    return Mode(False) if function is None else Mode(False)(function)
 
 
-class enable_grad(_Mode):
+@overload
+def enable_grad() -> Mode: ...
+@overload
+def enable_grad(function: F) -> F: ...
+def enable_grad(function: Any = None) -> Any:
     """Record gradients in the block, or in the decorated function."""
-
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        return object.__new__(cls) if function is None else _Mode(True)(function)
-
-    def __init__(self) -> None:
-        super().__init__(True)
+    return Mode(True) if function is None else Mode(True)(function)
 
 
-class inference_mode(_Mode):
+@overload
+def inference_mode(mode: bool = True) -> Mode: ...
+@overload
+def inference_mode(mode: F) -> F: ...
+def inference_mode(mode: Any = True) -> Any:
     """Like no_grad; `inference_mode(False)` records gradients, as in torch."""
-
-    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
-        return _Mode(False)(mode) if callable(mode) else object.__new__(cls)
-
-    def __init__(self, mode: bool = True) -> None:
-        super().__init__(not mode)
+    return Mode(False)(mode) if callable(mode) else Mode(not mode)
 
 
-class set_grad_enabled(_Mode):
+class set_grad_enabled(Mode):
     """Switch the recording of gradients on or off, at once; as a context it switches back."""
 
     def __init__(self, mode: bool) -> None:
@@ -87,6 +86,6 @@ class set_grad_enabled(_Mode):
     def __enter__(self) -> None:
         interp.grad_enabled = self._mode
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         interp.grad_enabled = self._before.pop()  # it was meant for the function alone
         return super().__call__(function)

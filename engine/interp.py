@@ -11,8 +11,11 @@ from typing import Any, Protocol
 class Interpreter(Protocol):
     """Runs one op on its arguments, instead of the eager dispatcher.
 
-    `call` is the function that was called: under `using(None)` it runs the op eagerly.
+    `call` is the function that was called: under `using(None)` it runs the op eagerly. One that
+    `captures` computes nothing, so the values of its tensors cannot be read.
     """
+
+    captures: bool
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any: ...
 
@@ -31,6 +34,11 @@ def stamp() -> int:
     global last_change
     last_change = next(sequence)
     return last_change
+
+
+def capturing() -> bool:
+    """Whether ops are being captured, so that tensors have no values now."""
+    return current is not None and current.captures
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack as torch_from_dlpack
 
 from ..distributed import collectives
 from ..distributed.world import world
@@ -24,7 +25,7 @@ def whole(x: Tensor) -> torch.Tensor:
     Communicates only when some process of the world does not hold it whole; then every process
     must call it, those outside the placement too. May share memory with `x`.
     """
-    if interp.current is not None:
+    if interp.capturing():
         raise OnefoldRuntimeError(
             "the value of a tensor was asked for while a graph is captured, but values exist only "
             "when the graph runs. Return the tensor from build() and read it outside."
@@ -104,12 +105,12 @@ def to_torch(self: Tensor) -> torch.Tensor:
 def describe(self: Tensor) -> str:
     """What `print(x)` shows: the logical value, then layout and gradient state."""
     parts = []
-    if self.is_global and interp.current is None:
+    if self.is_global and not interp.capturing():
         parts = [f"placement={self.placement!r}", f"sbp={self.sbp!r}"]
     if self.node is not None:
         leaf = type(self.node) is Leaf
         parts.append("requires_grad=True" if leaf else f"grad_fn={self.node.name()}")
-    if interp.current is not None:
+    if interp.capturing():
         return f"tensor(captured: {self.meta!r})"
     value = whole(self)
     text = repr(value.cpu() if self.is_global else value)  # the same on every process
@@ -167,7 +168,7 @@ def from_numpy(value: np.ndarray[Any, Any]) -> Tensor:
 
 def from_dlpack(value: Any) -> Tensor:
     """A local tensor that shares memory with any object that has `__dlpack__`."""
-    return from_torch(torch.from_dlpack(value))
+    return from_torch(torch_from_dlpack(value))
 
 
 def to_dlpack(x: Tensor) -> Any:

@@ -43,7 +43,7 @@ def adamw(
         torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
         return
     count = torch.tensor(float(step), device=params[0].device)
-    torch._fused_adamw_(  # type: ignore[attr-defined]
+    torch._fused_adamw_(
         params,
         grads,
         exp_avgs,
@@ -74,7 +74,7 @@ def sgd(
     first_step: bool,
 ) -> None:
     """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient."""
-    torch._fused_sgd_(  # type: ignore[attr-defined]
+    torch._fused_sgd_(
         params,
         grads,
         momentum_buffers if momentum else [],

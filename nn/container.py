@@ -120,13 +120,13 @@ class ModuleDict(Module):
             self.add_module(name, module)
 
     def keys(self) -> Iterable[str]:
-        return self._modules.keys()
+        return list(self._modules)
 
     def values(self) -> Iterable[Module]:
-        return self._modules.values()
+        return list(self._modules.values())
 
     def items(self) -> Iterable[tuple[str, Module]]:
-        return self._modules.items()
+        return list(self._modules.items())
 
 
 class ParameterList(Module):

@@ -23,7 +23,7 @@ class Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = names.dropout(x, self.p, self.training)
-        return x.copy_(y) if self.inplace else y
+        return names.copy_(x, y) if self.inplace else y  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

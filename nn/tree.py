@@ -117,7 +117,7 @@ class Tree:
 
     register_module = add_module
 
-    def _check_name(self, name: str) -> None:
+    def _check_name(self, name: Any) -> None:
         if "_parameters" not in self.__dict__:
             raise OnefoldRuntimeError("call super().__init__() before registering anything")
         if not isinstance(name, str) or "." in name or not name:

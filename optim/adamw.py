@@ -19,7 +19,7 @@ class AdamW(Optimizer):
     >>> w = flow.nn.Parameter(flow.ones(2))
     >>> w.sum().backward()
     >>> flow.optim.AdamW([w], lr=0.5).step()
-    >>> w.numpy()
+    >>> w.numpy().round(4)
     array([0.5, 0.5], dtype=float32)
     """
 

@@ -44,7 +44,7 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, group: Group) -> None:
+    def add_param_group(self, group: Any) -> None:
         """Add a group of parameters with options of its own."""
         if not isinstance(group, dict) or "params" not in group:
             raise OnefoldTypeError("a param group must be a dict with the key 'params'")

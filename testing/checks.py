@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from ..distributed.world import world
 from ..engine.autograd import grad
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, partial_sum, split
@@ -72,7 +73,7 @@ def compare(found: Results, wanted: Results, tol: float) -> str:
 
 
 def value_of(tensor: Tensor) -> torch.Tensor:
-    """The logical value: joined by hand where this process owns all shards.
+    """The logical value; in a virtual world, where all shards are here, joined by hand.
 
     Raises AssertionError when the shards are not those of one value (replicas differ, or sizes
     are not balanced).
@@ -80,7 +81,7 @@ def value_of(tensor: Tensor) -> torch.Tensor:
     placement = tensor.meta.placement
     if placement is None:
         return tensor.shards[0]
-    if len(tensor.shards) != placement.num_ranks:
+    if world().launched:
         return whole(tensor)
     value = gather(tensor.shards, placement, tensor.meta.nd_sbp)
     assert value is not None, f"the shards of {tensor.meta!r} do not belong together"

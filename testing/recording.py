@@ -70,6 +70,7 @@ def record(recorder: Recorder | None = None) -> Iterator[Recorder]:
     """Record the op calls of the block, on local tensors.
 
     Example:
+        >>> x = flow.ones(2, 3, dtype=torch.float64)
         >>> with record() as recorder:
         ...     y = x + x
         >>> list(recorder.calls.values())

@@ -1,7 +1,7 @@
 """Run a test's functions as the ranks of a launched world: real processes, forked in milliseconds.
 
 The processes are forked from this one, so everything is imported already and the functions may be
-closures. They meet through a key-value store that this process serves, like the launcher does.
+closures. They meet through a file.
 """
 
 import contextlib
@@ -18,12 +18,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._distributed_c10d import TCPStore
 
 from onefold.distributed.world import forget_world, world
 from onefold.errors import CommError, RankMismatch
@@ -54,39 +52,38 @@ def run_ranks(
     """What `program(*args)` returns on each of n ranks, in rank order.
 
     A script (str or Path) gets `args` as its command line, and its result is what it printed.
-    `env` is added to every rank's environment. RankFailed carries the traceback of the rank that
-    failed first; ranks that only lost their peer are not blamed. Never takes longer than `timeout`
-    seconds plus a moment to end what is left; waits between ranks give up after half of it.
+    The ranks are connected when the program starts. `env` is added to their environment.
+
+    RankFailed carries the traceback of the rank that failed first; ranks that only lost their peer
+    are not blamed. Never takes longer than `timeout` seconds plus a moment to end what is left;
+    waits between ranks give up after half of it.
 
     Example:
         >>> run_ranks(2, lambda: world().rank)
         [0, 1]
     """
-    limit = timedelta(seconds=timeout)
-    server = TCPStore("127.0.0.1", 0, None, True, limit, wait_for_workers=False)
-    common = {
-        "WORLD_SIZE": str(n),
-        "LOCAL_WORLD_SIZE": str(n),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(server.port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "ONEFOLD_DEVICE": "cpu",
-        "ONEFOLD_TIMEOUT": str(timeout / 2),
-        **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
-        **(env or {}),
-    }
-    sys.stdout.flush()
-    sys.stderr.flush()
-    ranks: list[_Rank] = []
-    try:
-        for number in range(n):
-            own = {**common, "RANK": str(number), "LOCAL_RANK": str(number)}
-            ranks.append(_fork(number, own, program, args))
-        _collect(ranks, time.monotonic() + timeout)
-        return _results(ranks, timeout)
-    finally:
-        for rank in ranks:
-            _end(rank)
+    with tempfile.TemporaryDirectory(prefix="onefold-ranks-") as folder:
+        common = {
+            "WORLD_SIZE": str(n),
+            "LOCAL_WORLD_SIZE": str(n),
+            "ONEFOLD_STORE": str(Path(folder, "store")),
+            "ONEFOLD_DEVICE": "cpu",
+            "ONEFOLD_TIMEOUT": str(timeout / 2),
+            **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
+            **(env or {}),
+        }
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ranks: list[_Rank] = []
+        try:
+            for number in range(n):
+                own = {**common, "RANK": str(number), "LOCAL_RANK": str(number)}
+                ranks.append(_fork(number, own, program, args))
+            _collect(ranks, time.monotonic() + timeout)
+            return _results(ranks, timeout)
+        finally:
+            for rank in ranks:
+                _end(rank)
 
 
 def _fork(number: int, environ: dict[str, str], program: Any, args: Sequence[Any]) -> _Rank:
@@ -121,6 +118,7 @@ def _child(environ: dict[str, str], program: Any, args: Sequence[Any]) -> bytes:
     # The parent shows the traceback; the world puts its own hook before this one.
     sys.excepthook = lambda *_: None
     try:
+        world().ensure(tuple(range(world().size)))
         result = program(*args) if callable(program) else _run_script(str(program), args)
         outcome = _pack((time.monotonic(), None, result))
     except BaseException as error:  # noqa: BLE001
@@ -173,9 +171,7 @@ def _collect(ranks: Sequence[_Rank], deadline: float) -> None:
 
 def _results(ranks: Sequence[_Rank], timeout: float) -> list[Any]:
     late = [rank for rank in ranks if rank.reads]
-    outcomes = {
-        rank.number: _unpack(rank.data) for rank in ranks if rank.data and rank not in late
-    }
+    outcomes = {rank.number: _unpack(rank.data) for rank in ranks if rank.data and rank not in late}
     failures = [
         (failure[0], moment, f"rank {number} failed:\n{failure[1]}")
         for number, (moment, failure, _) in outcomes.items()

@@ -57,45 +57,189 @@ class Scene:
 
 # name: (call, class, text)
 CASES = {
-    "duplicate ranks": (lambda s: flow.placement("cpu", [0, 1, 0]), PlacementError, "rank 0 occurs more than once"),
-    "negative ranks": (lambda s: flow.placement("cpu", [-1]), PlacementError, "must be >= 0, but got -1"),
-    "sbp too long": (lambda s: flow.ones(4, placement=s.p, sbp=(B, B)), SbpError, "the placement's ranks have 1 axes, but sbp has length 2"),
-    "sbp too short": (lambda s: s.x.to_global(flow.placement("cpu", [[0, 1]]), B), SbpError, "the placement's ranks have 2 axes, but sbp has length 1"),
-    "split dim out of range": (lambda s: s.x.to_global(sbp=flow.sbp.split(2)), SbpError, "allowed are dims 0 to 1"),
-    "split of a scalar": (lambda s: flow.tensor(1.0, placement=s.p, sbp=S0), SbpError, "use broadcast"),
-    "negative split dim": (lambda s: flow.sbp.split(-2), SbpError, "Split axis must not be negative, but got -2!"),
-    "sbp without placement": (lambda s: flow.randn(4, sbp=S0), PlacementError, "without placement; give both"),
-    "placement without sbp": (lambda s: flow.randn(4, placement=s.p), SbpError, "without sbp; give both"),
-    "local to_global without placement": (lambda s: s.local.to_global(sbp=B), PlacementError, "without placement"),
-    "random partial sum": (lambda s: flow.randn(4, placement=s.p, sbp=P), SbpError, "random source op only support broadcast or split"),
-    "mixed add": (lambda s: s.x + s.local, MixedTensorsError, "add: got local and global tensors together"),
-    "mixed matmul": (lambda s: s.local @ s.w, MixedTensorsError, "got local and global tensors together"),
-    "mixed linear": (lambda s: s.model(s.local.float()), MixedTensorsError, "got local and global tensors together"),
-    "mixed cat": (lambda s: flow.cat([s.x, s.local]), MixedTensorsError, "got local and global tensors together"),
-    "mixed where": (lambda s: flow.where(s.local > 0, s.x, s.x), MixedTensorsError, "got local and global tensors together"),
-    "mixed in place": (lambda s: s.local.add_(s.w.t()), MixedTensorsError, "got local and global tensors together"),
-    "two placements": (lambda s: s.x + s.far, PlacementError, "Expected all tensors to be on the same placement, but found at least two placements"),
-    "two placements matmul": (lambda s: s.far @ s.w, PlacementError, "Expected all tensors to be on the same placement"),
-    "two placements cat": (lambda s: flow.cat([s.x, s.far]), PlacementError, "Expected all tensors to be on the same placement"),
-    "two placements in place": (lambda s: s.far.mul_(s.w.t()), PlacementError, "Expected all tensors to be on the same placement"),
-    "a torch tensor": (lambda s: flow.matmul(s.local, torch.ones(4, 2)), OnefoldTypeError, "Convert it with onefold.from_torch"),
-    "backward twice": (lambda s: s.used.backward(), AutogradError, "backward through the graph a second time"),
-    "backward of a constant": (lambda s: s.w.sum().backward(), AutogradError, "does not require grad and does not have a grad_fn"),
-    "backward of many": (lambda s: (s.x * 2).backward(), AutogradError, "grad can be implicitly created only for scalar outputs"),
-    "gradient of another shape": (lambda s: (s.x * 2).backward(s.w), ShapeError, "gradient must have the shape of the tensor"),
-    "in place on a leaf": (lambda s: s.leaf.add_(1), AutogradError, "a leaf Variable that requires grad is being used in an in-place operation"),
-    "in place on a global leaf": (lambda s: s.x.zero_(), AutogradError, "a leaf Variable that requires grad"),
-    "setitem on a leaf": (lambda s: s.leaf.__setitem__(0, 1.0), AutogradError, "a leaf Variable that requires grad"),
-    "loading another shape": (lambda s: s.model.load_state_dict({"weight": np.ones((2, 4)), "bias": np.ones(3)}), RuntimeError, "size mismatch"),
-    "loading local into global": (lambda s: s.model.load_state_dict({"weight": flow.ones(2, 4), "bias": flow.ones(2)}), RuntimeError, "the tensor is global but the given value is local"),
-    "an optimizer of nothing": (lambda s: flow.optim.SGD([]), OnefoldValueError, "empty parameter list"),
-    "a conversion of a module": (lambda s: s.model.to_global(s.p, S1), SbpError, "needs a tensor with more than 1 dims"),
-    "bool of many": (lambda s: bool(s.x > 1), RuntimeError, "Boolean value of Tensor with more than one value is ambiguous"),
+    "duplicate ranks": (
+        lambda s: flow.placement("cpu", [0, 1, 0]),
+        PlacementError,
+        "rank 0 occurs more than once",
+    ),
+    "negative ranks": (
+        lambda s: flow.placement("cpu", [-1]),
+        PlacementError,
+        "must be >= 0, but got -1",
+    ),
+    "sbp too long": (
+        lambda s: flow.ones(4, placement=s.p, sbp=(B, B)),
+        SbpError,
+        "the placement's ranks have 1 axes, but sbp has length 2",
+    ),
+    "sbp too short": (
+        lambda s: s.x.to_global(flow.placement("cpu", [[0, 1]]), B),
+        SbpError,
+        "the placement's ranks have 2 axes, but sbp has length 1",
+    ),
+    "split dim out of range": (
+        lambda s: s.x.to_global(sbp=flow.sbp.split(2)),
+        SbpError,
+        "allowed are dims 0 to 1",
+    ),
+    "split of a scalar": (
+        lambda s: flow.tensor(1.0, placement=s.p, sbp=S0),
+        SbpError,
+        "use broadcast",
+    ),
+    "negative split dim": (
+        lambda s: flow.sbp.split(-2),
+        SbpError,
+        "Split axis must not be negative, but got -2!",
+    ),
+    "sbp without placement": (
+        lambda s: flow.randn(4, sbp=S0),
+        PlacementError,
+        "without placement; give both",
+    ),
+    "placement without sbp": (
+        lambda s: flow.randn(4, placement=s.p),
+        SbpError,
+        "without sbp; give both",
+    ),
+    "local to_global without placement": (
+        lambda s: s.local.to_global(sbp=B),
+        PlacementError,
+        "without placement",
+    ),
+    "random partial sum": (
+        lambda s: flow.randn(4, placement=s.p, sbp=P),
+        SbpError,
+        "random source op only support broadcast or split",
+    ),
+    "mixed add": (
+        lambda s: s.x + s.local,
+        MixedTensorsError,
+        "add: got local and global tensors together",
+    ),
+    "mixed matmul": (
+        lambda s: s.local @ s.w,
+        MixedTensorsError,
+        "got local and global tensors together",
+    ),
+    "mixed linear": (
+        lambda s: s.model(s.local.float()),
+        MixedTensorsError,
+        "got local and global tensors together",
+    ),
+    "mixed cat": (
+        lambda s: flow.cat([s.x, s.local]),
+        MixedTensorsError,
+        "got local and global tensors together",
+    ),
+    "mixed where": (
+        lambda s: flow.where(s.local > 0, s.x, s.x),
+        MixedTensorsError,
+        "got local and global tensors together",
+    ),
+    "mixed in place": (
+        lambda s: s.local.add_(s.w.t()),
+        MixedTensorsError,
+        "got local and global tensors together",
+    ),
+    "two placements": (
+        lambda s: s.x + s.far,
+        PlacementError,
+        "Expected all tensors to be on the same placement, but found at least two placements",
+    ),
+    "two placements matmul": (
+        lambda s: s.far @ s.w,
+        PlacementError,
+        "Expected all tensors to be on the same placement",
+    ),
+    "two placements cat": (
+        lambda s: flow.cat([s.x, s.far]),
+        PlacementError,
+        "Expected all tensors to be on the same placement",
+    ),
+    "two placements in place": (
+        lambda s: s.far.mul_(s.w.t()),
+        PlacementError,
+        "Expected all tensors to be on the same placement",
+    ),
+    "a torch tensor": (
+        lambda s: flow.matmul(s.local, torch.ones(4, 2)),
+        OnefoldTypeError,
+        "Convert it with onefold.from_torch",
+    ),
+    "backward twice": (
+        lambda s: s.used.backward(),
+        AutogradError,
+        "backward through the graph a second time",
+    ),
+    "backward of a constant": (
+        lambda s: s.w.sum().backward(),
+        AutogradError,
+        "does not require grad and does not have a grad_fn",
+    ),
+    "backward of many": (
+        lambda s: (s.x * 2).backward(),
+        AutogradError,
+        "grad can be implicitly created only for scalar outputs",
+    ),
+    "gradient of another shape": (
+        lambda s: (s.x * 2).backward(s.w),
+        ShapeError,
+        "gradient must have the shape of the tensor",
+    ),
+    "in place on a leaf": (
+        lambda s: s.leaf.add_(1),
+        AutogradError,
+        "a leaf Variable that requires grad is being used in an in-place operation",
+    ),
+    "in place on a global leaf": (
+        lambda s: s.x.zero_(),
+        AutogradError,
+        "a leaf Variable that requires grad",
+    ),
+    "setitem on a leaf": (
+        lambda s: s.leaf.__setitem__(0, 1.0),
+        AutogradError,
+        "a leaf Variable that requires grad",
+    ),
+    "loading another shape": (
+        lambda s: s.model.load_state_dict({"weight": np.ones((2, 4)), "bias": np.ones(3)}),
+        RuntimeError,
+        "size mismatch",
+    ),
+    "loading local into global": (
+        lambda s: s.model.load_state_dict({"weight": flow.ones(2, 4), "bias": flow.ones(2)}),
+        RuntimeError,
+        "the tensor is global but the given value is local",
+    ),
+    "an optimizer of nothing": (
+        lambda s: flow.optim.SGD([]),
+        OnefoldValueError,
+        "empty parameter list",
+    ),
+    "a conversion of a module": (
+        lambda s: s.model.to_global(s.p, S1),
+        SbpError,
+        "needs a tensor with more than 1 dims",
+    ),
+    "bool of many": (
+        lambda s: bool(s.x > 1),
+        RuntimeError,
+        "Boolean value of Tensor with more than one value is ambiguous",
+    ),
     "item of many": (lambda s: s.x.item(), ValueError, "item() needs a tensor with one element"),
-    "device of a global tensor": (lambda s: s.x.device, RuntimeError, "Only local tensors have 'device'"),
-    "sbp of a local tensor": (lambda s: s.local.sbp, RuntimeError, "Local tensor has no sbp property"),
+    "device of a global tensor": (
+        lambda s: s.x.device,
+        RuntimeError,
+        "Only local tensors have 'device'",
+    ),
+    "sbp of a local tensor": (
+        lambda s: s.local.sbp,
+        RuntimeError,
+        "Local tensor has no sbp property",
+    ),
     "to_local of a local tensor": (lambda s: s.local.to_local(), RuntimeError, "local already"),
-}  # fmt: skip
+}
 
 # Shapes that do not fit, as (name, arguments): torch decides which builtin class the error has.
 SHAPES = {
@@ -122,7 +266,7 @@ SHAPES = {
     "narrow": lambda lib, t: t(3, 4).narrow(0, 2, 2),
     "split": lambda lib, t: t(3, 4).split([1, 1], 0),
     "layer_norm": lambda lib, t: lib.nn.functional.layer_norm(t(3, 4), (3,)),
-    "mse_loss": lambda lib, t: lib.nn.functional.l1_loss(t(3, 4), t(2, 4)),
+    "nll_loss": lambda lib, t: lib.nn.functional.nll_loss(t(3, 4), t(2).long()),
     "cross_entropy": lambda lib, t: lib.nn.functional.cross_entropy(t(3, 4), t(2).long()),
     "where": lambda lib, t: lib.where(t(3, 4) > 0, t(3, 3), t(3, 4)),
     "conv2d": lambda lib, t: lib.nn.functional.conv2d(t(1, 3, 5, 5), t(2, 4, 3, 3)),
@@ -166,9 +310,7 @@ def shape_makers(scene):
     """Ways to make the operands: local, and in layouts of one placement."""
     yield lambda *shape: flow.ones(shape)
     for sbp in (B, P, S0):
-        yield lambda *shape, sbp=sbp: flow.ones(
-            shape, placement=scene.p, sbp=sbp if shape else B
-        )
+        yield lambda *shape, sbp=sbp: flow.ones(shape, placement=scene.p, sbp=sbp if shape else B)
 
 
 def shape_outcomes(scene, name):
@@ -206,15 +348,47 @@ def _launched():
 
 
 BETWEEN = {
-    "rank out of range": (lambda s: flow.placement("cpu", [0, 7]), PlacementError, "include 7, but this is rank"),
-    "uneven local parts": (lambda s: flow.ones(1 + 3 * s.rank, 2).to_global(s.p, S0), ShapeError, "must be same or match balanced split"),
-    "other sizes": (lambda s: flow.ones(2, 2 + s.rank).to_global(s.p, S0), ShapeError, "must be same or match"),
-    "other numbers of dims": (lambda s: flow.ones([2] * (1 + s.rank)).to_global(s.p, B), ShapeError, "different numbers of dims"),
-    "other dtypes": (lambda s: flow.ones(2, dtype=(flow.float32, flow.int32)[s.rank]).to_global(s.p, B), RankMismatch, "ranks disagree on (dtype, placement, sbp)"),
-    "other sbp": (lambda s: flow.ones(2, 2).to_global(s.p, (S0, S1)[s.rank]), RankMismatch, "Every rank must pass the same"),
-    "other placements": (lambda s: flow.ones(2).to_global((s.p, s.other)[s.rank], S0), RankMismatch, "ranks disagree"),
-    "checked meta": (lambda s: flow.ones(2 + s.rank, placement=s.p, sbp=B).check_meta_consistency(), RankMismatch, "ranks disagree on a tensor"),
-}  # fmt: skip
+    "rank out of range": (
+        lambda s: flow.placement("cpu", [0, 7]),
+        PlacementError,
+        "include 7, but this is rank",
+    ),
+    "uneven local parts": (
+        lambda s: flow.ones(1 + 3 * s.rank, 2).to_global(s.p, S0),
+        ShapeError,
+        "must be same or match balanced split",
+    ),
+    "other sizes": (
+        lambda s: flow.ones(2, 2 + s.rank).to_global(s.p, S0),
+        ShapeError,
+        "must be same or match",
+    ),
+    "other numbers of dims": (
+        lambda s: flow.ones([2] * (1 + s.rank)).to_global(s.p, B),
+        ShapeError,
+        "different numbers of dims",
+    ),
+    "other dtypes": (
+        lambda s: flow.ones(2, dtype=(flow.float32, flow.int32)[s.rank]).to_global(s.p, B),
+        RankMismatch,
+        "ranks disagree on (dtype, placement, sbp)",
+    ),
+    "other sbp": (
+        lambda s: flow.ones(2, 2).to_global(s.p, (S0, S1)[s.rank]),
+        RankMismatch,
+        "Every rank must pass the same",
+    ),
+    "other placements": (
+        lambda s: flow.ones(2).to_global((s.p, s.other)[s.rank], S0),
+        RankMismatch,
+        "ranks disagree",
+    ),
+    "checked meta": (
+        lambda s: flow.ones(2 + s.rank, placement=s.p, sbp=B).check_meta_consistency(),
+        RankMismatch,
+        "ranks disagree on a tensor",
+    ),
+}
 
 
 def test_in_two_processes():
@@ -232,6 +406,27 @@ def test_in_two_processes():
     for table in (0, 2):
         for name in first[table]:
             assert first[table][name][0] == second[table][name][0], name
+
+
+# name: (call that only rank 1 makes wrongly, what rank 1 is told); the other hears of it.
+ALONE = {
+    "split dim": (lambda s: flow.ones([2] * (2 - s.rank)).to_global(s.p, S1), "more than 1 dims"),
+    "without sbp": (lambda s: flow.ones(2).to_global(s.p, (B, None)[s.rank]), "without sbp"),
+    "sbp length": (lambda s: flow.ones(2).to_global(s.p, (B, (B, B))[s.rank]), "has length 2"),
+}
+
+
+def _one_is_wrong():
+    scene = Scene()
+    return {name: outcome(scene, lambda c=call: c(scene)) for name, (call, _) in ALONE.items()}
+
+
+def test_the_others_hear_of_a_rank_that_is_wrong():
+    first, second = run_ranks(2, _one_is_wrong)
+    for name, (_, text) in ALONE.items():
+        check(name, second[name], SbpError, text)
+        check(name, first[name], RankMismatch, "rank 1 could not take part, at test_errors.py")
+        check(name, first[name], RankMismatch, text)
 
 
 def test_the_check_can_fail(world):

@@ -13,8 +13,10 @@ def lower_bound(src: Meta, dst: Meta) -> dict[int, int]:
     Where addends are joined it must receive something for every element that it needs, whatever
     it holds; nothing where the target is partial and the addends may lie anywhere.
 
-    >>> lower_bound(split_meta, whole_meta)[0] == whole_meta.nbytes - split_meta.nbytes // 4
-    True
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> split = onefold.zeros(8, placement=p, sbp=onefold.sbp.split(0)).meta
+    >>> lower_bound(split, split.like(nd_sbp=(onefold.sbp.broadcast,)))
+    {0: 16, 1: 16}
     """
     assert src.placement is not None and dst.placement is not None
     route = Route(src, dst, tuple(range(len(src.nd_sbp))))

@@ -56,7 +56,8 @@ def axis_cost(src: Sbp, dst: Sbp, parts: int, nbytes: float, device_type: str = 
     `nbytes` is the size of the tensor over the group of that axis: its logical bytes divided
     by the splits of the other axes. 0.0 for equal sbps, a tiny epsilon for local work.
 
-    >>> axis_cost(broadcast, split(0), 4, 1024.0) < axis_cost(split(0), broadcast, 4, 1024.0)
+    >>> whole, rows = onefold.sbp.broadcast, onefold.sbp.split(0)
+    >>> axis_cost(whole, rows, 4, 1024.0) < axis_cost(rows, whole, 4, 1024.0)
     True
     """
     if src is dst or parts == 1:

@@ -80,6 +80,8 @@ def plan(src: Meta, dst: Meta) -> BoxingPlan:
 
     The same on every process. Raises ShapeError when shape or dtype differ or one is local.
 
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> meta = onefold.zeros(8, placement=p, sbp=onefold.sbp.split(0)).meta
     >>> plan(meta, meta).steps
     ()
     """

@@ -24,7 +24,11 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     errors. In a virtual world equal replicas are one torch tensor. The result may share memory
     with `shards` if `plan.aliases`.
 
-    >>> run(plan(src, dst), shards)
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> x = onefold.ones(4, placement=p, sbp=onefold.sbp.split(0))
+    >>> whole = x.meta.like(nd_sbp=(onefold.sbp.broadcast,))
+    >>> run(onefold.engine.boxing.plan(x.meta, whole), x.shards)[0]
+    tensor([1., 1., 1., 1.])
     """
     if not plan.steps:
         return shards

@@ -56,6 +56,10 @@ class Variance(Op):
         self.saves_output = is_root
 
     def kernel(self, x: torch.Tensor, dim: Dims, correction: float, keepdim: bool) -> torch.Tensor:
+        if x.numel() == 0:  # torch warns even where a shard has no result at all
+            nothing = torch.sum(x, dim, keepdim)
+            if nothing.numel() == 0:
+                return nothing
         return self.whole(x, dim, correction=correction, keepdim=keepdim)  # type: ignore[no-any-return]
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, correction: float, keepdim: bool) -> Rule:

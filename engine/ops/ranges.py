@@ -39,7 +39,8 @@ def arange(
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         first, size = box[0][0], box[1][0]
         index = torch.arange(first, first + size, dtype=computed, device=device)
-        return (start + index * step).to(kind)
+        values: torch.Tensor = start + index * step
+        return values.to(kind)
 
     return make("arange", (int(count),), kind, maker, **layout)
 

@@ -87,6 +87,8 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     """x less its maximum over dim: a split dim costs the exchange of the maxima only."""
     if dtype is not None and dtype is not x.dtype:
         x = cast(x, dtype)
+    if 0 in x.shape:
+        return x  # nothing to shift, and an empty dim has no maximum
     return names.sub(x, joined(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
 
 

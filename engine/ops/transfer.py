@@ -83,7 +83,7 @@ def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
             y = _to_type(y, wanted.type)
     if dtype is not None and dtype != y.dtype:
         y = names.cast(y, dtype)
-    return names.clone(y) if copy and y is self else y  # type: ignore[no-any-return]
+    return names.clone(y) if copy and y is self else y
 
 
 @named

@@ -1,6 +1,6 @@
 """The exception family, and the user's line that messages name."""
 
-import subprocess
+import runpy
 import sys
 import threading
 
@@ -77,10 +77,6 @@ def test_user_line_in_a_thread_of_the_package():
 
 def test_user_line_at_module_level(tmp_path):
     script = tmp_path / "train.py"
-    script.write_text(
-        "import importlib\nerrors = importlib.import_module('onefold.errors')\nprint(errors.user_line())\n"
-    )
-    result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert result.stdout == "train.py:3 in <module>\n"
+    script.write_text("from onefold.errors import user_line\n\nfound = user_line()\n")
+    found = runpy.run_path(str(script), run_name="__main__")["found"]
+    assert found == "train.py:3 in <module>"

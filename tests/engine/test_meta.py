@@ -22,7 +22,9 @@ def meta(shape, ranks, nd_sbp):
 
 
 def cells(box):
-    return set(itertools.product(*[range(start, start + size) for start, size in zip(*box)]))
+    return set(
+        itertools.product(*[range(start, start + size) for start, size in zip(*box, strict=True)])
+    )
 
 
 @given(st.integers(0, 40), st.integers(1, 9))

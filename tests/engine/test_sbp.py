@@ -63,10 +63,10 @@ def test_malformed_nd_sbps(value, axes, text):
         (lambda: flow.sbp.split(-1), "Split axis must not be negative, but got -1!"),
         (lambda: flow.sbp.split(1.5), "needs an integer"),
         (lambda: flow.sbp.split(True), "needs an integer"),
-        (lambda: flow.sbp.split(), "needs an integer"),
+        (flow.sbp.split, "needs an integer"),
         (lambda: flow.sbp.split(0, axis=1), "got both dim=0 and axis=1"),
-        (lambda: S0(), "is a layout already"),
-        (lambda: flow.sbp.sbp(), "an sbp is not built directly"),
+        (S0, "is a layout already"),
+        (flow.sbp.sbp, "an sbp is not built directly"),
     ],
 )
 def test_malformed_sbps(call, text):

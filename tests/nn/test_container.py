@@ -48,7 +48,7 @@ def test_module_dict(world):
         modules["b"] = lib.nn.ReLU()
         assert "a" in modules and len(modules) == 2 and list(modules) == ["a", "b"]
         assert list(modules.keys()) == [k for k, _ in modules.items()]
-        assert list(modules.values())[0] is modules["a"]
+        assert next(iter(modules.values())) is modules["a"]
         modules["a"] = lib.nn.Linear(2, 7)
         assert list(modules) == ["a", "b"] and modules["a"].out_features == 7
 

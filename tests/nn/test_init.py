@@ -32,7 +32,6 @@ def test_the_distribution_is_torchs(name, world):
     torch.manual_seed(0)
     assert RANDOM[name](ours) is ours
     function = RANDOM[name]
-    function = function if not isinstance(function, partial) else function
     keywords = getattr(function, "keywords", {})
     getattr(torch.nn.init, name.split()[0])(theirs, **keywords)
     mine, wanted = ours.numpy(), theirs.numpy()

@@ -295,10 +295,10 @@ def test_dtypes(world):
     model = net(flow)
     model.register_buffer("steps", flow.tensor([1, 2]))
     for convert, dtype in [
-        (lambda: model.half(), torch.float16),
-        (lambda: model.bfloat16(), torch.bfloat16),
-        (lambda: model.double(), torch.float64),
-        (lambda: model.float(), torch.float32),
+        (model.half, torch.float16),
+        (model.bfloat16, torch.bfloat16),
+        (model.double, torch.float64),
+        (model.float, torch.float32),
         (lambda: model.to(flow.float64), torch.float64),
         (lambda: model.to("cpu", dtype=flow.float32), torch.float32),
     ]:

@@ -31,9 +31,12 @@ def layouts(text):
     if text == "mesh":
         ranks = [[0, 1], [2, 3]]
         return [
-            (ranks, "(S0, S1)", "(P, B)"), (ranks, "(S0, S0)", "(S0, P)"), (ranks, "(B, P)", "(P, P)"),
-            (ranks, "(B, S1)", "(B, S1)"), (ranks, "(B, B)", "(P, S0)"),
-        ]  # fmt: skip
+            (ranks, "(S0, S1)", "(P, B)"),
+            (ranks, "(S0, S0)", "(S0, P)"),
+            (ranks, "(B, P)", "(P, P)"),
+            (ranks, "(B, S1)", "(B, S1)"),
+            (ranks, "(B, B)", "(P, S0)"),
+        ]
     return [([0, 1, 2], text if t or text in ("(B)", "(P)") else "(B)", "(P)") for t in SHAPES]
 
 

@@ -279,7 +279,7 @@ def test_dtypes_mix(world):
 
 
 BAD = [
-    (lambda w: flow.optim.SGD(w), OnefoldTypeError, r"but got one Parameter; write \[tensor\]"),
+    (flow.optim.SGD, OnefoldTypeError, r"but got one Parameter; write \[tensor\]"),
     (lambda w: flow.optim.SGD({w}), OnefoldTypeError, "but got one set"),
     (lambda w: flow.optim.SGD([]), OnefoldValueError, "empty parameter list"),
     (lambda w: flow.optim.SGD([{"params": []}]), OnefoldValueError, "empty parameter list"),

@@ -179,6 +179,8 @@ def test_what_divides_is_never_gathered():
             ((10, 4), "(S0, B)", set()),
             ((9, 4), "(S0, S0)", set()),
         ]:
-            assert dtensor._cut_differently(Meta.of(shape, torch.float32, place, parse(sbp))) == dims
+            assert (
+                dtensor._cut_differently(Meta.of(shape, torch.float32, place, parse(sbp))) == dims
+            )
         line = flow.placement("cpu", [0, 1, 2, 3])
         assert dtensor._cut_differently(Meta.of((5, 2), torch.float32, line, parse("(S0)"))) == {0}

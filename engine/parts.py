@@ -1,0 +1,96 @@
+"""The local parts that ranks join to a global tensor: their shapes, checks and shards."""
+
+from __future__ import annotations
+
+import torch
+
+from ..distributed import collectives
+from ..distributed.world import world
+from ..errors import OnefoldError, RankMismatch, ShapeError, user_line
+from .meta import Meta
+from .placement import Placement
+from .sbp import NdSbp, short
+from .tensor import Tensor
+
+
+def part_shapes(
+    x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool
+) -> list[tuple[int, ...]]:
+    """The shape of each member's part, told by the members themselves if `check_meta`.
+
+    Collective over the job then. Raises RankMismatch when processes disagree on what they join.
+    """
+    here = world()
+    if not here.launched or not check_meta:
+        return [tuple(x.shape)] * placement.num_ranks
+    mine = (tuple(x.shape), str(x.dtype), repr(placement), short(nd_sbp))
+    all_ranks = tuple(range(here.size))
+    told = collectives.gather_objects((mine, user_line()), all_ranks)
+    for rank, (theirs, line) in enumerate(told):
+        if theirs[0] is None:
+            raise RankMismatch(
+                f"local_to_global: rank {rank} could not take part, at {line}: {theirs[1]}"
+            )
+    member = placement.flat_ranks[0]
+    for rank, (theirs, line) in enumerate(told):
+        skip = 0 if rank in placement.position else 2  # a non-member's part does not count
+        if theirs[max(skip, 1) :] != told[member][0][max(skip, 1) :]:
+            raise RankMismatch(
+                "local_to_global: ranks disagree on (dtype, placement, sbp): rank "
+                f"{member} has {told[member][0][1:]} at {told[member][1]}, rank {rank} has "
+                f"{theirs[1:]} at {line}. Every rank must pass the same."
+            )
+    return [told[rank][0][0] for rank in placement.flat_ranks]
+
+
+def tell_problem(error: OnefoldError) -> None:
+    """Take part in the others' `part_shapes` with an error, so that none of them waits."""
+    collectives.gather_objects(((None, str(error)), user_line()), tuple(range(world().size)))
+
+
+def joined_shape(
+    shapes: list[tuple[int, ...]], placement: Placement, nd_sbp: NdSbp
+) -> tuple[int, ...]:
+    """The shape of the tensor of which these are the parts, in mesh order."""
+    ndims = {len(shape) for shape in shapes}
+    if len(ndims) > 1:
+        raise ShapeError(f"local_to_global: the parts have different numbers of dims: {shapes}")
+    shape = list(shapes[0])
+    for dim in range(len(shape)):
+        axes = [axis for axis, sbp in enumerate(nd_sbp) if sbp.kind == "S" and sbp.dim == dim]
+        if axes:
+            shape[dim] = sum(shapes[position][dim] for position in placement.group(0, axes))
+    return tuple(shape)
+
+
+def unbalanced(meta: Meta, shapes: list[tuple[int, ...]]) -> ShapeError:
+    """The error for parts whose shapes are not those of a balanced split."""
+    assert meta.placement is not None
+    dims = sorted({sbp.dim for sbp in meta.nd_sbp if sbp.kind == "S"})
+    wanted = {rank: tuple(meta.local_shape(i)) for i, rank in enumerate(meta.placement.flat_ranks)}
+    found = dict(zip(meta.placement.flat_ranks, shapes, strict=True))
+    where = f"dimension {dims[0]}" if dims else "every dimension"
+    return ShapeError(
+        f"Sizes of tensors in {where} must be same or match balanced split distribution: for "
+        f"sbp {short(meta.nd_sbp)} the parts must be {wanted} (rank: shape), but are {found}. "
+        "The first ranks hold one more where the size does not divide."
+    )
+
+
+def own_parts(x: Tensor, meta: Meta, copy: bool) -> tuple[torch.Tensor, ...]:
+    """The shards that this process's part gives; along broadcast axes the first rank's counts."""
+    assert meta.placement is not None
+    placement, owned = meta.placement, meta.placement.owned
+    if not owned:
+        return ()
+    part = x.shards[0].clone() if copy else x.shards[0]
+    axes = [axis for axis, sbp in enumerate(meta.nd_sbp) if sbp.kind == "B"]
+    if not world().launched or not axes:
+        return (part,) * len(owned)
+    group = tuple(placement.flat_ranks[p] for p in placement.group(owned[0], axes))
+    mine = placement.flat_ranks[owned[0]] == group[0]
+    return (
+        collectives.broadcast(
+            part if mine else None, part.shape, part.dtype, part.device, group[0], group
+        ),
+    )
