@@ -5,7 +5,8 @@ and how it is laid out (sbp); the engine infers layouts, moves data and computes
 """
 
 import builtins as _builtins
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import Any
 
 import torch as _torch
 
@@ -17,13 +18,6 @@ from .engine import checkpoint as checkpoint
 from .engine import gradients as autograd
 from .engine import sbp as sbp
 from .engine import topology as env
-from .engine.autograd import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    no_grad,
-    set_grad_enabled,
-)
 from .engine.counters import FallbackWarning
 from .engine.generator import (
     Generator,
@@ -33,6 +27,13 @@ from .engine.generator import (
     manual_seed,
     seed,
     set_rng_state,
+)
+from .engine.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
 )
 from .engine.names import names as _names
 from .engine.ops import PUBLIC as _PUBLIC
@@ -71,9 +72,14 @@ def is_tensor(value: Any) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-if TYPE_CHECKING:
-    # The ops' names are data (engine.ops.PUBLIC), which a type checker does not see.
-    def __getattr__(name: str) -> Any: ...
+_ON_DEMAND = ("testing", "utils")  # they import what a program may never need
+
+
+def __getattr__(name: str) -> Any:
+    # Also what a type checker sees of the ops, whose names are data (engine.ops.PUBLIC).
+    if name in _ON_DEMAND:
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'onefold' has no attribute {name!r}")
 
 
 __all__ = sorted(

@@ -184,6 +184,7 @@ def broadcast(
 
     On `src` the result is `t` itself.
     """
+    assert src in ranks
     link = world().connection()
     seats = link.seats(ranks)
     seats.counter.seq += 1

@@ -16,31 +16,10 @@ from ..errors import (
     ShapeError,
 )
 from . import interp
-from .grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .meta import Meta
 from .names import named, names
 from .tape import CHANGED, Edge, Leaf, Node, Output, Packed, unpack_out
 from .tensor import Tensor
-
-__all__ = [
-    "CHANGED",
-    "Edge",
-    "Hook",
-    "Leaf",
-    "Node",
-    "Output",
-    "backward",
-    "backward_all",
-    "check_gradient",
-    "enable_grad",
-    "grad",
-    "hooks",
-    "inference_mode",
-    "is_grad_enabled",
-    "no_grad",
-    "retained",
-    "set_grad_enabled",
-]
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import interp
-from .autograd import Node, Output
 from .op import Op
-from .plan import Plan, bad_arguments, hashable, new_table, ops, prepare
+from .plan import KERNEL_ERRORS, Plan, bad_arguments, failed, hashable, new_table, ops, prepare
+from .tape import Node, Output
 from .tensor import Tensor
 
 new = object.__new__
@@ -37,7 +37,10 @@ def unary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(x, *attrs)
         y = new(Tensor)
-        y.shards = plan.run(x.shards)
+        try:
+            y.shards = plan.run(x.shards)
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (x, *attrs)) from error
         y.meta = plan.meta
         y.node = None
         y.version = 0
@@ -76,7 +79,10 @@ def binary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(a, b, *attrs)
         y = new(Tensor)
-        y.shards = plan.run(a.shards, b.shards)
+        try:
+            y.shards = plan.run(a.shards, b.shards)
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (a, b, *attrs)) from error
         y.meta = plan.meta
         y.node = None
         y.version = 0
@@ -119,7 +125,10 @@ def ternary(op: Op) -> Callable[..., Any]:
         if plan.instead is not None:
             return plan.instead(a, b, c, *attrs)
         y = new(Tensor)
-        y.shards = plan.run(a.shards, b.shards, None if c is None else c.shards)
+        try:
+            y.shards = plan.run(a.shards, b.shards, None if c is None else c.shards)
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (a, b, c, *attrs)) from error
         y.meta = plan.meta
         y.node = None
         y.version = 0
@@ -166,7 +175,10 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
             plan = prepare(op, call, plans, key, (a, b), ())
         if plan.instead is not None:
             return plan.instead(a, b)
-        shards = plan.run(number, x.shards) if number_first else plan.run(x.shards, number)
+        try:
+            shards = plan.run(number, x.shards) if number_first else plan.run(x.shards, number)
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (a, b)) from error
         y = Tensor(shards, plan.meta)
         if x.node is not None and interp.grad_enabled and plan.differentiable:
             kept = x if saves else x.meta
@@ -199,7 +211,10 @@ def general(op: Op) -> Callable[..., Any]:
             plan = prepare(op, call, plans, key, tensors, attrs, packed=True)
         if plan.instead is not None:
             return plan.instead(tensors, *attrs)
-        shards = plan.run(*[None if t is None else t.shards for t in tensors])
+        try:
+            shards = plan.run(*[None if t is None else t.shards for t in tensors])
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (*tensors, *attrs)) from error
         node = None
         if (
             interp.grad_enabled

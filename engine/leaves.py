@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import AutogradError
-from .autograd import Edge, Hook, Leaf, check_gradient, hooks, retained
+from .autograd import Hook, check_gradient, hooks, retained
 from .names import named
+from .tape import Edge, Leaf
 from .tensor import Tensor
 
 

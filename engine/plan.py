@@ -24,6 +24,7 @@ from .sbp import NdSbp
 from .tensor import Tensor
 
 MAX_PLANS = 4096  # per op
+KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
 
 
 class Plan:
@@ -81,14 +82,20 @@ def prepare(
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     try:
         plan = _make(op, call, metas, described, attrs, packed)
-    except (OnefoldError, RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise explain(op, error, (*described, *attrs), user_line()) from error
+    except KERNEL_ERRORS as error:
+        raise failed(op, error, (*described, *attrs)) from error
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]
         counters.evictions += MAX_PLANS // 2
     plans[key] = plan
     return plan
+
+
+def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
+    """The error of one op call: what the op or its kernel said, with the inputs and the line."""
+    described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
+    return explain(op, error, described, user_line())
 
 
 def _make(

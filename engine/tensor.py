@@ -16,7 +16,7 @@ from .placement import Placement
 from .sbp import NdSbp
 
 if TYPE_CHECKING:
-    from .autograd import Edge
+    from .tape import Edge
 
 Shards = tuple[torch.Tensor, ...]
 
@@ -309,7 +309,7 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same value without history; assigning takes another tensor's value."""
-        return names.detach(self)  # type: ignore[no-any-return]
+        return names.data(self)  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:

@@ -150,6 +150,8 @@ def _reduction(b: Builder) -> None:
         ndim = b.entries[x].ndim
         dims = b.draw(st.sets(st.integers(0, ndim - 1), min_size=1))
         name = b.draw(st.sampled_from(REDUCTIONS))
+        if name == "logsumexp" and 0 in b.entries[x].shape:
+            return  # minus infinity, and a partial sum times infinity is not defined
         b.step(name, x, attrs=(tuple(sorted(dims)), b.draw(st.booleans())))
 
 

@@ -69,7 +69,7 @@ def test_every_rank_names_the_two_that_differ(case):
 
 def test_lines_and_ops_count():
     def program():
-        first = mismatch(lambda: reduce())
+        first = mismatch(reduce)
         second = mismatch(reduce if world().rank == 0 else (lambda: c.barrier((0, 1, 2))))
         return first, second
 

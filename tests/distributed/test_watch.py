@@ -9,13 +9,14 @@ import torch
 from launched import RankFailed, run_ranks
 
 from onefold.distributed import collectives as c
+from onefold.distributed.watch import Pending
 from onefold.distributed.world import world
 from onefold.errors import CommError, CommTimeout, PeerLost
 
 CPU = torch.device("cpu")
 SHORT = {"ONEFOLD_TIMEOUT": "1"}
 # Ranks that did not fail themselves stay this long, so that those that did can ask them.
-STAY = 3.0
+STAY = 1.5
 
 
 def failing(action):
@@ -52,7 +53,8 @@ def test_a_late_rank_is_named_with_its_line():
 
 def test_a_rank_in_another_collective_is_named_with_it():
     def program():
-        c.all_reduce(torch.ones(1), (1, 2), "sum") if world().rank else None
+        if world().rank:
+            c.all_reduce(torch.ones(1), (1, 2), "sum")
         if world().rank == 2:
             return failing(lambda: c.all_gather(torch.ones(3), (1, 2), [(3,), (3,)]))
         return failing(lambda: c.barrier((0, 1, 2)))
@@ -138,8 +140,12 @@ def test_a_lost_rank(tmp_path, end, blamed, said):
 
 def test_an_error_of_our_own_making_is_not_blamed_on_others():
     def program():
-        found = failing(lambda: c.broadcast(torch.ones(1), (1,), torch.float32, CPU, 5, (0, 1)))
-        return found, time.monotonic()
+        watch = world().connection().watch
+        pending = Pending("all_reduce", "add", ())
+        error = watch.explain(pending, RuntimeError("Invalid scalar type"))
+        return type(error), str(error)
 
-    with pytest.raises(RankFailed, match="5"):
-        run_ranks(2, program)
+    ((kind, text),) = run_ranks(1, program)
+    assert kind is CommError
+    assert text.startswith("all_reduce of op 'add' over ranks (), at test_watch.py:")
+    assert text.endswith("failed: Invalid scalar type")
