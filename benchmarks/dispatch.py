@@ -68,7 +68,7 @@ def cases(side: Side) -> Case:
         "layer_norm": lambda: ns.layer_norm(x, (SIZE,), scale, shift),
         "view": lambda: x.view(-1),
         "transpose": lambda: ns.transpose(x, 0, 1),
-        "add_": lambda: z.add_(y),
+        "add_": lambda: z.add_(x),  # recorded: z is on the tape from the first call on
         "chain": _chain(side),
         "mlp step": _mlp(side),
     }
@@ -228,7 +228,9 @@ def cold() -> dict[str, Any]:
 def _cold_call(op: str, placement: flow.placement, rows: int) -> float:
     axes = placement.ndim
     layout = (flow.sbp.split(0),) + (flow.sbp.broadcast,) * (axes - 1)
-    other = (flow.sbp.broadcast,) * (axes - 1) + (flow.sbp.split(1),)
+    # No layout here needs communication, which one rank alone could not do.
+    last = flow.sbp.split(1) if axes > 1 else flow.sbp.broadcast
+    other = (flow.sbp.broadcast,) * (axes - 1) + (last,)
     x = flow.zeros(rows, 16, placement=placement, sbp=layout)
     b = flow.zeros(rows, 16, placement=placement, sbp=(flow.sbp.broadcast,) * axes)
     w = flow.zeros(16, rows, placement=placement, sbp=other)

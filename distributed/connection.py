@@ -119,6 +119,7 @@ class Connection:
             # (Binding the group to the device would connect it too, but then groups of fewer
             # ranks are split from it, which again needs all ranks.)
             dist.all_reduce(torch.zeros(1, device=torch.device("cuda", index)))
+        _shake_hands(None)
 
     def _meet(self, pending: Pending, make: Callable[[], Any]) -> Any:
         self.watch.pending = pending
@@ -216,6 +217,13 @@ def _group_named_by_ranks(ordered: tuple[int, ...], limit: timedelta) -> Any:
     makes_name = c10d._hash_ranks_to_str
     c10d._hash_ranks_to_str = lambda ranks: "onefold_" + "_".join(map(str, ranks))
     try:
-        return dist.new_group(list(ordered), timeout=limit, use_local_synchronization=True)
+        handle = dist.new_group(list(ordered), timeout=limit, use_local_synchronization=True)
     finally:
         c10d._hash_ranks_to_str = makes_name
+    _shake_hands(handle)
+    return handle
+
+
+def _shake_hands(handle: Any) -> None:
+    """Return when all members have finished connecting; else one could leave while another does."""
+    dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)

@@ -182,7 +182,8 @@ def _run(options: argparse.Namespace, port: int, scratch: str) -> Failure | None
     if options.nnodes > 1:
         others = OtherLaunchers(options.master_addr, port, options.node_rank, timeout())
     try:
-        elastic_launch(config, program)(*arguments)
+        # The agent reads its arguments as string templates.
+        elastic_launch(config, program)(*(text.replace("$", "$$") for text in arguments))
         return None
     except ChildFailedError as error:
         failure = _first_failure(error, scratch)

@@ -15,7 +15,8 @@ class Interpreter(Protocol):
     `captures` computes nothing, so the values of its tensors cannot be read.
     """
 
-    captures: bool
+    @property
+    def captures(self) -> bool: ...
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any: ...
 

@@ -79,6 +79,8 @@ class ClassLoss(Op):
     ) -> Meta:
         if target.is_floating and not self.log_input:
             raise OnefoldValueError("class indices must be integers")
+        if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
+            return x.like(shape=target.shape if reduction == "none" else ())
         inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
         attrs = (reduction, ignore_index, smoothing)
         y = kernels.whole_class_loss(inputs[0], inputs[1], inputs[2], self.log_input, *attrs)  # type: ignore[arg-type]

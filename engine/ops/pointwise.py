@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldTypeError, user_line
 from ..meta import Meta
 from ..names import names
-from ..op import Arg, Kernel, Op
+from ..op import Arg, Kernel, Op, infer_pointwise
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -78,6 +78,9 @@ class Elementwise(Op):
         self.differentiable = vjp is not None
         if vjp is not None:
             self.vjp = vjp  # type: ignore[method-assign]
+
+    def infer(self, *args: Arg) -> Meta:
+        return infer_pointwise(self.kernel, args)
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]

@@ -59,6 +59,13 @@ class SoftmaxOp(Op):
         self.log = log
         self.kernel = _LOG_SOFTMAX if log else _SOFTMAX  # type: ignore[method-assign]
 
+    def infer(self, x: Meta, dim: int, dtype: torch.dtype | None) -> Meta:
+        if dtype is None and x.is_floating and -x.ndim <= dim < x.ndim:
+            return x
+        found = super().infer(x, dim, dtype)
+        assert isinstance(found, Meta)
+        return found
+
     def rule(self, axis: Axis, x: Meta, dim: int, dtype: torch.dtype | None) -> Rule:
         return _other_dims(x, dim, 1)
 

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -50,14 +51,14 @@ def test_programs_without_python_and_files_for_their_output(tmp_path):
         "--no_python",
         "--redirect_stdout_and_stderr",
         "--logdir=logs",
-        *("sh", "-c", script, "--an-argument"),
+        *("sh", "-c", script, "${rank} $$"),
         cwd=tmp_path,
     )
     for rank in (0, 1):
         lines = (tmp_path / "logs" / f"local_rank_{rank}" / "stdout").read_text().split()
         assert lines[:6] == [str(rank), str(rank), "2", "2", "0", "127.0.0.1"]
         assert lines[6].isdigit()
-        assert lines[7] == "--an-argument"
+        assert lines[7:] == ["${rank}", "$$"]
         assert (tmp_path / "logs" / f"local_rank_{rank}" / "stderr").read_text() == ""
     assert result.returncode == 3
     assert result.stdout == ""
@@ -110,18 +111,17 @@ time.sleep(100)
 def test_two_machines_stop_together(tmp_path):
     (tmp_path / "waiting.py").write_text(WAITING)
     port = free_port()
-    nodes = [
-        start(
-            *("--nnodes", 2, "--node_rank", node, "--master_port", port, "-m", "waiting"),
-            cwd=tmp_path,
-        )
-        for node in (0, 1)
-    ]
-    try:
-        outputs = [node.communicate(timeout=LIMIT) for node in nodes]
-    finally:
-        for node in nodes:
-            node.kill()
+    both = ("--nnodes", 2, "--master_port", port, "--node_rank")
+    with (
+        start(*both, 0, "-m", "waiting", cwd=tmp_path) as zero,
+        start(*both, 1, "-m", "waiting", cwd=tmp_path) as one,
+    ):
+        nodes = (zero, one)
+        try:
+            outputs = [node.communicate(timeout=LIMIT) for node in nodes]
+        finally:
+            for node in nodes:
+                node.kill()
     for rank, (out, err) in enumerate(outputs):
         assert out == f"{rank} 0 2 {rank} {port}\n"
         assert err.splitlines()[-1] == "[rank 1] ValueError: node 1 gave up"
@@ -130,16 +130,14 @@ def test_two_machines_stop_together(tmp_path):
 
 
 def test_interrupt_stops_all(tmp_path):
-    node = start(
-        *("--nproc_per_node", 2, "--no_python", "sh", "-c", "echo $$; exec sleep 100"),
-        cwd=tmp_path,
-    )
-    try:
-        workers = [int(node.stdout.readline()) for _ in range(2)]
-        node.send_signal(signal.SIGINT)
-        _, err = node.communicate(timeout=LIMIT)
-    finally:
-        node.kill()
+    command = ("--nproc_per_node", 2, "--no_python", "sh", "-c", "echo $$; exec sleep 100")
+    with start(*command, cwd=tmp_path) as node:
+        try:
+            workers = [int(node.stdout.readline()) for _ in range(2)]
+            node.send_signal(signal.SIGINT)
+            _, err = node.communicate(timeout=LIMIT)
+        finally:
+            node.kill()
     assert node.returncode == 128 + signal.SIGINT
     assert err.splitlines()[-1] == "launch: stopped by SIGINT"
     deadline = time.monotonic() + 10
@@ -149,9 +147,11 @@ def test_interrupt_stops_all(tmp_path):
 
 
 def _runs(pid):
-    with subprocess.Popen(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE) as ps:
-        state = ps.stdout.read().decode().strip()
-    return bool(state) and not state.startswith("Z")
+    try:
+        # The state follows the program's name, which is in brackets.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.mark.parametrize(

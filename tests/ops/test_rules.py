@@ -30,10 +30,14 @@ FORMS = {name: list(forms) for name, forms in ops.items()}  # as they are after 
 NOT_REACHED: dict[str, str] = {}
 
 # Ops on which undeclared layouts are not tried out, and why.
-_UNCHECKED = "torch's kernel writes outside its output when shapes do not fit, and ends the process"
-NOT_SEARCHED = {"adaptive_avg_pool_grad": _UNCHECKED, "avg_pool_grad": _UNCHECKED}
+_UNCHECKED = "torch's kernel leaves its memory where shapes do not fit, and ends the process"
+NOT_SEARCHED = {
+    "adaptive_avg_pool_grad": _UNCHECKED,
+    "attention_grad": _UNCHECKED,
+    "avg_pool_grad": _UNCHECKED,
+}
 
-MAX_CALLS = 40  # per form of an op; the commonest are called by the gradients of all others
+MAX_CALLS = 30  # per form of an op; the commonest are called by the gradients of all others
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +53,18 @@ def calls():
         forms[call.op].append(call)
     found = defaultdict(list)
     for op, some in forms.items():
-        found[op.name] += some[:: -(-len(some) // MAX_CALLS)]
+        found[op.name] += chosen(some)
     return found
+
+
+def chosen(some):
+    """At most MAX_CALLS or so of an op's calls: one of each kind first, then more shapes."""
+    kinds = {}
+    for call in some:
+        kinds.setdefault((tuple((v.ndim, v.dtype) for v in call.tensors), call.attrs), call)
+    rest = [call for call in some if call not in kinds.values()]
+    room = max(1, MAX_CALLS - len(kinds))
+    return [*kinds.values(), *rest[:: -(-len(rest) // room) or 1]]
 
 
 def read_table():
