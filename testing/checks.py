@@ -20,7 +20,7 @@ from .layouts import gather, make_global, make_local, rounding
 from .samples import Sample
 
 Make: TypeAlias = Callable[[torch.Tensor], Any]
-Values: TypeAlias = list["torch.Tensor | None"]
+Values: TypeAlias = Sequence["torch.Tensor | None"]
 
 
 @dataclass(frozen=True)

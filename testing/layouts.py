@@ -5,7 +5,7 @@ These are the oracle of the tests, so they use numpy's own balanced split and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,11 @@ from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp
 from ..engine.tensor import Tensor
 
-_JOIN = {"P": torch.add, "PMAX": torch.maximum, "PMIN": torch.minimum}
+_JOIN: dict[str, Callable[..., torch.Tensor]] = {
+    "P": torch.add,
+    "PMAX": torch.maximum,
+    "PMIN": torch.minimum,
+}
 
 
 @lru_cache(maxsize=1024)

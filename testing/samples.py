@@ -19,6 +19,7 @@ from ..engine.names import find_name
 from ..engine.tensor import Tensor
 
 Function: TypeAlias = Callable[..., Any]
+TorchTensor: TypeAlias = torch.Tensor  # in Sample, `torch` is the field
 
 
 class Random:
@@ -38,6 +39,7 @@ class Random:
 
     def draw(self, random: np.random.Generator) -> torch.Tensor:
         """A tensor of this description."""
+        values: np.ndarray[Any, Any]
         if self.dtype == torch.bool:
             values = random.random(self.shape) < 0.5
         elif not (self.dtype.is_floating_point or self.dtype.is_complex):
@@ -110,7 +112,7 @@ class Sample:
     def seed(self) -> int:
         return zlib.crc32(repr(self).encode())
 
-    def tensors(self) -> list[torch.Tensor]:
+    def tensors(self) -> list[TorchTensor]:
         """The values of the tensor arguments, in the order in which they stand."""
         random = np.random.default_rng(self.seed)
         return [
@@ -141,7 +143,7 @@ class Sample:
             raise ValueError(f"no op is named {self.name!r}; give the sample call=")
         return found
 
-    def run_torch(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    def run_torch(self, tensors: list[TorchTensor]) -> list[TorchTensor]:
         """The tensors that the reference returns for these tensor arguments."""
         args, kwargs = _fill((self.args, self.kwargs), iter(tensors))
         return flat(self.reference()(*args, **kwargs), torch.Tensor)
