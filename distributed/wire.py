@@ -37,8 +37,10 @@ _LOWEST = -(2**63)
 
 def to_bytes(t: Tensor) -> Tensor:
     """The elements of `t` in row-major order as a flat uint8 tensor; a view where possible."""
-    plain = t.detach().resolve_conj().resolve_neg()
-    return plain.contiguous().view(-1).view(torch.uint8)
+    flat = t.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    if flat.stride(0) != 1:  # an expanded single element counts as contiguous with any stride
+        flat = flat.clone(memory_format=torch.contiguous_format).as_strided(flat.shape, (1,))
+    return flat.view(torch.uint8)
 
 
 def from_bytes(data: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -110,3 +110,10 @@ def test_max_of_complex_is_an_error():
 def test_unknown_reduction():
     with pytest.raises(OnefoldValueError, match=r"sum.*max.*min.*not 'prod'"):
         to_reducible(torch.ones(1), "prod", inplace=False)
+
+
+def test_an_expanded_single_element_has_bytes():
+    t = torch.tensor([[7], [8]]).t()[:, :1].expand(1, 1)[0].expand(1)
+    single = torch.zeros((), dtype=torch.int64).expand(1)
+    for value in (t, single):
+        assert from_bytes(to_bytes(value), value.shape, value.dtype).equal(value)
