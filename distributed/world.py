@@ -95,17 +95,19 @@ class World:
                 )
             if not self._joins:
                 raise OnefoldRuntimeError(
-                    f"a collective was asked for in a world only seen from rank {self.rank}: "
-                    "there are no other processes. Plans can be made here, not run."
+                    f"a collective was asked for on rank {self.rank}, which has no other processes "
+                    "to talk to: this world was left, or is only seen from that rank, so that "
+                    "plans can be made here, but not run."
                 )
             self._connection = Connection(self.rank, self.size)
         return self._connection
 
     def disconnect(self) -> None:
-        """Leave the other processes; a later call of `connection` would join them again."""
+        """Leave the other processes for good; happens by itself when the program ends."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._joins = False
 
 
 _world: World | None = None

@@ -93,29 +93,52 @@ def rounding(dtype: torch.dtype) -> float:
 def scatter(
     value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: int = 0
 ) -> dict[int, torch.Tensor]:
-    """The shards of `value` by position of the flattened mesh, cut axis by axis."""
+    """The shards of `value` by position of the flattened mesh, cut axis by axis.
+
+    Ranks that differ only along broadcast axes hold the same shard, addends included.
+    """
     random = np.random.default_rng(seed)
     shards: dict[tuple[int, ...], torch.Tensor] = {(): value}
     for sbp, parts in zip(nd_sbp, placement.shape, strict=True):
         shards = {
             (*coordinate, index): part
             for coordinate, shard in shards.items()
-            for index, part in enumerate(cut(shard, sbp, parts, random))
+            for index, part in enumerate(
+                [shard] if sbp.is_broadcast else cut(shard, sbp, parts, random)
+            )
         }
-    return dict(enumerate(shards.values()))
+    return {
+        position: shards[_without_replicas(placement, nd_sbp, position)]
+        for position in range(placement.num_ranks)
+    }
 
 
 def gather(
     shards: Sequence[torch.Tensor], placement: Placement, nd_sbp: NdSbp, tol: float = 0.0
 ) -> torch.Tensor | None:
     """The value of which these are all shards, in mesh order; None when they are not of one."""
-    level: list[torch.Tensor] = list(shards)
+    distinct: dict[tuple[int, ...], torch.Tensor] = {}
+    for position, shard in enumerate(shards):
+        first = distinct.setdefault(_without_replicas(placement, nd_sbp, position), shard)
+        if not close(shard, first, tol):
+            return None
+    level = list(distinct.values())
     for sbp, parts in zip(reversed(nd_sbp), reversed(placement.shape), strict=True):
+        if sbp.is_broadcast:
+            continue
         joined = [join(level[i : i + parts], sbp, tol) for i in range(0, len(level), parts)]
         level = [value for value in joined if value is not None]
         if len(level) != len(joined):
             return None
     return level[0]
+
+
+def _without_replicas(placement: Placement, nd_sbp: NdSbp, position: int) -> tuple[int, ...]:
+    """The mesh coordinate with 0 on the broadcast axes: equal for ranks that hold the same."""
+    return tuple(
+        0 if sbp.is_broadcast else index
+        for sbp, index in zip(nd_sbp, placement.coordinate(position), strict=True)
+    )
 
 
 def make_local(value: torch.Tensor) -> Tensor:

@@ -1,17 +1,19 @@
 """Every collective between real processes, against numpy: dtypes, shapes, orders of ranks."""
 
 import math
+import os
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from launched import run_ranks
 
 from onefold.distributed import collectives as c
-from onefold.distributed.world import world
-from onefold.errors import OnefoldTypeError
+from onefold.distributed.world import forget_world, world
+from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
 
 CPU = torch.device("cpu")
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -267,6 +269,26 @@ def test_gather_objects_and_barrier():
         assert found == [{"rank": q, "text": "x" * q} for q in (2, 0, 1)]
         assert pair == ([0, 1] if r < 2 else None)
         assert alone == [[]]
+
+
+def test_a_group_of_all_ranks_that_the_program_made_itself(tmp_path):
+    def program():
+        rank = world().rank
+        world().disconnect()
+        with pytest.raises(OnefoldRuntimeError, match="this world was left"):
+            c.barrier((0, 1))
+        store = dist.FileStore(str(tmp_path / "theirs"))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        os.environ["ONEFOLD_STORE"] = str(tmp_path / "ours")
+        forget_world()
+        total = float(c.all_reduce(torch.ones(1), (0, 1), "sum"))
+        world().disconnect()
+        ours = torch.ones(1)
+        dist.all_reduce(ours)
+        dist.destroy_process_group()
+        return total, float(ours)
+
+    assert run_ranks(2, program) == [(2.0, 2.0)] * 2
 
 
 def test_a_world_of_one_rank():
