@@ -14,11 +14,10 @@ from ..errors import (
     OnefoldRuntimeError,
     OnefoldTypeError,
     OnefoldValueError,
-    ShapeError,
 )
 from .meta import Meta
 from .placement import Placement
-from .signature import Axis, Rule, from_spec, partials, pointwise_of
+from .signature import Axis, Rule, from_spec
 
 Arg = Any  # a Meta where a tensor was passed, else the argument itself
 Kernel = Callable[..., Any]  # local torch tensors (and runtime numbers) -> local torch tensor(s)
@@ -121,68 +120,6 @@ class Op:
         return f"op {self.name}"
 
 
-class PointwiseOp(Op):
-    """An elementwise op over broadcasting inputs: a row of a family table."""
-
-    def __init__(
-        self,
-        name: str,
-        kernel: Kernel,
-        vjp: Callable[..., Any] | None = None,
-        *,
-        linear: str = "",
-        saves: tuple[int, ...] | None = None,
-        saves_output: bool = False,
-    ) -> None:
-        self.name = name
-        self.kernel = kernel  # type: ignore[method-assign]
-        self.linear = linear
-        self.saves = saves
-        self.saves_output = saves_output
-        self.differentiable = vjp is not None
-        if vjp is not None:
-            self.vjp = vjp  # type: ignore[method-assign]
-
-    def infer(self, *args: Arg) -> Meta:
-        return infer_pointwise(self.kernel, args)
-
-    def rule(self, axis: Axis, *args: Arg) -> Rule:
-        return pointwise_of([arg for arg in args if isinstance(arg, Meta)], self.linear)
-
-
-def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
-    """The output of an elementwise kernel: broadcast shape, dtype as it promotes.
-
-    The kernel runs on tensors without elements, which takes a tenth of the time that torch's
-    data-free device takes for many functions. Raises ShapeError when the shapes do not broadcast.
-    """
-    metas = [arg for arg in args if isinstance(arg, Meta)]
-    shape = metas[0].shape if len(metas) == 1 else _broadcast([meta.shape for meta in metas])
-    # Without dims a tensor promotes like a number, so such an input must stand as one.
-    result = kernel(*[_stand_in(arg) if isinstance(arg, Meta) else arg for arg in args])
-    return Meta.of(shape, result.dtype, device=result.device)
-
-
-def _stand_in(meta: Meta) -> torch.Tensor:
-    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
-
-
-def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    ndim = max(map(len, shapes))
-    found = []
-    for dim in range(-ndim, 0):
-        sizes = {shape[dim] for shape in shapes if len(shape) >= -dim} - {1}
-        if len(sizes) > 1:
-            a, b = [shape[dim] for shape in shapes if len(shape) >= -dim and shape[dim] != 1][:2]
-            raise ShapeError(
-                f"The size of tensor a ({a}) must match the size of tensor b ({b}) at "
-                f"non-singleton dimension {dim + ndim}: shapes "
-                f"{', '.join(str(tuple(shape)) for shape in shapes)} do not broadcast"
-            )
-        found.append(sizes.pop() if sizes else 1)
-    return tuple(found)
-
-
 def _with_attributes(kernel: Kernel, num_inputs: int, attrs: tuple[Any, ...]) -> Kernel:
     """`kernel` with its trailing arguments bound; the commonest forms without star arguments."""
     if not attrs:
@@ -194,11 +131,6 @@ def _with_attributes(kernel: Kernel, num_inputs: int, attrs: tuple[Any, ...]) ->
         first, second = attrs
         return lambda x: kernel(x, first, second)
     return lambda *tensors: kernel(*tensors, *attrs)
-
-
-def passes_partial(num_inputs: int, linear: str) -> Rule:
-    """Only the signatures by which partial sums pass; for ops that build their own rule."""
-    return partials(num_inputs, linear)
 
 
 def _as_torch_meta(arg: Arg) -> Any:

@@ -5,17 +5,22 @@ and under many layouts and compares values and gradients.
 """
 
 from .equivalence import assert_sbp_equivalent
+from .programs import Program, check_program, draw_programs, programs
 from .samples import Bo, I, Sample, T
 from .strategies import meshes, nd_sbps, placements, shapes
 
 __all__ = [
     "Bo",
     "I",
+    "Program",
     "Sample",
     "T",
     "assert_sbp_equivalent",
+    "check_program",
+    "draw_programs",
     "meshes",
     "nd_sbps",
     "placements",
+    "programs",
     "shapes",
 ]

@@ -68,6 +68,17 @@ def test_shards_that_do_not_belong_together_are_noticed():
         value_of(Tensor((x, x + 1), Meta.of(x.shape, x.dtype, PAIR, (broadcast,))))
 
 
+def test_replicas_hold_the_same_addend():
+    placement = Placement("cpu", [[0, 1], [2, 3]])
+    nd_sbp = (broadcast, partial_sum)
+    shards = list(scatter(normal(5, 4), placement, nd_sbp).values())
+    assert torch.equal(shards[0], shards[2])
+    assert torch.equal(shards[1], shards[3])
+    # Each pair adds up to the value, but ranks 0 and 2 differ.
+    mixed = [shards[0], shards[1], shards[1], shards[0]]
+    assert gather(mixed, placement, nd_sbp) is None
+
+
 # Strategies.
 
 

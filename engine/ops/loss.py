@@ -10,9 +10,9 @@ import torch
 from ...errors import OnefoldValueError
 from ..dispatch import binary
 from ..names import named, names
-from ..op import PointwiseOp
 from ..tensor import Tensor
 from .classloss import check_reduction
+from .pointwise import Elementwise
 from .reduce import sum_to
 
 
@@ -26,7 +26,7 @@ def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[...,
             sum_to(names.neg(da), b.meta) if needs[1] else None,
         )
 
-    return binary(PointwiseOp(name, kernel, vjp))
+    return binary(Elementwise(name, kernel, vjp))
 
 
 def _sign(d: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def _bits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor)
     return d_x, d_t
 
 
-class _SameShape(PointwiseOp):
+class _SameShape(Elementwise):
     """A pointwise op whose two inputs must have one shape; they do not broadcast."""
 
     def infer(self, *args: Any) -> Any:
@@ -232,7 +232,7 @@ def _kl_kernel(x: torch.Tensor, t: torch.Tensor, log_target: bool) -> torch.Tens
     return torch.kl_div(x, t, 0, log_target=log_target)
 
 
-_kl = binary(PointwiseOp("kl_divergence", _kl_kernel, _kl_vjp))
+_kl = binary(Elementwise("kl_divergence", _kl_kernel, _kl_vjp))
 
 
 @named
