@@ -20,8 +20,9 @@ from onefold.engine.plan import ops
 from onefold.engine.sbp import parse
 from onefold.engine.signature import Signature
 from onefold.testing.checks import local_results
+from onefold.testing.missing import undeclared
 from onefold.testing.recording import OpCall, Recorder, record
-from onefold.testing.rules import faults, undeclared, whole
+from onefold.testing.rules import faults, whole
 
 TABLE = Path(__file__).with_name("undeclared.txt")
 OPS = sorted(ops)
