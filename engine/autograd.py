@@ -55,9 +55,10 @@ class _Backward:
             heappush(self.queue, (-edge.seq, edge))
 
     def run(self) -> None:
-        while self.queue:
-            edge = heappop(self.queue)[1]
-            grad = self.pending.pop(edge)
+        queue, pending = self.queue, self.pending
+        while queue:
+            edge = heappop(queue)[1]
+            grad = pending.pop(edge)
             if self.watched:
                 if edge in hooks and type(grad) is not dict:
                     grad = _run_hooks(edge, grad)
@@ -100,12 +101,17 @@ class _Backward:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
         grads = node.op.vjp(parents, dy, y, *args)
+        given = dy
         for parent, part in zip(parents, grads, strict=False):
-            if parent is not None and part is not None:
-                if type(parent) is Leaf and self.direct:
-                    self.accumulate(parent, part)  # no need to wait for its other gradients
-                else:
-                    self.add(parent, part)
+            if parent is None or part is None:
+                continue
+            if type(parent) is not Leaf or not self.direct:
+                self.add(parent, part)
+            elif parent.grad is None and part is not dy and part is not given:
+                self.before.append((parent, None))
+                parent.grad = given = part  # made by the vjp, for this leaf alone
+            else:
+                self.accumulate(parent, part)  # no need to wait for its other gradients
 
     def wanted(self, parents: Iterable[Edge | None]) -> tuple[Edge | None, ...]:
         """The parents through which the gradients asked for are reached; None for the others."""

@@ -111,7 +111,14 @@ class _Apply:
                     f"{self.name}.backward: gradient {index} must be a Tensor or None, but got "
                     f"{type(gradient).__name__}"
                 )
-        return grads
+        return tuple([None if gradient is None else _own(gradient) for gradient in grads])
+
+
+def _own(gradient: Tensor) -> Tensor:
+    """A gradient under a name of its own: a user's backward may return what others hold too."""
+    twin = Tensor(gradient.shards, gradient.meta, gradient.node)
+    gradient.shared = twin.shared = True
+    return twin
 
 
 def _zeros(meta: Meta) -> Tensor:

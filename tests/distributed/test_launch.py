@@ -34,6 +34,8 @@ def start(*arguments, cwd):
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
+        # Jobs that a shell runs in the background ignore SIGINT, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (no threads here)
     )
 
 
