@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 Shards = tuple[torch.Tensor, ...]
 
+# What torch's Python functions pass on although it asks for nothing.
+_NO_EFFECT: dict[str, tuple[Any, ...]] = {
+    "inplace": (False,),
+    "out": (None,),
+    "_stacklevel": (3, 5),
+    "size_average": (None,),
+    "reduce": (None,),
+    "max_norm": (None,),
+    "norm_type": (2.0,),
+    "scale_grad_by_freq": (False,),
+    "sparse": (False,),
+}
+
 
 class method:
     """A tensor method that is the function of a name in the table of names.
@@ -335,7 +348,12 @@ class Tensor:
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
                 f"{name!r}; convert with x.to_torch() first"
             )
-        return ours(*args, **(kwargs or {}))
+        given = {
+            key: value
+            for key, value in (kwargs or {}).items()
+            if key not in _NO_EFFECT or value not in _NO_EFFECT[key]
+        }
+        return ours(*args, **given)
 
     if TYPE_CHECKING:
         # The methods named in methods.py; their arguments are torch's.
