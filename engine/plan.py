@@ -220,7 +220,7 @@ def bad_arguments(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> Onefol
             )
             return OnefoldTypeError(
                 f"{op.name}: argument {index} must be an onefold Tensor, but got "
-                f"{type(arg).__name__}.{hint} Called at {user_line()}"
+                f"{type(arg).__module__}.{type(arg).__qualname__}.{hint} Called at {user_line()}"
             )
     return OnefoldTypeError(
         f"{op.name}: attributes must be hashable, but got {attrs!r}. Called at {user_line()}"
