@@ -13,9 +13,7 @@ from .container import ModuleDict as ModuleDict
 from .container import ModuleList as ModuleList
 from .container import ParameterList as ParameterList
 from .container import Sequential as Sequential
-from .convolution import AvgPool2d as AvgPool2d
 from .convolution import Conv2d as Conv2d
-from .convolution import MaxPool2d as MaxPool2d
 from .dropout import Dropout as Dropout
 from .linear import Embedding as Embedding
 from .linear import Flatten as Flatten
@@ -27,3 +25,5 @@ from .loss import NLLLoss as NLLLoss
 from .module import Module as Module
 from .normalization import LayerNorm as LayerNorm
 from .parameter import Parameter as Parameter
+from .pooling import AvgPool2d as AvgPool2d
+from .pooling import MaxPool2d as MaxPool2d

@@ -11,11 +11,12 @@ from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from . import init
+from .affine import Affine
 from .module import Module
 from .parameter import Parameter
 
 
-class Linear(Module):
+class Linear(Affine):
     """y = x W^T + b with W of shape (out_features, in_features).
 
     >>> import onefold as flow
@@ -37,21 +38,8 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = Parameter(
-            init.empty_parameter((out_features, in_features), dtype, device, placement, sbp)
-        )
-        self.bias: Parameter | None
-        if bias:
-            self.bias = Parameter(init.bias_like(self.weight, out_features))
-        else:
-            self.register_parameter("bias", None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        bound = init.default_bound(self.in_features)
-        init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound)
+        shape = (out_features, in_features)
+        self._make_parameters(shape, bias, dtype, device, placement, sbp)
 
     def forward(self, x: Tensor) -> Tensor:
         return names.linear(x, self.weight, self.bias)  # type: ignore[no-any-return]

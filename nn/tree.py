@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from .module import Module
 
 
+# What a name in each table of a module may be assigned.
+_ASSIGNABLE = {
+    "_parameters": ("parameter", "nn.Parameter"),
+    "_buffers": ("buffer", "Tensor"),
+    "_modules": ("child module", "nn.Module"),
+}
+
+
+def _check_assigned(name: str, value: object, table: str, good: bool) -> None:
+    if not good:
+        kind, wanted = _ASSIGNABLE[table]
+        raise OnefoldTypeError(
+            f"cannot assign {type(value).__name__} as {kind} {name!r} ({wanted} or None expected)"
+        )
+
+
 class Tree:
     """Named tables of parameters, buffers and other trees; the part of Module that walks them."""
 
@@ -42,27 +58,13 @@ class Tree:
         elif isinstance(value, Tree):
             self._remove(name, "_modules")
             fields["_modules"][name] = value
-        elif name in fields["_parameters"]:
-            if value is not None:
-                raise OnefoldTypeError(
-                    f"cannot assign {type(value).__name__} as parameter {name!r} "
-                    "(nn.Parameter or None expected)"
-                )
-            fields["_parameters"][name] = None
+        elif name in fields["_parameters"] or name in fields["_modules"]:
+            kind = "_parameters" if name in fields["_parameters"] else "_modules"
+            _check_assigned(name, value, kind, value is None)
+            fields[kind][name] = None
         elif name in fields["_buffers"]:
-            if value is not None and not isinstance(value, Tensor):
-                raise OnefoldTypeError(
-                    f"cannot assign {type(value).__name__} as buffer {name!r} "
-                    "(Tensor or None expected)"
-                )
+            _check_assigned(name, value, "_buffers", value is None or isinstance(value, Tensor))
             fields["_buffers"][name] = value
-        elif name in fields["_modules"]:
-            if value is not None:
-                raise OnefoldTypeError(
-                    f"cannot assign {type(value).__name__} as child module {name!r} "
-                    "(nn.Module or None expected)"
-                )
-            fields["_modules"][name] = None
         else:
             object.__setattr__(self, name, value)
 
