@@ -18,7 +18,7 @@ from ..errors import (
 from . import interp
 from .meta import Meta
 from .names import named, names
-from .tape import CHANGED, Edge, Leaf, Node, Output, Packed, unpack_out
+from .tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .tensor import Tensor
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
@@ -84,7 +84,7 @@ class _Backward:
                 "tensors were freed by the first backward. Call backward(retain_graph=True) the "
                 "first time."
             )
-        if node.packed:
+        if type(args) is PackedArgs:
             args = tuple([a.tensor() if type(a) is Packed else a for a in args])
             out = unpack_out(out)
         elif interp.last_change > node.seq:
@@ -138,12 +138,12 @@ class _Backward:
             new.shared = True
         else:
             new = names.add(old, grad)
-        edge.grad = new  # type: ignore[misc]
+        edge.grad = new
 
     def undo(self) -> None:
         """Put back every .grad that this pass replaced."""
         for edge, old in reversed(self.before):
-            edge.grad = old  # type: ignore[misc]
+            edge.grad = old
 
 
 def _through(starts: Iterable[Edge], stop: Iterable[Edge]) -> set[Edge]:

@@ -18,7 +18,7 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import named, names
 from .sbp import NdSbp, broadcast
-from .tape import CHANGED, Edge, Node, Output
+from .tape import CHANGED, Edge, Node, Output, PackedArgs
 from .tensor import Tensor
 
 
@@ -54,7 +54,7 @@ def replace(self: Tensor, result: Tensor) -> Tensor:
 def forget_output(edge: Edge | None) -> None:
     """Mark what the tensor's node kept of it, if anything, as changed."""
     node = edge.node if type(edge) is Output else edge
-    if type(node) is Node and node.out is not None and not node.packed:
+    if type(node) is Node and node.out is not None and type(node.args) is not PackedArgs:
         node.out = CHANGED
 
 

@@ -37,7 +37,7 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
         return
     if value is not None:
         check_gradient(self, value, ".grad")
-    self.node.grad = value  # type: ignore[misc]
+    self.node.grad = value
 
 
 @named

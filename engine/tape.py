@@ -23,11 +23,19 @@ class Differentiable(Protocol):
 class Edge:
     """Where a gradient goes: a Leaf, a Node, or one Output of a node with several."""
 
-    __slots__ = ("__weakref__", "seq")
+    __slots__ = ("__weakref__", "_grad", "seq")
 
     seq: int
     is_leaf = False
-    grad: Tensor | None = None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient kept here: always at a leaf, elsewhere after `retain_grad`."""
+        return getattr(self, "_grad", None)  # unset in most: a node is made for every op
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self._grad = value
 
     def name(self) -> str:
         return type(self).__name__
@@ -52,7 +60,7 @@ class Node(Edge):
     An input or output that was not kept stands here as its Meta.
     """
 
-    __slots__ = ("args", "grad", "meta", "op", "out", "packed", "parents")
+    __slots__ = ("args", "meta", "op", "out", "parents")
 
     def __init__(
         self,
@@ -68,12 +76,10 @@ class Node(Edge):
         self.args: tuple[Any, ...] | None = args
         self.out: Any = out
         self.meta = meta
-        self.packed = bool(saved_hooks)
         if saved_hooks:
-            self.args = tuple([Packed(a) if isinstance(a, Tensor) else a for a in args])
+            self.args = PackedArgs([Packed(a) if isinstance(a, Tensor) else a for a in args])
             if out is not None:
                 self.out = _pack_out(out, meta)
-        self.grad: Tensor | None = None  # only for retain_grad
 
     def name(self) -> str:
         return f"<{self.op.name} backward>"
@@ -88,13 +94,12 @@ CHANGED: Any = object()  # stands for a node's kept output that was changed in p
 class Output(Edge):
     """Output `index` of a node that has several."""
 
-    __slots__ = ("grad", "index", "node")
+    __slots__ = ("index", "node")
 
     def __init__(self, node: Node, index: int) -> None:
         self.seq = next(interp.sequence)
         self.node = node
         self.index = index
-        self.grad: Tensor | None = None
 
 
 # Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.
@@ -125,6 +130,12 @@ class Packed:
                 f"{self._meta!r}; shape, dtype and layout must be the same"
             )
         return Tensor(found.shards, found.meta, self._edge)
+
+
+class PackedArgs(tuple[Any, ...]):
+    """The args of a node whose saved tensors, its output too, were taken by a pack hook."""
+
+    __slots__ = ()
 
 
 def _pack_out(out: Any, meta: Meta | tuple[Meta, ...]) -> Any:
