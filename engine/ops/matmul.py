@@ -147,9 +147,7 @@ class RowsSum(Op):
     name = "sum_rows"
     linear = "all"
     saves = ()
-
-    def kernel(self, x: torch.Tensor) -> torch.Tensor:
-        return kernels.sum_rows(x)
+    kernel = staticmethod(kernels.sum_rows)
 
     def rule(self, axis: Axis, x: Meta) -> Rule:
         rows = " ".join(f"r{i}" for i in range(x.ndim - 1))
@@ -210,7 +208,7 @@ class Linear(Op):
             dw = rows_tn(dy, x) if needs[1] else None
         if bias is None or not needs[2]:
             return dx, dw
-        if len(bias.shape) == 1 and dy.shape[-1:] == bias.shape:
+        if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
             return dx, dw, sum_rows(dy)
         return dx, dw, sum_to(dy, bias)
 

@@ -1,0 +1,45 @@
+"""The README's tables, made from the committed results: python benchmarks/tables.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def load(name: str) -> Any:
+    """The results of one benchmark."""
+    return json.loads((RESULTS / f"{name}.json").read_text())["results"]
+
+
+def dispatch_rows() -> list[str]:
+    """The table of benchmarks/dispatch.py: microseconds, and ratios in both worlds."""
+    virtual, launched, _ = load("dispatch").values()
+    rows = [
+        "| op | torch | Onefold | Onefold / torch | DTensor / Onefold "
+        "| Onefold / torch, 2 processes | DTensor / Onefold, 2 processes |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for op, here in virtual.items():
+        times = [f"{here['us'][name][0]:.1f}" for name in ("torch", "onefold")]
+        ratios = [
+            f"{world[op][key]:.{digits}f}" if op in world else "-"
+            for world in (virtual, launched)
+            for key, digits in (("onefold/torch", 2), ("dtensor/onefold", 1))
+        ]
+        rows.append("| " + " | ".join([op, *times, *ratios]) + " |")
+    return rows
+
+
+def first_call_range() -> tuple[int, int]:
+    """The shortest and longest first call with a new shape, in whole microseconds."""
+    *_, cold = load("dispatch").values()
+    times = [round(median) for by_axes in cold.values() for median, *_ in by_axes.values()]
+    return min(times), max(times)
+
+
+if __name__ == "__main__":
+    print("\n".join(dispatch_rows()))
+    print("first call: {} to {} microseconds".format(*first_call_range()))

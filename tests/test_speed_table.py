@@ -1,0 +1,22 @@
+"""The README's speed table says what the committed results say."""
+
+import runpy
+
+from source_tree import REPO
+
+TABLES = runpy.run_path(str(REPO / "benchmarks" / "tables.py"))
+
+
+def test_the_readme_shows_the_committed_results():
+    readme = (REPO / "README.md").read_text()
+    assert "\n".join(TABLES["dispatch_rows"]()) in readme
+    shortest, longest = TABLES["first_call_range"]()
+    assert f"takes {shortest} to {longest} microseconds" in readme
+
+
+def test_every_committed_loss_is_that_of_one_rank():
+    runs = TABLES["load"]("mnist_losses")["runs"]
+    assert {run["strategy"] for run in runs} == {"dp", "mp", "pp", "mixed"}
+    assert len({run["world"] for run in runs}) >= 5
+    assert max(run["apart"] for run in runs) < 1e-4
+    assert min(run["accuracy"] for run in runs) >= 0.96
