@@ -70,10 +70,8 @@ class DispatchLog:
         return "\n".join(lines)
 
 
-class _Counting:
+class _Counting(interp.Interpreter):
     """The interpreter that hands every call on and notes what changed meanwhile."""
-
-    captures = False  # ops run at once, so values can be read
 
     def __init__(self, log: DispatchLog, inner: interp.Interpreter | None) -> None:
         self.log = log

@@ -57,7 +57,7 @@ def unary(op: Op) -> Callable[..., Any]:
             x.shared = y.shared = True
         return y
 
-    return _named(call, op)
+    return _named(call, op, 1)
 
 
 def binary(op: Op) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ def binary(op: Op) -> Callable[..., Any]:
             )
         return y
 
-    return _named(call, op)
+    return _named(call, op, 2)
 
 
 def ternary(op: Op) -> Callable[..., Any]:
@@ -153,7 +153,7 @@ def ternary(op: Op) -> Callable[..., Any]:
             )
         return y
 
-    return _named(call, op)
+    return _named(call, op, 3)
 
 
 def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
@@ -191,7 +191,7 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
             )
         return y
 
-    return _named(call, op)
+    return _named(call, op, 2)
 
 
 def general(op: Op) -> Callable[..., Any]:
@@ -226,7 +226,7 @@ def general(op: Op) -> Callable[..., Any]:
             return _several(op, plan, tensors, shards, node)
         return Tensor(shards, plan.meta, node)
 
-    return _named(call, op)
+    return _named(call, op, PACKED)
 
 
 def _node(
@@ -261,7 +261,13 @@ def _several(
     return outputs
 
 
-def _named(call: Callable[..., Any], op: Op) -> Callable[..., Any]:
+# How an entry takes its arguments: so many tensors (or numbers) first, or (0) all in one tuple.
+arity: dict[Callable[..., Any], int] = {}
+PACKED = 0
+
+
+def _named(call: Callable[..., Any], op: Op, number: int) -> Callable[..., Any]:
+    arity[call] = number
     ops.setdefault(op.name, []).append(op)
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__

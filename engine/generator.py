@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -11,6 +13,36 @@ from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
 
 _MASK = (1 << 64) - 1
+
+
+class Draw:
+    """One random call: the generator's seed, and the call's id. A captured graph moves them on."""
+
+    __slots__ = ("call", "seed")
+
+    def __init__(self, seed: int, call: int) -> None:
+        self.seed = seed
+        self.call = call
+
+    def __repr__(self) -> str:
+        return f"Draw(seed={self.seed}, call={self.call})"
+
+
+# The lists in which draws are noted now, with their generators; the innermost last.
+_noting: list[list[tuple[Generator, Draw]]] = []
+
+
+@contextmanager
+def noting_draws() -> Iterator[list[tuple[Generator, Draw]]]:
+    """Note every draw of the block, and leave each generator as it was before."""
+    noted: list[tuple[Generator, Draw]] = []
+    _noting.append(noted)
+    try:
+        yield noted
+    finally:
+        _noting.pop()
+        for generator, draw in reversed(noted):
+            generator.set_state((draw.seed, draw.call))
 
 
 class Generator:
@@ -57,6 +89,13 @@ class Generator:
         call = self._next
         self._next = (call + 1) & _MASK
         return call
+
+    def draw(self) -> Draw:
+        """The next random call."""
+        made = Draw(self._seed, self.next_call())
+        if _noting:
+            _noting[-1].append((self, made))
+        return made
 
     def get_state(self) -> tuple[int, int]:
         """(seed, next call id): all there is to save."""

@@ -41,6 +41,8 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
 def replace(self: Tensor, result: Tensor) -> Tensor:
     """`self` takes the value and the place on the tape of a new tensor laid out alike."""
     forget_output(self.node)
+    if interp.current is not None:
+        interp.current.before_change(self)
     self.shards = result.shards
     self.shared = result.shared
     self.version = interp.stamp()
@@ -95,6 +97,8 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
 def take(self: Tensor, value: Tensor) -> None:
     """Give `self` the shards of a tensor laid out alike, outside the tape."""
     assert value.meta is self.meta
+    if interp.current is not None:
+        interp.current.before_change(self)
     self.shards = value.shards
     self.shared = value.shared = True
     self.version = interp.stamp()

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 
-class Interpreter(Protocol):
+class Interpreter:
     """Runs one op on its arguments, instead of the eager dispatcher.
 
-    `call` is the function that was called: under `using(None)` it runs the op eagerly. One that
-    `captures` computes nothing, so the values of its tensors cannot be read.
+    One that `captures` computes nothing, so the values of its tensors cannot be read.
     """
 
-    @property
-    def captures(self) -> bool: ...
+    captures: bool = False
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any: ...
+    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+        """Run `op`; `call` is the function that was called: under `using(None)` it is eager."""
+        raise NotImplementedError
+
+    def before_change(self, tensor: Any) -> None:
+        """Hear that a tensor is about to take another value, by an in-place operation."""
+
+    def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
+        """The block in which a module's forward runs on `args`; gives what it gets instead."""
+        return nullcontext(args)
 
 
 current: Interpreter | None = None

@@ -14,7 +14,7 @@ from ..errors import (
     PlacementError,
     user_line,
 )
-from . import boxing
+from . import boxing, interp
 from .choice import choose
 from .counters import counters
 from .meta import Meta
@@ -173,12 +173,23 @@ def _rerouted(
     return boxed_packed if packed else boxed
 
 
+class _Relayout:
+    """Boxing that is no step of its own on the tape, as an op."""
+
+    name = "relayout"
+
+
+RELAYOUT = _Relayout()
+
+
 def relayout(x: Tensor, target: Meta, op_name: str = "boxing") -> Tensor:
     """`x` in another layout on its own placement; as far as gradients go it is the same tensor.
 
     The gradient then needs no boxing back: it arrives in whatever layout it was produced in.
     """
     assert x.meta.placement is target.placement
+    if interp.current is not None:
+        return interp.current.run(relayout, RELAYOUT, (x, target, op_name))  # type: ignore[no-any-return]
     plan = boxing.plan(x.meta, target)
     moved = Tensor(boxing.run(plan, x.shards, op=op_name), target, x.node)
     if plan.aliases:

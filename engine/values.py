@@ -10,7 +10,7 @@ from torch.utils.dlpack import from_dlpack as torch_from_dlpack
 
 from ..distributed import collectives
 from ..distributed.world import world
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, user_line
 from . import boxing, interp
 from .meta import Meta
 from .names import named, names
@@ -28,7 +28,8 @@ def whole(x: Tensor) -> torch.Tensor:
     if interp.capturing():
         raise OnefoldRuntimeError(
             "the value of a tensor was asked for while a graph is captured, but values exist only "
-            "when the graph runs. Return the tensor from build() and read it outside."
+            "when the graph runs. Return the tensor from build() and read it outside. Asked for "
+            f"at {user_line()}"
         )
     meta = x.meta
     if meta.placement is None:

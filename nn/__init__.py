@@ -1,6 +1,7 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
 from . import functional as functional
+from . import graph as graph
 from . import init as init
 from . import utils as utils
 from .activation import GELU as GELU
@@ -15,6 +16,7 @@ from .container import ParameterList as ParameterList
 from .container import Sequential as Sequential
 from .convolution import Conv2d as Conv2d
 from .dropout import Dropout as Dropout
+from .graph import Graph as Graph
 from .linear import Embedding as Embedding
 from .linear import Flatten as Flatten
 from .linear import Identity as Identity

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..engine import interp
 from ..engine.convert import to_global
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fitted, take
@@ -16,6 +17,7 @@ from ..engine.names import names
 from ..engine.sbp import Sbp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..graph.config import GraphModule
 from .tree import Tree
 
 M = TypeVar("M", bound="Module")
@@ -82,6 +84,12 @@ class Module(Tree):
         raise NotImplementedError(f'{type(self).__name__} is missing the required "forward"')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if interp.current is not None:
+            with interp.current.module(self, args) as given:
+                return self._call(given, kwargs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         fields = self.__dict__
         if not fields["_forward_pre_hooks"] and not fields["_forward_hooks"]:
             return self.forward(*args, **kwargs)
@@ -166,8 +174,18 @@ class Module(Tree):
         """Make every parameter and buffer this rank's local part, in place."""
         return self._convert(names.to_local)
 
-    def to(self: M, *args: Any, **kwargs: Any) -> M:
-        """Another dtype (of the floating point ones) or device, in place."""
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Another dtype (of the floating point ones) or device, in place.
+
+        `to(nn.graph.GraphModule)` is the view on which graph settings are made, such as the stage.
+        """
+        if args and args[0] is GraphModule:
+            view = self.__dict__.get("_graph_view")
+            if view is None:
+                view = self.__dict__["_graph_view"] = GraphModule(self)
+            return view
+        if args and args[0] is Module:
+            return self
         others = {key: value for key, value in kwargs.items() if key != "dtype"}
         places = [arg for arg in args if not isinstance(arg, torch.dtype)]
         dtypes = [arg for arg in args if isinstance(arg, torch.dtype)]
@@ -191,16 +209,20 @@ class Module(Tree):
         return self._convert(lambda t: names.cuda(t, device))
 
     def half(self: M) -> M:
-        return self.to(torch.float16)
+        self.to(torch.float16)
+        return self
 
     def bfloat16(self: M) -> M:
-        return self.to(torch.bfloat16)
+        self.to(torch.bfloat16)
+        return self
 
     def float(self: M) -> M:
-        return self.to(torch.float32)
+        self.to(torch.float32)
+        return self
 
     def double(self: M) -> M:
-        return self.to(torch.float64)
+        self.to(torch.float64)
+        return self
 
     # State.
 

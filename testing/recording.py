@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -51,11 +51,10 @@ class OpCall:
 
 
 @dataclass
-class Recorder:
+class Recorder(interp.Interpreter):
     """The interpreter that runs every op eagerly and keeps the first call of each kind."""
 
     calls: dict[Any, OpCall] = field(default_factory=dict)
-    captures: ClassVar[bool] = False  # ops run at once, so values can be read
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         if isinstance(op, Op):  # boxing is none: it has no rule

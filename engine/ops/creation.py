@@ -87,14 +87,15 @@ def make(
 
 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
-    x = Tensor(_shards(meta, maker), meta)
+    x = Tensor(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
     if requires_grad:
         names.set_requires_grad(x, True)
     return x
 
 
-def _shards(meta: Meta, maker: Maker) -> tuple[torch.Tensor, ...]:
+def shards_of(meta: Meta, maker: Maker) -> tuple[torch.Tensor, ...]:
+    """The parts of a new tensor on the ranks that this process owns; each distinct one once."""
     if meta.placement is None:
         assert meta.device is not None
         return (maker(((0,) * meta.ndim, tuple(meta.shape)), meta.device),)

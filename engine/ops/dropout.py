@@ -10,7 +10,7 @@ import torch
 from ...errors import OnefoldValueError
 from ...kernels import random
 from ..dispatch import with_number
-from ..generator import default_generator
+from ..generator import Draw, default_generator
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
@@ -18,26 +18,25 @@ from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
 
 
-class Draw:
-    """What one call of dropout draws: its seed and call id, and the probability of a zero.
+class Chance:
+    """What one call of dropout draws, and the probability of a zero.
 
     A runtime argument, so that the plan does not depend on it; `backward` draws the same again.
     """
 
-    __slots__ = ("call", "p", "seed")
+    __slots__ = ("draw", "p")
 
-    def __init__(self, seed: int, call: int, p: float) -> None:
-        self.seed = seed
-        self.call = call
+    def __init__(self, draw: Draw, p: float) -> None:
+        self.draw = draw
         self.p = p
 
     def __repr__(self) -> str:
-        return f"Draw(seed={self.seed}, call={self.call}, p={self.p})"
+        return f"Chance({self.draw!r}, p={self.p})"
 
 
-def next_draw(p: float) -> Draw:
+def next_draw(p: float) -> Chance:
     """A fresh draw from the default generator."""
-    return Draw(default_generator.initial_seed(), default_generator.next_call(), p)
+    return Chance(default_generator.draw(), p)
 
 
 class DropoutOp(Op):
@@ -46,10 +45,10 @@ class DropoutOp(Op):
     name = "dropout"
     saves = ()
 
-    def infer(self, x: Meta, draw: Draw) -> Meta:
+    def infer(self, x: Meta, chance: Chance) -> Meta:
         return x
 
-    def rule(self, axis: Axis, x: Meta, draw: Draw) -> Rule:
+    def rule(self, axis: Axis, x: Meta, chance: Chance) -> Rule:
         # All addends of a partial sum get the same mask.
         return pointwise_of((x,), "all")
 
@@ -58,14 +57,14 @@ class DropoutOp(Op):
         assert x is not None
         shape, offset, size = tuple(x.shape), local.input_offset(0), tuple(local.input_shape(0))
 
-        def kernel(x: torch.Tensor, draw: Draw) -> torch.Tensor:
+        def kernel(x: torch.Tensor, chance: Chance) -> torch.Tensor:
             mask = random.dropout_mask(
                 shape,
                 offset,
                 size,
-                p=draw.p,
-                seed=draw.seed,
-                call=draw.call,
+                p=chance.p,
+                seed=chance.draw.seed,
+                call=chance.draw.call,
                 dtype=x.dtype,
                 device=x.device,
             )
@@ -73,8 +72,8 @@ class DropoutOp(Op):
 
         return kernel
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, draw: Draw) -> Any:
-        return (dropout_by(dy, draw),)
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, chance: Chance) -> Any:
+        return (dropout_by(dy, chance),)
 
 
 dropout_by = with_number(DropoutOp(), number_first=False)

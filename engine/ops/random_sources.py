@@ -28,16 +28,15 @@ def random_source(
     """A random tensor: `fill` is a box-filling kernel of kernels/random with its parameters."""
     source = generator or default_generator
     shape = tuple(shape)
-    call = source.next_call()
-    seed = source.initial_seed()
+    draw = source.draw()
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
-        return fill(shape, *box, seed=seed, call=call, dtype=dtype, device=device)
+        return fill(shape, *box, seed=draw.seed, call=draw.call, dtype=dtype, device=device)
 
     try:
         return make(what, shape, dtype, maker, is_random=True, **layout)
     except Exception:
-        source.set_state((seed, call))  # a bad call changes nothing
+        source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise
 
 

@@ -1,0 +1,1 @@
+"""Graph: capture, stage, plan and run a training step."""

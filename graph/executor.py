@@ -1,0 +1,150 @@
+"""Executor: a program as a flat list of calls on shards, each value dropped after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..engine.generator import Draw, Generator
+from ..engine.inplace import take
+from ..engine.tensor import Tensor
+from ..errors import OnefoldError, OnefoldRuntimeError
+from .ir import Program, Step, Value, Variable
+
+_MASK = (1 << 64) - 1
+_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
+
+
+class Executable:
+    """Runs a program for the ranks that this process owns.
+
+    The same list serves one process per rank and all ranks in one process: what differs is only
+    how many shards stand in each place. The values are those of eager, since the steps are the
+    dispatcher's own plans.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._place: dict[int, int] = {}
+        self._template: list[Any] = []
+        self._variables = [(self._put(v.value), v.tensor) for v in program.variables]
+        self._inputs = [self._put(value) for value in program.inputs]
+        last = _last_uses(program)
+        self._steps = [self._lower(index, step, last) for index, step in enumerate(program.steps)]
+        self._outputs = [(self._place[v.number], v.meta) for v in program.outputs]
+        self._assigns = [(v.tensor, self._place[x.number]) for v, x in program.assigns]
+        self._gradients = [(v.tensor, self._place[x.number], x.meta) for v, x in program.gradients]
+        self._draws = _Draws(program.draws)
+        self._kept = _kept_by_outputs(program)
+
+    def _put(self, what: Any) -> int:
+        """The place of a value, or a new one that always holds the constant `what`."""
+        if type(what) is Value:
+            found = self._place.get(what.number)
+            if found is not None:
+                return found
+            self._place[what.number] = len(self._template)
+            what = None
+        self._template.append(what)
+        return len(self._template) - 1
+
+    def _lower(
+        self, index: int, step: Step, last: dict[int, int]
+    ) -> tuple[Callable[..., Any], tuple[int, ...], Any, tuple[int, ...]]:
+        inputs = tuple([self._put(value) for value in step.inputs])
+        places = tuple([self._put(value) for value in step.outputs])
+        values = {v.number: v for v in (*step.reads(), *step.outputs)}
+        dead = tuple([self._place[n] for n in values if last.get(n, index) == index])
+        return step.run, inputs, places if step.several else places[0], dead
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Run once; the outputs, and the gradients in the order of `program.gradients`.
+
+        Assigns are done when every step has run, so that an error changes nothing.
+        """
+        places = self._template.copy()
+        for place, tensor in self._variables:
+            places[place] = tensor.shards
+        for place, tensor in zip(self._inputs, inputs, strict=True):
+            places[place] = tensor.shards
+        self._draws.take()
+        index = 0
+        try:
+            for run, taken, made, dead in self._steps:
+                result = run(*[places[place] for place in taken])
+                if type(made) is int:
+                    places[made] = result
+                else:
+                    for place, part in zip(made, result, strict=True):
+                        places[place] = part
+                for place in dead:
+                    places[place] = None
+                index += 1
+        except _ERRORS as error:
+            self._draws.give_back()
+            raise _explained(error, self.program.steps[index]) from error
+        for variable in self._kept:
+            variable.tensor.shared = True  # an output may be its memory
+        outputs = [_shared(places[place], meta) for place, meta in self._outputs]
+        gradients = [_shared(places[place], meta) for _, place, meta in self._gradients]
+        for tensor, place in self._assigns:
+            take(tensor, _shared(places[place], tensor.meta))
+        return outputs, gradients
+
+
+def _shared(shards: Any, meta: Any) -> Tensor:
+    tensor = Tensor(shards, meta)
+    tensor.shared = True
+    return tensor
+
+
+def _explained(error: Exception, step: Step) -> OnefoldError:
+    if isinstance(error, OnefoldError):
+        return error
+    where = f" of {step.scope}" if step.scope else ""
+    return OnefoldRuntimeError(f"{step.name}{where}, written at {step.line}: {error}")
+
+
+def _last_uses(program: Program) -> dict[int, int]:
+    """The index of the last step that reads each value; values wanted at the end have none."""
+    last = {v.number: i for i, step in enumerate(program.steps) for v in step.reads()}
+    end = len(program.steps)
+    return last | {value.number: end for value in program.wanted()}
+
+
+def _kept_by_outputs(program: Program) -> list[Variable]:
+    """The variables whose memory an output or an assigned value may share."""
+    source = {
+        step.outputs[i].number: value
+        for step in program.steps
+        if step.aliases
+        for i in range(len(step.outputs))
+        for value in step.reads()
+    }
+    roots = set()
+    for value in [*program.outputs, *(value for _, value in program.assigns)]:
+        while value.number in source:
+            value = source[value.number]
+        roots.add(value.number)
+    return [variable for variable in program.variables if variable.value.number in roots]
+
+
+class _Draws:
+    """Gives the program's random calls the generators' next ids at every run, as eager would."""
+
+    def __init__(self, draws: Sequence[tuple[Generator, Draw]]) -> None:
+        self._by_generator: dict[int, tuple[Generator, list[Draw]]] = {}
+        for generator, draw in draws:
+            entry = self._by_generator.setdefault(id(generator), (generator, []))
+            entry[1].append(draw)
+
+    def take(self) -> None:
+        for generator, draws in self._by_generator.values():
+            seed, call = generator.get_state()
+            for index, draw in enumerate(draws):
+                draw.seed, draw.call = seed, (call + index) & _MASK
+            generator.set_state((seed, call + len(draws)))
+
+    def give_back(self) -> None:
+        for generator, draws in self._by_generator.values():
+            generator.set_state((draws[0].seed, draws[0].call))

@@ -1,0 +1,129 @@
+"""The graph's program: typed values, the steps that make them, and the state they read and set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.generator import Draw, Generator
+from ..engine.meta import Meta
+from ..engine.sbp import short
+from ..engine.tensor import Tensor
+
+
+class Value:
+    """One value of a program: made once, by an input, a variable or a step.
+
+    While a graph is captured it stands in a Tensor where the shards will be.
+    """
+
+    __slots__ = ("meta", "name", "number")
+
+    def __init__(self, number: int, meta: Meta, name: str = "") -> None:
+        self.number = number
+        self.meta = meta
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"%{self.name or self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A tensor that outlives the call, such as a parameter: read when a call starts."""
+
+    value: Value
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One operation: `run` takes the shards of `inputs` (and what else stands there)."""
+
+    name: str  # of the op
+    inputs: tuple[Any, ...]  # Values, and numbers or None as they are
+    attrs: tuple[Any, ...]  # already bound in `run`; for reading and comparing
+    outputs: tuple[Value, ...]
+    run: Callable[..., Any]
+    several: bool = False  # whether `run` returns one entry per output
+    scope: str = ""  # the module that it comes from
+    line: str = ""  # the user's line
+    aliases: bool = False  # whether the output may share the first input's memory
+    repeatable: bool = True  # whether the same inputs and attributes always give the same
+
+    def reads(self) -> Iterator[Value]:
+        return (value for value in self.inputs if type(value) is Value)
+
+
+@dataclass(slots=True)
+class Program:
+    """What one call of a graph computes. `steps` are in an order in which they can run."""
+
+    inputs: list[Value] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
+    gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
+    draws: list[tuple[Generator, Draw]] = field(default_factory=list)
+
+    def wanted(self) -> list[Value]:
+        """The values that must exist when a call ends."""
+        ends = [*self.assigns, *self.gradients]
+        return [*self.outputs, *(value for _, value in ends)]
+
+    def __str__(self) -> str:
+        lines = [f"input {value!r}: {describe(value.meta)}" for value in self.inputs]
+        lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]
+        scope = ""
+        for step in self.steps:
+            if step.scope != scope:
+                scope = step.scope
+                lines.append(f"# {scope or 'build'}")
+            lines.append(show(step))
+        lines += [f"assign {variable.value!r} = {value!r}" for variable, value in self.assigns]
+        lines += [f"gradient of {v.value!r}: {value!r}" for v, value in self.gradients]
+        lines.append(f"return {', '.join(map(repr, self.outputs))}")
+        return "\n".join(lines)
+
+
+def describe(meta: Meta) -> str:
+    """A meta in a few characters: dtype, shape, sbp, ranks.
+
+    >>> import torch
+    >>> describe(Meta.of((4, 5), torch.float32, device=torch.device("cpu")))
+    'float32[4, 5] cpu'
+    """
+    text = f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)}"
+    if meta.placement is None:
+        return f"{text} {meta.device}"
+    return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {list(meta.placement.flat_ranks)}"
+
+
+def show(step: Step) -> str:
+    """A step on one line: what it makes, of what, by which op."""
+    made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
+    taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
+    return f"{made} = {step.name}({taken})"
+
+
+def verify(program: Program) -> None:
+    """Check our own work: every value is made exactly once, and before it is used."""
+    made: set[int] = set()
+
+    def make(values: Sequence[Value], where: str) -> None:
+        for value in values:
+            assert value.number not in made, f"{value!r} is made twice, again by {where}"
+            made.add(value.number)
+
+    make(program.inputs, "the inputs")
+    make([variable.value for variable in program.variables], "the variables")
+    for step in program.steps:
+        for value in step.reads():
+            assert value.number in made, f"{value!r} is used before it is made, by {show(step)}"
+        make(step.outputs, show(step))
+    for value in program.wanted():
+        assert value.number in made, f"{value!r} is wanted but never made"
+    for variable, value in (*program.assigns, *program.gradients):
+        assert variable.value.meta.shape == value.meta.shape, f"{variable} gets {value!r}"

@@ -1,0 +1,45 @@
+"""Common subexpressions: the same op on the same values is run once, boxing too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..ir import Program, Step, Value, Variable
+
+
+def share_common(program: Program) -> Program:
+    """The program with one of several equal steps; later uses read the first one's outputs."""
+    same: dict[int, Value] = {}  # by number: the earlier value to use instead
+    first: dict[Any, Step] = {}
+
+    def now(value: Any) -> Any:
+        return same.get(value.number, value) if type(value) is Value else value
+
+    steps = []
+    for step in program.steps:
+        step = replace(step, inputs=tuple([now(value) for value in step.inputs]))
+        earlier = first.setdefault(_key(step), step) if step.repeatable else step
+        if earlier is step:
+            steps.append(step)
+        else:
+            for value, before in zip(step.outputs, earlier.outputs, strict=True):
+                same[value.number] = before
+
+    def ends(pairs: list[tuple[Variable, Value]]) -> list[tuple[Variable, Value]]:
+        return [(variable, now(value)) for variable, value in pairs]
+
+    return replace(
+        program,
+        steps=steps,
+        outputs=[now(value) for value in program.outputs],
+        assigns=ends(program.assigns),
+        gradients=ends(program.gradients),
+    )
+
+
+def _key(step: Step) -> Any:
+    # 1, 1.0 and True are equal but not the same argument.
+    inputs = tuple([v.number if type(v) is Value else (type(v), v) for v in step.inputs])
+    attrs = tuple([(type(attr), attr) for attr in step.attrs])
+    return step.name, inputs, attrs, tuple([value.meta for value in step.outputs])

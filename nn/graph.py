@@ -1,0 +1,277 @@
+"""Graph: a training or inference step captured once from eager code, then run as a program."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from ..engine.grad_mode import no_grad
+from ..engine.meta import Meta
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..graph.compiled import Compiled, State, compile_graph
+from ..graph.config import GraphConfig, GraphModule
+from ..graph.micro_batches import join, micro_metas, pieces
+from ..graph.nest import leaves, outline
+from ..optim.optimizer import Optimizer
+from .module import Module
+
+__all__ = ["Graph", "GraphConfig", "GraphModule"]
+
+MAX_COMPILED = 10  # input signatures kept, the latest used
+
+
+class Graph:
+    """The base of a graph: assign modules in `__init__`, write one step in `build`.
+
+    The first call with inputs of some shapes and layouts captures `build` under the same eager
+    code and compiles it; later calls only run the program. With an optimizer (`add_optimizer`,
+    and `loss.backward()` inside build) one call is one whole training step. Parameters are those
+    of the modules: eager code and other graphs see every update.
+
+    >>> import onefold as flow
+    >>> class Double(flow.nn.Graph):
+    ...     def build(self, x):
+    ...         return x + x
+    >>> Double()(flow.ones(2)).numpy()
+    array([2., 2.], dtype=float32)
+    """
+
+    def __init__(self) -> None:
+        fields: dict[str, Any] = {
+            "config": GraphConfig(),
+            "_modules": OrderedDict(),
+            "_optimizers": [],
+            "_compiled": OrderedDict(),
+        }
+        self.__dict__.update(fields)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """One step; to be written by every graph."""
+        raise NotImplementedError(f'{type(self).__name__} is missing the required "build"')
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__:
+            raise OnefoldRuntimeError(
+                f"cannot assign {name!r} before Graph.__init__() call: call super().__init__() "
+                "first"
+            )
+        if isinstance(value, Graph):
+            raise OnefoldTypeError(
+                f"{name!r} is a Graph; graphs cannot be nested, assign its modules instead"
+            )
+        self._modules.pop(name, None)
+        self.__dict__.pop(name, None)
+        if isinstance(value, Module):
+            self._modules[name] = value
+        else:
+            self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__.get("_modules", {}).get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return found
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def is_compiled(self) -> bool:
+        return bool(self._compiled)
+
+    @property
+    def training(self) -> bool:
+        """Whether a call trains: whether there is an optimizer."""
+        return bool(self._optimizers)
+
+    def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
+        """Let every call end with a step of `optim`, and of its learning rate schedule.
+
+        The call then clears no eager gradient and leaves none. Raises OnefoldRuntimeError for a
+        parameter that belongs to no module of this graph when the graph is compiled.
+        """
+        if not isinstance(optim, Optimizer):
+            raise OnefoldTypeError(
+                f"add_optimizer needs an onefold optimizer, but got {type(optim).__name__}"
+            )
+        if any(optim is other for other, _ in self._optimizers):
+            raise OnefoldValueError("this optimizer was added to the graph already")
+        self._optimizers.append((optim, lr_sch))
+        self.config.training = True
+        self._compiled.clear()
+
+    # Running.
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inputs = leaves((args, kwargs), "an input")
+        compiled = self._find(args, kwargs, inputs)
+        count = self.config.micro_batches
+        with no_grad():
+            if count == 1:
+                outputs, gradients = compiled.executable.run(inputs)
+            else:
+                outputs, gradients = self._accumulate(compiled, inputs, count)
+            self._step(compiled, gradients)
+        return compiled.arrange(outputs)
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        """Capture and compile for these inputs without running."""
+        self._find(args, kwargs, leaves((args, kwargs), "an input"))
+
+    def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
+        metas = tuple([x.meta for x in inputs])
+        modes = tuple([m.training for top in self._modules.values() for m in top.modules()])
+        form = outline((args, kwargs))
+        key = (form, metas, modes, self.config.micro_batches)
+        found = self._compiled.get(key)
+        if found is None:
+            state = self._state()
+            self._check(form, metas)
+            cut = micro_metas(metas, self.config.micro_batches)
+            found = compile_graph(self.build, args, kwargs, cut, state)
+            if len(self._compiled) >= MAX_COMPILED:
+                self._compiled.popitem(last=False)
+            self._compiled[key] = found
+        self._compiled.move_to_end(key)
+        return found  # type: ignore[no-any-return]
+
+    def _check(self, form: Any, metas: Sequence[Meta]) -> None:
+        """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
+        if not self._compiled:
+            return
+        before_form, before, *_ = next(iter(self._compiled))
+        if form != before_form:
+            raise OnefoldTypeError(
+                f"{self.name} was compiled for inputs nested as {before_form}, but was called "
+                f"with {form}; make another graph for them"
+            )
+        for index, (old, new) in enumerate(zip(before, metas, strict=True)):
+            if old.dtype != new.dtype:
+                raise OnefoldTypeError(
+                    f"{self.name} was compiled for an input {index} of dtype {old.dtype}, but was "
+                    f"called with {new.dtype}; convert it with .to({old.dtype}), or make another "
+                    "graph"
+                )
+
+    def _state(self) -> State:
+        tensors: dict[str, Tensor] = {}
+        paths: dict[int, str] = {}
+        views: dict[int, GraphModule] = {}
+        for lead, top in self._modules.items():
+            for path, module in top.named_modules():
+                paths[id(module)] = f"{lead}.{path}" if path else lead
+                if "_graph_view" in module.__dict__:
+                    views[id(module)] = module.__dict__["_graph_view"]
+            for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
+                tensors[f"{lead}.{name}"] = tensor
+        known = {id(tensor) for tensor in tensors.values()}
+        trained = [p for o, _ in self._optimizers for g in o.param_groups for p in g["params"]]
+        unknown = sum(id(param) not in known for param in trained)
+        if unknown:
+            raise OnefoldRuntimeError(
+                f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
+                "module of this graph; assign their module to the graph (self.model = model)"
+            )
+        return State(tensors, paths, views, trained)
+
+    def _accumulate(
+        self, compiled: Compiled, inputs: Sequence[Tensor], count: int
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run the micro-batches one after the other; gradients are their mean."""
+        total: list[Tensor] = []
+        results = []
+        for piece in pieces(inputs, count):
+            outputs, gradients = compiled.executable.run(piece)
+            results.append(outputs)
+            pairs = zip(total, gradients, strict=True)
+            total = [names.add(a, b) for a, b in pairs] if total else gradients
+        return join(results), [names.mul(gradient, 1.0 / count) for gradient in total]
+
+    def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
+        if not self._optimizers:
+            return
+        params = [variable.tensor for variable, _ in compiled.program.gradients]
+        before = [param.grad for param in params]
+        try:
+            for param, gradient in zip(params, gradients, strict=True):
+                param.grad = gradient
+            for optim, _ in self._optimizers:
+                optim.clip_grad()
+                optim.step()
+        finally:
+            for param, grad in zip(params, before, strict=True):
+                param.grad = grad
+        for _, schedule in self._optimizers:
+            if schedule is not None:
+                schedule.step()
+
+    # State.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Each module's state under its name, and the optimizers' under "optimizer.N"."""
+        found: dict[str, Any] = {name: m.state_dict() for name, m in self._modules.items()}
+        for index, (optim, schedule) in enumerate(self._optimizers):
+            found[f"optimizer.{index}"] = optim.state_dict()
+            if schedule is not None:
+                found[f"lr_scheduler.{index}"] = schedule.state_dict()
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` gave; raises OnefoldRuntimeError for other keys if `strict`."""
+        own = set(self.state_dict())
+        if strict and own != set(state_dict):
+            raise OnefoldRuntimeError(
+                f"load_state_dict: {self.name} has {sorted(own)}, but the given state has "
+                f"{sorted(state_dict)}; pass strict=False to take what both have"
+            )
+        for name, module in self._modules.items():
+            if name in state_dict:
+                module.load_state_dict(state_dict[name], strict)
+        for index, (optim, schedule) in enumerate(self._optimizers):
+            if f"optimizer.{index}" in state_dict:
+                optim.load_state_dict(state_dict[f"optimizer.{index}"])
+            if schedule is not None and f"lr_scheduler.{index}" in state_dict:
+                schedule.load_state_dict(state_dict[f"lr_scheduler.{index}"])
+
+    # Looking.
+
+    @property
+    def program(self) -> Any:
+        """The program of the latest used compiled graph; it prints. None before the first call."""
+        if not self._compiled:
+            return None
+        return next(reversed(self._compiled.values())).program
+
+    def __repr__(self) -> str:
+        lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]
+        for name, module in self._modules.items():
+            text = repr(module).replace("\n", "\n  ")
+            lines.append(f"  (MODULE:{name}): {text}")
+        if self._compiled:
+            lines += ["  " + line for line in str(self.program).splitlines()]
+        return "\n".join([*lines, ")"])
+
+    @staticmethod
+    def trace(function: Callable[..., Any]) -> Graph:
+        """The function as a graph: captured at its first call, then run as a program."""
+        made = _Traced(function)
+        update_wrapper(made, function)
+        return made
+
+
+class _Traced(Graph):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        return str(self.function.__name__)
