@@ -155,12 +155,13 @@ class Capture(interp.Interpreter):
         if plan.instead is not None:
             return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
         several = op.num_outputs != 1
-        values = self._step(op.name, slots, attrs, plan.metas, plan.run, several, op.aliases)
+        values = self._step(op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases)
         return self._tensors(op, plan, slots, attrs, values)
 
     def _step(
         self,
         name: str,
+        origin: object,
         slots: tuple[Any, ...],
         attrs: tuple[Any, ...],
         metas: tuple[Meta, ...],
@@ -172,8 +173,11 @@ class Capture(interp.Interpreter):
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
         scope, line = self._scope, user_line()
-        made = Step(name, inputs, attrs, outputs, run, several, scope, line, aliases, repeatable)
-        self.program.steps.append(made)
+        self.program.steps.append(
+            Step(
+                name, origin, inputs, attrs, outputs, run, several, scope, line, aliases, repeatable
+            )
+        )
         return outputs
 
     def _tensors(
@@ -221,12 +225,12 @@ class Capture(interp.Interpreter):
     def _moved(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
         plan = boxing.plan(x.meta, target)
         run = partial(boxing.run, plan, op=op_name)
-        (value,) = self._step("boxing", (x,), (), (target,), run, aliases=plan.aliases)
+        (value,) = self._step("boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases)
         return Tensor(value, target)  # type: ignore[arg-type]
 
     def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:
         run = partial(shards_of, meta, maker)
-        (value,) = self._step(op.name, (), (), (meta,), run, repeatable=False)
+        (value,) = self._step(op.name, op, (), (), (meta,), run, repeatable=False)
         y = Tensor(value, meta)  # type: ignore[arg-type]
         if requires_grad:
             y.node = Leaf(y)

@@ -42,6 +42,7 @@ class Step:
     """One operation: `run` takes the shards of `inputs` (and what else stands there)."""
 
     name: str  # of the op
+    origin: object  # what tells ops of one name apart: the entry that was called
     inputs: tuple[Any, ...]  # Values, and numbers or None as they are
     attrs: tuple[Any, ...]  # already bound in `run`; for reading and comparing
     outputs: tuple[Value, ...]
