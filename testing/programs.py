@@ -260,6 +260,17 @@ def run_onefold(program: Program, seed: int = 0, local: bool = False) -> tuple[V
     Values are read after the last step, so that an in-place change which reached another tensor
     is seen. With `local` all tensors are local. Collective in a launched world.
     """
+    pool, gradients = onefold_tensors(program, seed, local)
+    return (
+        [value_of(x) for x in pool],
+        [None if gradient is None else value_of(gradient) for gradient in gradients],
+    )
+
+
+def onefold_tensors(
+    program: Program, seed: int = 0, local: bool = False
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """The tensors whose values `run_onefold` gives; can be captured."""
     placements = [Placement("cpu", ranks) for ranks in program.placements]
 
     def leaf(item: Input, values: torch.Tensor) -> Tensor:
@@ -272,13 +283,9 @@ def run_onefold(program: Program, seed: int = 0, local: bool = False) -> tuple[V
     seeds = [
         _like(cotangent(x.shape, x.dtype, seed + i), x) for i, x in zip(indices, ends, strict=True)
     ]
-    gradients: Sequence[Any] = [None] * len(leaves)
-    if ends:
-        gradients = grad(ends, leaves, seeds, allow_unused=True)
-    return (
-        [value_of(x) for x in pool],
-        [None if gradient is None else value_of(gradient) for gradient in gradients],
-    )
+    if not ends:
+        return pool, [None] * len(leaves)
+    return pool, list(grad(ends, leaves, seeds, allow_unused=True))
 
 
 def _run(
