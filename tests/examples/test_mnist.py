@@ -52,6 +52,16 @@ def test_losses_do_not_depend_on_the_strategy(strategy, ranks, images, single):
     np.testing.assert_allclose(losses, single, rtol=1e-4)
 
 
+@pytest.mark.parametrize("strategy", mnist.STRATEGIES)
+def test_a_graph_gives_the_losses_of_eager(strategy, images):
+    small = few_test_images(images)
+    found = []
+    for more in ([], ["--graph"]):
+        with virtual_world():
+            found.append(run(strategy, small, 2, *more, steps=6))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_losses_do_not_depend_on_the_number_of_processes(ranks, images, single):
     small = few_test_images(images)

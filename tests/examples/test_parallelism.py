@@ -22,7 +22,7 @@ def test_programs_print_the_same_launched_and_virtual():
     virtual = lines([sys.executable, PROGRAM])
     launcher = [sys.executable, "-m", "onefold.distributed.launch", "--nproc_per_node", "4"]
     launched = lines([*launcher, PROGRAM])
-    assert len(virtual) == 6
+    assert len(virtual) == 8
     assert virtual[0].split() == "data: (4, 8) as (onefold.sbp.split(dim=0),)".split()
     assert launched == virtual
 
@@ -32,4 +32,6 @@ def test_an_unknown_program_is_refused():
         [sys.executable, PROGRAM, "magic"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "unknown programs ['magic']; choose from data, model, pipeline, mixed" in done.stderr
+    assert (
+        "unknown programs ['magic']; choose from data, model, pipeline, mixed, graph" in done.stderr
+    )
