@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
 from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
-from ..engine.tape import Leaf, Node, Output
+from ..engine.tape import Differentiable, Leaf, Node, Output
 from ..engine.tensor import Tensor
 from ..errors import user_line
 from .config import GraphModule
@@ -49,7 +49,8 @@ class Capture(interp.Interpreter):
         self._variables: dict[int, Variable] = {}
         self._changed: dict[int, tuple[Tensor, Any, bool, int, Any]] = {}
         self._numbers = 0
-        self._scope = ""
+        self.scope = ""  # the module in which the program is
+        self.backward = False  # whether in the gradient of one of its ops
         for tensor in named.values():
             self._variable(tensor)
 
@@ -115,15 +116,15 @@ class Capture(interp.Interpreter):
 
     @contextmanager
     def module(self, module: Any, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        before = self._scope
-        self._scope = self._paths.get(id(module), before)
+        before = self.scope
+        self.scope = self._paths.get(id(module), before)
         view = self._views.get(id(module))
         if view is not None and view.stage_placement is not None:
             args = rebuild_any(args, partial(_to_stage, view.stage_placement))
         try:
             yield args
         finally:
-            self._scope = before
+            self.scope = before
 
     # Ops.
 
@@ -172,12 +173,12 @@ class Capture(interp.Interpreter):
     ) -> tuple[Value, ...]:
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
-        scope, line = self._scope, user_line()
         self.program.steps.append(
             Step(
-                name, origin, inputs, attrs, outputs, run, several, scope, line, aliases, repeatable
+                name, origin, inputs, attrs, outputs, run, several=several, scope=self.scope,
+                backward=self.backward, line=user_line(), aliases=aliases, repeatable=repeatable,
             )
-        )
+        )  # fmt: skip
         return outputs
 
     def _tensors(
@@ -201,7 +202,7 @@ class Capture(interp.Interpreter):
             ]
             out: Any = (values if several else values[0]) if op.saves_output else None
             meta = plan.metas if several else plan.meta
-            node = Node(op, parents, (*kept, *attrs), out, meta)
+            node = Node(_InScope(op, self), parents, (*kept, *attrs), out, meta)
             for index, tensor in enumerate(made):
                 if not several:
                     tensor.node = node
@@ -214,7 +215,8 @@ class Capture(interp.Interpreter):
             return x
         y = self._moved(x, target, "to_global")
         if x.node is not None and interp.grad_enabled:
-            y.node = Node(BOXING, (x.node,), (x.meta, grad_sbp), None, target)
+            op = _InScope(BOXING, self)
+            y.node = Node(op, (x.node,), (x.meta, grad_sbp), None, target)
         return y
 
     def _relayout(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
@@ -235,6 +237,27 @@ class Capture(interp.Interpreter):
         if requires_grad:
             y.node = Leaf(y)
         return y
+
+
+class _InScope:
+    """An op on the tape whose gradient belongs to the module that the op belongs to."""
+
+    __slots__ = ("capture", "name", "op", "scope")
+
+    def __init__(self, op: Differentiable, capture: Capture) -> None:
+        self.op = op
+        self.name = op.name
+        self.capture = capture
+        self.scope = capture.scope
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        capture = self.capture
+        before = capture.scope, capture.backward
+        capture.scope, capture.backward = self.scope, True
+        try:
+            return self.op.vjp(needs, dy, y, *args)
+        finally:
+            capture.scope, capture.backward = before
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:

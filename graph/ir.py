@@ -49,6 +49,7 @@ class Step:
     run: Callable[..., Any]
     several: bool = False  # whether `run` returns one entry per output
     scope: str = ""  # the module that it comes from
+    backward: bool = False  # whether it is part of the gradient of what the module did
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     repeatable: bool = True  # whether the same inputs and attributes always give the same
@@ -77,11 +78,12 @@ class Program:
     def __str__(self) -> str:
         lines = [f"input {value!r}: {describe(value.meta)}" for value in self.inputs]
         lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]
-        scope = ""
+        part = ""
         for step in self.steps:
-            if step.scope != scope:
-                scope = step.scope
-                lines.append(f"# {scope or 'build'}")
+            now = (step.scope or "build") + ", backward" * step.backward
+            if now != part:
+                part = now
+                lines.append(f"# {part}")
             lines.append(show(step))
         lines += [f"assign {variable.value!r} = {value!r}" for variable, value in self.assigns]
         lines += [f"gradient of {v.value!r}: {value!r}" for v, value in self.gradients]

@@ -293,7 +293,12 @@ def test_printing_shows_modules_layouts_and_what_is_kept(world):
     assert "linear" not in repr(train)
     train(*batch(0))
     text = repr(train)
-    for part in ("(GRAPH:Train)", "# model.hidden", "(S0) on cpu [0, 1] = linear(%input.0"):
+    for part in (
+        "(GRAPH:Train)",
+        "# model.hidden",
+        "# model.hidden, backward",
+        "(S0) on cpu [0, 1] = linear(%input.0",
+    ):
         assert part in text
     assert "gradient of %model.head.bias" in text
 

@@ -128,6 +128,7 @@ def test_a_step_prints_on_one_line(world):
     assert show(program.steps[0]) == "%2: float32[2, 3] cpu = softmax(%input.0, 1, None)"
     assert str(program).splitlines() == [
         "input %input.0: float32[2, 3] cpu",
+        "# build",
         "%2: float32[2, 3] cpu = softmax(%input.0, 1, None)",
         "return %2",
     ]
