@@ -16,13 +16,35 @@ _MASK = (1 << 64) - 1
 
 
 class Draw:
-    """One random call: the generator's seed, and the call's id. A captured graph moves them on."""
+    """One random call: the generator's seed, and the call's id. A captured graph moves them on.
 
-    __slots__ = ("call", "seed")
+    Where a graph works on one micro-batch, `part` is (dim, number of micro-batches, which one):
+    the numbers are then those that the whole batch has there.
+    """
+
+    __slots__ = ("call", "part", "seed")
 
     def __init__(self, seed: int, call: int) -> None:
         self.seed = seed
         self.call = call
+        self.part: tuple[int, int, int] | None = None
+
+    def within(
+        self, shape: tuple[int, ...], offset: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The logical shape, and the place in it, of what lies at `offset` in `shape`.
+
+        >>> draw = Draw(0, 0)
+        >>> draw.part = (0, 4, 2)
+        >>> draw.within((5, 3), (1, 0))
+        ((20, 3), (11, 0))
+        """
+        if self.part is None:
+            return shape, offset
+        dim, count, index = self.part
+        whole = (*shape[:dim], shape[dim] * count, *shape[dim + 1 :])
+        start = (*offset[:dim], offset[dim] + index * shape[dim], *offset[dim + 1 :])
+        return whole, start
 
     def __repr__(self) -> str:
         return f"Draw(seed={self.seed}, call={self.call})"

@@ -16,6 +16,7 @@ from .capture import Capture
 from .config import GraphModule
 from .executor import Executable
 from .ir import Program, verify
+from .micro_batches import micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
 from .passes.unused import drop_unused
@@ -53,17 +54,23 @@ def compile_graph(
     kwargs: dict[str, Any],
     metas: Sequence[Meta],
     state: State,
+    micro_batches: int,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
 
-    Whatever happens, every tensor is afterwards as it was before.
+    With more than one of `micro_batches` the program is for one of them. Whatever happens, every
+    tensor is afterwards as it was before.
     """
-    program, returned = _capture(build, args, kwargs, metas, state)
+    cut = micro_metas(metas, micro_batches)
+    program, returned = _capture(build, args, kwargs, cut, state)
+    if micro_batches > 1 and program.draws:
+        whole, _ = _capture(build, args, kwargs, metas, state)
+        place_draws(program, whole, micro_batches)
     verify(program)
     for each in PASSES:
         program = each(program)
         verify(program)
-    return Compiled(program, Executable(program), returned)
+    return Compiled(program, Executable(program, micro_batches), returned)
 
 
 def _capture(

@@ -23,8 +23,9 @@ class Executable:
     dispatcher's own plans.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, micro_batches: int = 1) -> None:
         self.program = program
+        self.draws = Draws(program.draws, micro_batches)
         self._place: dict[int, int] = {}
         self._template: list[Any] = []
         self._variables = [(self._put(v.value), v.tensor) for v in program.variables]
@@ -34,7 +35,6 @@ class Executable:
         self._outputs = [(self._place[v.number], v.meta) for v in program.outputs]
         self._assigns = [(v.tensor, self._place[x.number]) for v, x in program.assigns]
         self._gradients = [(v.tensor, self._place[x.number], x.meta) for v, x in program.gradients]
-        self._draws = _Draws(program.draws)
         self._kept = _kept_by_outputs(program)
 
     def _put(self, what: Any) -> int:
@@ -60,14 +60,14 @@ class Executable:
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
 
-        Assigns are done when every step has run, so that an error changes nothing.
+        `draws` decides what random calls draw. Assigns are done when every step has run, so that
+        an error changes nothing.
         """
         places = self._template.copy()
         for place, tensor in self._variables:
             places[place] = tensor.shards
         for place, tensor in zip(self._inputs, inputs, strict=True):
             places[place] = tensor.shards
-        self._draws.take()
         index = 0
         try:
             for run, taken, made, dead in self._steps:
@@ -81,7 +81,6 @@ class Executable:
                     places[place] = None
                 index += 1
         except _ERRORS as error:
-            self._draws.give_back()
             raise _explained(error, self.program.steps[index]) from error
         for variable in self._kept:
             variable.tensor.shared = True  # an output may be its memory
@@ -129,22 +128,44 @@ def _kept_by_outputs(program: Program) -> list[Variable]:
     return [variable for variable in program.variables if variable.value.number in roots]
 
 
-class _Draws:
-    """Gives the program's random calls the generators' next ids at every run, as eager would."""
+class Draws:
+    """Gives a program's random calls the generators' next ids at every run, as eager would.
 
-    def __init__(self, draws: Sequence[tuple[Generator, Draw]]) -> None:
+    Those of dropout in a micro-batch take the whole batch's id and know their place in it, so
+    that the masks do not depend on the number of micro-batches; others take ids of their own.
+    """
+
+    def __init__(self, draws: Sequence[tuple[Generator, Draw]], micro_batches: int) -> None:
         self._by_generator: dict[int, tuple[Generator, list[Draw]]] = {}
+        self._count = micro_batches
         for generator, draw in draws:
             entry = self._by_generator.setdefault(id(generator), (generator, []))
             entry[1].append(draw)
+        self._before: list[tuple[Generator, tuple[int, int]]] = []
 
     def take(self) -> None:
-        for generator, draws in self._by_generator.values():
+        """Take the ids of one call of the graph from the generators."""
+        entries = self._by_generator.values()
+        self._before = [(generator, generator.get_state()) for generator, _ in entries]
+        for generator, draws in entries:
             seed, call = generator.get_state()
+            for draw in draws:
+                draw.seed = seed
+            rounds = 1 if all(draw.part for draw in draws) else self._count
+            generator.set_state((seed, call + rounds * len(draws)))
+
+    def move_to(self, micro_batch: int) -> None:
+        """Let the program draw what belongs to this micro-batch."""
+        for generator, (seed, call) in self._before:
+            draws = self._by_generator[id(generator)][1]
             for index, draw in enumerate(draws):
                 draw.seed, draw.call = seed, (call + index) & _MASK
-            generator.set_state((seed, call + len(draws)))
+                if draw.part is None:
+                    draw.call = (draw.call + micro_batch * len(draws)) & _MASK
+                else:
+                    draw.part = (*draw.part[:2], micro_batch)
 
     def give_back(self) -> None:
-        for generator, draws in self._by_generator.values():
-            generator.set_state((draws[0].seed, draws[0].call))
+        """Put the generators back to where they were before `take`."""
+        for generator, state in self._before:
+            generator.set_state(state)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.names import names
+from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
+from .ir import Program
 
 
 def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
@@ -27,12 +29,39 @@ def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
     return found
 
 
+def place_draws(program: Program, whole: Program, count: int) -> None:
+    """Tell each dropout of a micro-batch's program along which dim it is a part of the batch's.
+
+    `whole` is the same build captured for the whole batch. A dropout whose mask does not grow
+    with the batch in one dim draws anew for every micro-batch.
+    """
+    for mine, theirs in zip(_dropouts(program), _dropouts(whole), strict=True):
+        (chance, shape), (_, whole_shape) = mine, theirs
+        grown = [dim for dim, size in enumerate(shape) if whole_shape[dim] != size]
+        if len(grown) == 1 and whole_shape[grown[0]] == count * shape[grown[0]]:
+            chance.draw.part = (grown[0], count, 0)
+
+
+def _dropouts(program: Program) -> list[tuple[Chance, tuple[int, ...]]]:
+    """Each dropout of the forward pass, with the shape of its mask."""
+    return [
+        (given, tuple(step.outputs[0].meta.shape))
+        for step in program.steps
+        if not step.backward
+        for given in step.inputs
+        if type(given) is Chance
+    ]
+
+
 def pieces(inputs: Sequence[Tensor], count: int) -> Iterator[list[Tensor]]:
     """The inputs of each micro-batch, laid out as the whole inputs are."""
+    if count == 1 or not inputs:
+        for _ in range(count):
+            yield list(inputs)
+        return
+    metas = micro_metas([x.meta for x in inputs], count)
     cut = [names.chunk(x, count, 0) for x in inputs]
-    for index, micro in enumerate(zip(*cut, strict=True)):
-        metas = micro_metas([x.meta for x in inputs], count)
-        assert index < count
+    for micro in zip(*cut, strict=True):
         yield [
             x if x.meta is meta or not x.is_global else box(x, meta)
             for x, meta in zip(micro, metas, strict=True)

@@ -11,10 +11,10 @@ from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
-from ..graph.micro_batches import join, micro_metas, pieces
+from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
 from ..optim.optimizer import Optimizer
 from .module import Module
@@ -110,12 +110,8 @@ class Graph:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
-        count = self.config.micro_batches
         with no_grad():
-            if count == 1:
-                outputs, gradients = compiled.executable.run(inputs)
-            else:
-                outputs, gradients = self._accumulate(compiled, inputs, count)
+            outputs, gradients = self._run(compiled, inputs)
             self._step(compiled, gradients)
         return compiled.arrange(outputs)
 
@@ -132,8 +128,8 @@ class Graph:
         if found is None:
             state = self._state()
             self._check(form, metas)
-            cut = micro_metas(metas, self.config.micro_batches)
-            found = compile_graph(self.build, args, kwargs, cut, state)
+            count = self.config.micro_batches
+            found = compile_graph(self.build, args, kwargs, metas, state, count)
             if len(self._compiled) >= MAX_COMPILED:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
@@ -179,17 +175,27 @@ class Graph:
             )
         return State(tensors, paths, views, trained)
 
-    def _accumulate(
-        self, compiled: Compiled, inputs: Sequence[Tensor], count: int
+    def _run(
+        self, compiled: Compiled, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Run the micro-batches one after the other; gradients are their mean."""
+        """The outputs, joined, and the gradients: the mean over the micro-batches."""
+        count = self.config.micro_batches
+        executable = compiled.executable
+        executable.draws.take()
         total: list[Tensor] = []
         results = []
-        for piece in pieces(inputs, count):
-            outputs, gradients = compiled.executable.run(piece)
-            results.append(outputs)
-            pairs = zip(total, gradients, strict=True)
-            total = [names.add(a, b) for a, b in pairs] if total else gradients
+        try:
+            for index, piece in enumerate(pieces(inputs, count)):
+                executable.draws.move_to(index)
+                outputs, gradients = executable.run(piece)
+                results.append(outputs)
+                pairs = zip(total, gradients, strict=True)
+                total = [names.add(a, b) for a, b in pairs] if total else gradients
+        except OnefoldError:
+            executable.draws.give_back()
+            raise
+        if count == 1:
+            return results[0], total
         return join(results), [names.mul(gradient, 1.0 / count) for gradient in total]
 
     def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:

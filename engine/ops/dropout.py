@@ -58,9 +58,10 @@ class DropoutOp(Op):
         shape, offset, size = tuple(x.shape), local.input_offset(0), tuple(local.input_shape(0))
 
         def kernel(x: torch.Tensor, chance: Chance) -> torch.Tensor:
+            whole, start = chance.draw.within(shape, offset)
             mask = random.dropout_mask(
-                shape,
-                offset,
+                whole,
+                start,
                 size,
                 p=chance.p,
                 seed=chance.draw.seed,

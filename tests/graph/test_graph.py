@@ -161,6 +161,38 @@ def test_micro_batches_give_the_mean_of_their_gradients(count, rows):
         np.testing.assert_allclose(ours, theirs.detach() - theirs.grad, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("sequence_first", [False, True])
+def test_dropout_does_not_depend_on_micro_batches(sequence_first, world):
+    class Drop(nn.Graph):
+        def build(self, x):
+            f = flow.nn.functional.dropout
+            y = f(x.reshape(-1, 5), 0.5).view(*x.shape)  # (batch * length, 5)
+            if sequence_first:
+                return f(y.transpose(0, 1), 0.5).transpose(0, 1)
+            return f(y, 0.5)
+
+    x = flow.ones(6, 4, 5, placement=PAIR, sbp=S0)
+    found = []
+    for count in (1, 2, 3, 6):
+        flow.manual_seed(2)
+        graph = Drop()
+        graph.config.set_gradient_accumulation_steps(count)
+        found.append([graph(x).numpy() for _ in range(2)])
+        assert not np.array_equal(*found[-1])
+        np.testing.assert_array_equal(found[-1], found[0])
+
+
+def test_random_sources_in_micro_batches_differ(world):
+    class Draws(nn.Graph):
+        def build(self, x):
+            return x + flow.rand(())
+
+    graph = Draws()
+    graph.config.set_gradient_accumulation_steps(3)
+    drawn = [*graph(flow.zeros(3)).tolist(), *graph(flow.zeros(3)).tolist()]
+    assert len(set(drawn)) == 6
+
+
 def test_buffers_changed_in_build_change_at_every_call(world):
     class Counting(nn.Module):
         def __init__(self):
