@@ -40,6 +40,26 @@ def first_call_range() -> tuple[int, int]:
     return min(times), max(times)
 
 
+def graph_rows() -> list[str]:
+    """The table of benchmarks/graph_step.py: eager and graph in milliseconds."""
+    rows = [
+        "| layers | width | eager ms | graph ms | graph / eager | compile s |",
+        "|---" * 6 + "|",
+    ]
+    for row in load("graph_step"):
+        cells = [
+            str(row["layers"]),
+            str(row["width"]),
+            f"{row['eager ms']:.1f}",
+            f"{row['graph ms']:.1f}",
+            f"{row['graph/eager']:.2f}",
+            f"{row['compile again s']:.2f}",
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
 if __name__ == "__main__":
     print("\n".join(dispatch_rows()))
+    print("\n".join(graph_rows()))
     print("first call: {} to {} microseconds".format(*first_call_range()))

@@ -10,6 +10,7 @@ TABLES = runpy.run_path(str(REPO / "benchmarks" / "tables.py"))
 def test_the_readme_shows_the_committed_results():
     readme = (REPO / "README.md").read_text()
     assert "\n".join(TABLES["dispatch_rows"]()) in readme
+    assert "\n".join(TABLES["graph_rows"]()) in readme
     shortest, longest = TABLES["first_call_range"]()
     assert f"takes {shortest} to {longest} microseconds" in readme
 
