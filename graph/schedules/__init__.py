@@ -1,0 +1,1 @@
+"""Pipeline schedules as data: made, checked, timed and drawn without a device."""

@@ -1,0 +1,89 @@
+"""What every schedule must hold: complete, in order, free of deadlock; and what it keeps alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import OnefoldRuntimeError
+from .actions import Action, Schedule, needs
+
+
+def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) -> None:
+    """Raise OnefoldRuntimeError saying what is wrong with a schedule, if anything is."""
+    _complete(schedule)
+    done: set[Action] = set()
+    next_of = [0] * len(schedule.ranks)
+    moved = True
+    while moved:
+        moved = False
+        for rank, actions in enumerate(schedule.ranks):
+            while next_of[rank] < len(actions):
+                action = actions[next_of[rank]]
+                if not all(each in done for each in needs(action, schedule.stages, edges)):
+                    break
+                done.add(action)
+                next_of[rank] += 1
+                moved = True
+    if any(at < len(actions) for at, actions in zip(next_of, schedule.ranks, strict=True)):
+        raise stuck(schedule, next_of)
+
+
+def stuck(schedule: Schedule, next_of: Sequence[int]) -> OnefoldRuntimeError:
+    """The error for ranks that wait for each other, each before its action number `next_of`."""
+    waiting = [
+        f"rank {rank} before {actions[at]}"
+        for rank, (at, actions) in enumerate(zip(next_of, schedule.ranks, strict=True))
+        if at < len(actions)
+    ]
+    return OnefoldRuntimeError(f"schedule {schedule.name} cannot run: {', '.join(waiting)} wait")
+
+
+def _complete(schedule: Schedule) -> None:
+    """Each stage does F, and B or I and W, exactly once per micro-batch, on its own rank."""
+    found: dict[Action, int] = {}
+    for rank, actions in enumerate(schedule.ranks):
+        for action in actions:
+            if not (
+                0 <= action.stage < schedule.stages
+                and 0 <= action.micro_batch < schedule.micro_batches
+            ):
+                raise _wrong(schedule, f"{action} on rank {rank} is of no stage or micro-batch")
+            if schedule.rank_of[action.stage] != rank:
+                raise _wrong(
+                    schedule,
+                    f"{action} is on rank {rank}, but its stage lives on rank "
+                    f"{schedule.rank_of[action.stage]}",
+                )
+            found[action] = found.get(action, 0) + 1
+    twice = sorted(action for action, count in found.items() if count > 1)
+    if twice:
+        raise _wrong(schedule, f"{twice[0]} is done more than once")
+    for stage in range(schedule.stages):
+        for micro in range(schedule.micro_batches):
+            done = {kind for kind in "FBIW" if Action(kind, stage, micro) in found}  # type: ignore[arg-type]
+            if done not in ({"F", "B"}, {"F", "I", "W"}):
+                raise _wrong(
+                    schedule,
+                    f"stage {stage} does {sorted(done)} for micro-batch {micro}; it must do F and "
+                    "B, or F, I and W",
+                )
+
+
+def _wrong(schedule: Schedule, text: str) -> OnefoldRuntimeError:
+    return OnefoldRuntimeError(f"schedule {schedule.name} is wrong: {text}")
+
+
+def in_flight(schedule: Schedule, rank: int, end: str = "I") -> int:
+    """The most (stage, micro-batch) pairs that a rank holds at once, from F to the action `end`.
+
+    `end` "I" counts what the input's gradient still needs, "W" what anything still needs; a B
+    ends both.
+    """
+    now = most = 0
+    for action in schedule.ranks[rank]:
+        if action.kind == "F":
+            now += 1
+            most = max(most, now)
+        elif action.kind in ("B", end):
+            now -= 1
+    return most
