@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, TypeVar
 
+from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
@@ -14,6 +16,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
+from ..graph.ir import describe
 from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
 from ..optim.optimizer import Optimizer
@@ -22,6 +25,8 @@ from .module import Module
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
+
+G = TypeVar("G", bound="type[Graph]")
 
 
 class Graph:
@@ -40,12 +45,15 @@ class Graph:
     array([2., 2.], dtype=float32)
     """
 
+    max_compiled = MAX_COMPILED
+
     def __init__(self) -> None:
         fields: dict[str, Any] = {
             "config": GraphConfig(),
             "_modules": OrderedDict(),
             "_optimizers": [],
             "_compiled": OrderedDict(),
+            "_told": (-1, (0,)),
         }
         self.__dict__.update(fields)
 
@@ -130,9 +138,10 @@ class Graph:
             self._check(form, metas)
             count = self.config.micro_batches
             found = compile_graph(self.build, args, kwargs, metas, state, count)
-            if len(self._compiled) >= MAX_COMPILED:
+            if len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
+            self._tell(found, metas)
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
 
@@ -246,6 +255,26 @@ class Graph:
 
     # Looking.
 
+    def debug(self, v_level: int = -1, *, ranks: int | Sequence[int] | None = None) -> None:
+        """Print what is compiled: from level 0 a line for each, from 1 each step of the program.
+
+        On rank 0, or the `ranks` given (-1: all). Level -1 prints nothing.
+        """
+        if isinstance(v_level, bool) or not isinstance(v_level, int):
+            raise OnefoldTypeError(f"debug: v_level must be an integer, but got {v_level!r}")
+        given = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
+        self.__dict__["_told"] = (v_level, given)
+
+    def _tell(self, compiled: Compiled, metas: Sequence[Meta]) -> None:
+        level, ranks = self._told
+        if level < 0 or not ((world().rank or 0) in ranks or -1 in ranks):
+            return
+        steps = len(compiled.program.steps)
+        inputs = ", ".join(map(describe, metas))
+        sys.stdout.write(f"{self.name}: compiled {steps} steps for ({inputs})\n")
+        if level > 0:
+            sys.stdout.write(f"{compiled.program}\n")
+
     @property
     def program(self) -> Any:
         """The program of the latest used compiled graph; it prints. None before the first call."""
@@ -261,6 +290,24 @@ class Graph:
         if self._compiled:
             lines += ["  " + line for line in str(self.program).splitlines()]
         return "\n".join([*lines, ")"])
+
+    @staticmethod
+    def with_dynamic_input_shape(
+        *, size: int = MAX_COMPILED, enable_shared: bool = True
+    ) -> Callable[[G], G]:
+        """A class decorator: keep up to `size` compiled graphs, one for each shape of the inputs.
+
+        Parameters and optimizer state are shared by all of them in any case, so `enable_shared`
+        changes nothing.
+        """
+        if size < 1:
+            raise OnefoldValueError(f"with_dynamic_input_shape: size must be >= 1, not {size!r}")
+
+        def decorate(graph: G) -> G:
+            graph.max_compiled = size
+            return graph
+
+        return decorate
 
     @staticmethod
     def trace(function: Callable[..., Any]) -> Graph:

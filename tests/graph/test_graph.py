@@ -236,6 +236,40 @@ def test_each_signature_is_captured_once(world):
     assert captured == [(2,), (3,)]
 
 
+def test_the_oldest_signature_is_forgotten(world):
+    captured = []
+
+    @nn.Graph.with_dynamic_input_shape(size=2)
+    class Noting(nn.Graph):
+        def build(self, x):
+            captured.append(len(x))
+            return x + 1
+
+    graph = Noting()
+    for size in (1, 2, 1, 3, 1, 2):
+        assert graph(flow.zeros(size)).tolist() == [1.0] * size
+    assert captured == [1, 2, 3, 2]
+    with pytest.raises(OnefoldValueError, match="size must be >= 1, not 0"):
+        nn.Graph.with_dynamic_input_shape(size=0)
+
+
+def test_debug_prints_what_is_compiled(world, capsys):
+    graph = Predict(nn.Linear(2, 3))
+    graph(flow.ones(1, 2))
+    assert capsys.readouterr().out == ""
+    graph.debug(0)
+    graph(flow.ones(2, 2))
+    assert capsys.readouterr().out == "Predict: compiled 1 steps for (float32[2, 2] cpu)\n"
+    graph.debug(1, ranks=-1)
+    graph(flow.ones(3, 2))
+    assert "= linear(%input.0, %model.weight" in capsys.readouterr().out
+    graph.debug(1, ranks=[5])
+    graph(flow.ones(4, 2))
+    assert capsys.readouterr().out == ""
+    with pytest.raises(OnefoldTypeError, match="v_level must be an integer, but got 'all'"):
+        graph.debug("all")
+
+
 def test_random_numbers_go_on_as_in_eager(world):
     class Draws(nn.Graph):
         def build(self):
