@@ -42,12 +42,24 @@ class _Backward:
         self.through = through  # with `stop`: the edges from which one of them is reached
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
+        # The one pending edge and its gradient, beside the queue: a chain then needs no queue.
+        self.next: tuple[Edge, Tensor] | None = None
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
         # Asked once: the length of a weak dictionary takes longer than the rest of a step.
         self.watched = bool(hooks) or bool(retained)
         self.direct = stop is None and not hooks
 
     def add(self, edge: Edge, grad: Tensor) -> None:
+        if self.next is None:
+            if not self.queue:
+                self.next = edge, grad
+                return
+        else:
+            self.enqueue(*self.next)
+            self.next = None
+        self.enqueue(edge, grad)
+
+    def enqueue(self, edge: Edge, grad: Tensor) -> None:
         if edge in self.pending:
             self.pending[edge] = names.add(self.pending[edge], grad)
         else:
@@ -56,9 +68,15 @@ class _Backward:
 
     def run(self) -> None:
         queue, pending = self.queue, self.pending
-        while queue:
-            edge = heappop(queue)[1]
-            grad = pending.pop(edge)
+        while True:
+            if self.next is not None:
+                edge, grad = self.next
+                self.next = None
+            elif queue:
+                edge = heappop(queue)[1]
+                grad = pending.pop(edge)
+            else:
+                return
             if self.watched:
                 if edge in hooks and type(grad) is not dict:
                     grad = _run_hooks(edge, grad)
