@@ -43,7 +43,7 @@ class _Backward:
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
         # The one pending edge and its gradient, beside the queue: a chain then needs no queue.
-        self.next: tuple[Edge, Tensor] | None = None
+        self.next: tuple[Edge, Any] | None = None
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
         # Asked once: the length of a weak dictionary takes longer than the rest of a step.
         self.watched = bool(hooks) or bool(retained)

@@ -19,6 +19,7 @@ from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
 from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
+from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .module import Module
 
@@ -97,7 +98,7 @@ class Graph:
         """Whether a call trains: whether there is an optimizer."""
         return bool(self._optimizers)
 
-    def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
+    def add_optimizer(self, optim: Optimizer, *, lr_sch: LRScheduler | None = None) -> None:
         """Let every call end with a step of `optim`, and of its learning rate schedule.
 
         The call then clears no eager gradient and leaves none. Raises OnefoldRuntimeError for a
@@ -106,6 +107,11 @@ class Graph:
         if not isinstance(optim, Optimizer):
             raise OnefoldTypeError(
                 f"add_optimizer needs an onefold optimizer, but got {type(optim).__name__}"
+            )
+        if lr_sch is not None and not isinstance(lr_sch, LRScheduler):
+            raise OnefoldTypeError(
+                "add_optimizer: lr_sch must be a scheduler of flow.optim.lr_scheduler whose rates "
+                f"depend on the step alone, but got {type(lr_sch).__name__}"
             )
         if any(optim is other for other, _ in self._optimizers):
             raise OnefoldValueError("this optimizer was added to the graph already")

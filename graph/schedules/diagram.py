@@ -11,8 +11,8 @@ def diagram(timeline: Timeline, unit: float = 1.0) -> str:
     >>> from onefold.graph.schedules.generate import make
     >>> from onefold.graph.schedules.simulate import Times, simulate
     >>> print(diagram(simulate(make("1f1b", stages=2, micro_batches=2), Times(1, 1, 0))))
-    0 F0 F1 .. b0 b1
-    1 .. F0 b0 F1 b1
+    0 F0 F1 .. b0 .. b1
+    1 .. F0 b0 F1 b1 ..
     """
     schedule = timeline.schedule
     columns = round(timeline.makespan / unit)

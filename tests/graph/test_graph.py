@@ -104,6 +104,36 @@ def test_training_equals_eager_bit_for_bit(optimizer, world):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_learning_rates_follow_their_schedule(world):
+    found = []
+    for graph in (False, True):
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        optimizer = flow.optim.SGD(model.parameters(), lr=1.0)
+        schedule = flow.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+
+        def forward_and_backward(m, x):
+            loss = m(x).sum()
+            loss.backward()
+            return loss
+
+        train = Body(model, forward_and_backward, train=False)
+        if graph:
+            train.add_optimizer(optimizer, lr_sch=schedule)
+        weights = []
+        for _ in range(5):
+            if graph:
+                train(flow.ones(1, 1))
+            else:
+                forward_and_backward(model, flow.ones(1, 1))
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+            weights.append(model.weight.item())
+        found.append(weights)
+    assert found[0] == found[1] == [-1.0, -2.0, -2.5, -3.0, -3.25]
+
+
 def test_training_on_processes_equals_one_process(world):
     wanted = train_both("momentum", 4)[0][0]
 
@@ -466,6 +496,10 @@ def test_bad_settings(world):
         graph.other = Predict(nn.Linear(1, 1))
     with pytest.raises(OnefoldTypeError, match="add_optimizer needs an onefold optimizer, but"):
         graph.add_optimizer(torch.optim.SGD)
+    optimizer = flow.optim.SGD(graph.model.parameters(), lr=0.1)
+    plateau = flow.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(OnefoldTypeError, match="step alone, but got ReduceLROnPlateau"):
+        graph.add_optimizer(optimizer, lr_sch=plateau)
     view = graph.model.to(nn.graph.GraphModule)
     assert view.to(nn.Module) is graph.model
     with pytest.raises(OnefoldValueError, match="needs a stage_id, a placement, or both"):

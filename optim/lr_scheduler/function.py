@@ -1,0 +1,90 @@
+"""Schedules given as Python functions of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import OnefoldTypeError
+from ..optimizer import Optimizer
+from .scheduler import LRScheduler, Schedule
+
+Factor = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """base_lr * factor(step)."""
+
+    factor: Factor
+
+    def rate(self, base_lr: float, step: int) -> float:
+        return base_lr * self.factor(step)
+
+
+class LambdaLR(LRScheduler):
+    """The base rate times a function of the step, or of one function for each group.
+
+    The functions must be pure; `state_dict` does not hold them.
+
+    >>> import onefold as flow
+    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
+    >>> flow.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step).rates(2)
+    [0.25]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Factor | Sequence[Factor],
+        last_step: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(optimizer, _each(Scaled, lr_lambda), last_step, verbose)
+
+
+class Product:
+    """base_lr * factor(1) * ... * factor(step).
+
+    It remembers the last product, so that the next step calls the function once.
+    """
+
+    def __init__(self, factor: Factor) -> None:
+        self._factor = factor
+        self._step = 0
+        self._product = 1.0
+
+    def rate(self, base_lr: float, step: int) -> float:
+        if step < self._step:
+            self._step, self._product = 0, 1.0
+        while self._step < step:
+            self._product *= self._factor(self._step + 1)
+            self._step += 1
+        return base_lr * self._product
+
+
+class MultiplicativeLR(LRScheduler):
+    """Multiplies the rate at every step from 1 on by a function of the step, or one per group.
+
+    The functions must be pure; `state_dict` does not hold them.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Factor | Sequence[Factor],
+        last_step: int = -1,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(optimizer, _each(Product, lr_lambda), last_step, verbose)
+
+
+def _each(
+    make: Callable[[Factor], Schedule], factors: Factor | Sequence[Factor]
+) -> Schedule | list[Schedule]:
+    given = list(factors) if isinstance(factors, Sequence) else [factors]
+    for factor in given:
+        if not callable(factor):
+            raise OnefoldTypeError(f"lr_lambda must be a function of the step, but got {factor!r}")
+    made = [make(factor) for factor in given]
+    return made if isinstance(factors, Sequence) else made[0]

@@ -1,0 +1,144 @@
+"""ReduceLROnPlateau: less when a metric no longer improves; it has no closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsFloat
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ..optimizer import Optimizer
+from .scheduler import check, same_groups, same_keys, show
+
+
+class ReduceLROnPlateau:
+    """Multiplies the rates by `factor` after more than `patience` steps without improvement.
+
+    A metric improves on the best one if it is lower (mode "min") or higher ("max") by more than
+    `threshold`, a fraction of the best ("rel") or a difference ("abs"). For `cooldown` steps after
+    a reduction nothing counts. No rate falls below `min_lr`, one or one for each group; changes
+    of at most `eps` are not made. Every process must be given the same metric.
+
+    >>> import onefold as flow
+    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
+    >>> scheduler = flow.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     scheduler.step(loss)
+    >>> scheduler.get_last_lr()
+    [0.5]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+        verbose: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise OnefoldTypeError(f"{type(optimizer).__name__} is not an Optimizer object")
+        name = "ReduceLROnPlateau"
+        for option, given, allowed in (
+            ("mode", mode, ("min", "max")),
+            ("threshold_mode", threshold_mode, ("rel", "abs")),
+        ):
+            check(given in allowed, f"{name}: {option} must be one of {allowed}", repr(given))
+        check(0 <= factor < 1, f"{name}: factor must be >= 0 and < 1.0", factor)
+        check(patience >= 0, f"{name}: patience must be >= 0", patience)
+        check(cooldown >= 0, f"{name}: cooldown must be >= 0", cooldown)
+        groups = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
+        rule = f"{name}: expected {groups} min_lr, one for each group"
+        check(len(self.min_lrs) == groups, rule, len(self.min_lrs))
+        self.optimizer = optimizer
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
+        self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
+        self.verbose = verbose
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_steps = 0
+        self.cooldown_counter = 0
+        self.last_step = 0
+        self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def step(self, metrics: SupportsFloat) -> None:
+        """Take note of a metric (a number or a tensor of one element) and reduce the rates if due.
+
+        Raises OnefoldRuntimeError when groups were added to the optimizer.
+        """
+        groups = self.optimizer.param_groups
+        if len(groups) != len(self.min_lrs):
+            raise OnefoldRuntimeError(
+                f"the optimizer has {len(groups)} parameter groups, but this ReduceLROnPlateau was "
+                f"made for {len(self.min_lrs)}; add groups before making the scheduler"
+            )
+        current = float(metrics)
+        self.last_step += 1
+        if self.is_better(current, self.best):
+            self.best = current
+            self.num_bad_steps = 0
+        else:
+            self.num_bad_steps += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_steps = 0
+        if self.num_bad_steps > self.patience:
+            self._reduce()
+            self.cooldown_counter = self.cooldown
+            self.num_bad_steps = 0
+        self._last_lr = [float(group["lr"]) for group in groups]
+
+    @property
+    def in_cooldown(self) -> bool:
+        return self.cooldown_counter > 0
+
+    def is_better(self, value: float, best: float) -> bool:
+        """Whether a metric improves on the best one so far."""
+        sign = -1.0 if self.mode == "min" else 1.0
+        if self.threshold_mode == "rel":
+            bound = best * (1.0 + sign * self.threshold)
+        else:
+            bound = best + sign * self.threshold
+        return value < bound if self.mode == "min" else value > bound
+
+    def get_last_lr(self) -> list[float]:
+        """Each group's learning rate after the last step."""
+        return list(self._last_lr)
+
+    def _reduce(self) -> None:
+        pairs = zip(self.optimizer.param_groups, self.min_lrs, strict=True)
+        for index, (group, least) in enumerate(pairs):
+            rate = max(float(group["lr"]) * self.factor, least)
+            if group["lr"] - rate > self.eps:
+                group["lr"] = rate
+                if self.verbose:
+                    show(self, index, rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was seen so far; the options are the program's and are not in here."""
+        return {
+            "last_step": self.last_step,
+            "best": self.best,
+            "num_bad_steps": self.num_bad_steps,
+            "cooldown_counter": self.cooldown_counter,
+            "_last_lr": list(self._last_lr),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
+
+        Raises OnefoldValueError when keys are missing or unknown, or groups do not match.
+        """
+        same_keys(self, state_dict)
+        same_groups(self, "_last_lr", len(state_dict["_last_lr"]), len(self.min_lrs))
+        check(state_dict["last_step"] >= 0, "last_step must be >= 0", state_dict["last_step"])
+        self.last_step = state_dict["last_step"]
+        self.best = state_dict["best"]
+        self.num_bad_steps = state_dict["num_bad_steps"]
+        self.cooldown_counter = state_dict["cooldown_counter"]
+        self._last_lr = list(state_dict["_last_lr"])
