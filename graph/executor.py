@@ -9,7 +9,7 @@ from ..engine.generator import Draw, Generator
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
-from .ir import Program, Step, Value, Variable
+from .ir import Program, Step, Value
 
 _MASK = (1 << 64) - 1
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
@@ -28,14 +28,16 @@ class Executable:
         self.draws = Draws(program.draws, micro_batches)
         self._place: dict[int, int] = {}
         self._template: list[Any] = []
-        self._variables = [(self._put(v.value), v.tensor) for v in program.variables]
+        self._variables = [(self._put(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [self._put(value) for value in program.inputs]
         last = _last_uses(program)
         self._steps = [self._lower(index, step, last) for index, step in enumerate(program.steps)]
         self._outputs = [(self._place[v.number], v.meta) for v in program.outputs]
         self._assigns = [(v.tensor, self._place[x.number]) for v, x in program.assigns]
         self._gradients = [(v.tensor, self._place[x.number], x.meta) for v, x in program.gradients]
-        self._kept = _kept_by_outputs(program)
+        kept = _kept_by_outputs(program)
+        self._kept = [v.tensor for v in program.variables if v.value.number in kept]
+        self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
 
     def _put(self, what: Any) -> int:
         """The place of a value, or a new one that always holds the constant `what`."""
@@ -61,10 +63,13 @@ class Executable:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
 
         `draws` decides what random calls draw. Assigns are done when every step has run, so that
-        an error changes nothing.
+        an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is no longer
+        what it was at the capture.
         """
         places = self._template.copy()
-        for place, tensor in self._variables:
+        for place, tensor, value in self._variables:
+            if tensor.meta is not value.meta:
+                raise _changed(tensor, value)
             places[place] = tensor.shards
         for place, tensor in zip(self._inputs, inputs, strict=True):
             places[place] = tensor.shards
@@ -82,8 +87,8 @@ class Executable:
                 index += 1
         except _ERRORS as error:
             raise _explained(error, self.program.steps[index]) from error
-        for variable in self._kept:
-            variable.tensor.shared = True  # an output may be its memory
+        for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
+            tensor.shared = True  # an output may be its memory
         outputs = [_shared(places[place], meta) for place, meta in self._outputs]
         gradients = [_shared(places[place], meta) for _, place, meta in self._gradients]
         for tensor, place in self._assigns:
@@ -95,6 +100,13 @@ def _shared(shards: Any, meta: Any) -> Tensor:
     tensor = Tensor(shards, meta)
     tensor.shared = True
     return tensor
+
+
+def _changed(tensor: Tensor, value: Value) -> OnefoldRuntimeError:
+    return OnefoldRuntimeError(
+        f"{value.name} was {value.meta!r} when the graph was compiled, but is {tensor.meta!r} now; "
+        "make the graph after changing its modules"
+    )
 
 
 def _explained(error: Exception, step: Step) -> OnefoldError:
@@ -111,21 +123,22 @@ def _last_uses(program: Program) -> dict[int, int]:
     return last | {value.number: end for value in program.wanted()}
 
 
-def _kept_by_outputs(program: Program) -> list[Variable]:
-    """The variables whose memory an output or an assigned value may share."""
-    source = {
-        step.outputs[i].number: value
+def _kept_by_outputs(program: Program) -> set[int]:
+    """The numbers of the values whose memory an output or an assigned value may share."""
+    sources: dict[int, list[Value]] = {
+        value.number: list(step.reads())
         for step in program.steps
         if step.aliases
-        for i in range(len(step.outputs))
-        for value in step.reads()
+        for value in step.outputs
     }
-    roots = set()
-    for value in [*program.outputs, *(value for _, value in program.assigns)]:
-        while value.number in source:
-            value = source[value.number]
-        roots.add(value.number)
-    return [variable for variable in program.variables if variable.value.number in roots]
+    kept: set[int] = set()
+    left = [*program.outputs, *(value for _, value in program.assigns)]
+    while left:
+        value = left.pop()
+        if value.number not in kept:
+            kept.add(value.number)
+            left.extend(sources.get(value.number, ()))
+    return kept
 
 
 class Draws:

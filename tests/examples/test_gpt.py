@@ -51,7 +51,8 @@ def test_losses_do_not_depend_on_the_strategy_nor_the_mode(strategy, ranks, text
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_losses_do_not_depend_on_the_number_of_processes(ranks, text, single):
     def program():
-        return [losses_of(text, strategy, ranks, "--graph") for strategy in STRATEGIES]
+        more = ["--graph", "--micro-batches"]
+        return [losses_of(text, strategy, ranks, *more, n) for strategy in STRATEGIES for n in "12"]
 
     for by_strategy in run_ranks(ranks, program, timeout=200):
         for losses in by_strategy:

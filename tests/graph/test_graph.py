@@ -332,6 +332,24 @@ def test_an_output_that_is_a_parameter_keeps_its_value(world):
     np.testing.assert_array_equal(model.weight.numpy(), before - 1)
 
 
+def test_an_output_that_is_an_input_keeps_its_value(world):
+    graph = nn.Graph.trace(lambda x: (x, x.view(-1)))
+    x = flow.ones(2, 2)
+    same, flat = graph(x)
+    x.add_(1)
+    assert same.tolist() == [[1, 1], [1, 1]]
+    assert flat.tolist() == [1] * 4
+
+
+def test_a_parameter_that_changed_after_the_capture(world):
+    model = nn.Linear(2, 3)
+    predict = Predict(model)
+    predict(flow.ones(1, 2))
+    model.double()
+    with pytest.raises(OnefoldRuntimeError, match=r"model\.weight was float32.*is float64"):
+        predict(flow.ones(1, 2))
+
+
 def test_state_can_be_saved_and_restored(world):
     def fresh():
         flow.manual_seed(0)
