@@ -102,7 +102,7 @@ def dispatch() -> Iterator[DispatchLog]:
     nothing extra. Ops that a captured graph runs are not seen.
 
     Example:
-        >>> x = flow.ones(3)
+        >>> x = flow.ones(3, 5, 7, 11)
         >>> with flow.profiler.dispatch() as log:
         ...     for _ in range(3):
         ...         y = flow.tanh(x)

@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
@@ -217,6 +218,18 @@ def _first_failure(error: ChildFailedError, scratch: str) -> Failure:
     return failure
 
 
+def end_children() -> None:
+    """Kill what is left of this process's children.
+
+    A signal that comes while the agent starts the ranks finds some that it has not noted yet, and
+    that it therefore does not end.
+    """
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
 def _report(failure: Failure) -> int:
     sys.stdout.flush()
     sys.stderr.write(failure.prefixed() + "\n")
@@ -247,6 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 failure = _run(options, port, scratch)
                 return 0 if failure is None else _report(failure)
             except SignalException as stop:
+                end_children()
                 name = signal.Signals(stop.sigval).name
                 return _complain(f"stopped by {name}", 128 + stop.sigval)
             except (RuntimeError, OSError) as error:

@@ -148,6 +148,21 @@ def test_interrupt_stops_all(tmp_path):
     assert not any(_runs(worker) for worker in workers)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_ranks_that_the_agent_does_not_know_are_ended():
+    program = (
+        "import subprocess\n"
+        "from onefold.distributed.launch import end_children\n"
+        "child = subprocess.Popen(['sleep', '100'])\n"
+        "end_children()\n"
+        "print(child.wait(timeout=20))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    assert done.stdout.split() == [str(-signal.SIGKILL)]
+
+
 def _runs(pid):
     try:
         # The state follows the program's name, which is in brackets.
