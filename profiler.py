@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,20 @@ class _Counting(interp.Interpreter):
     def __init__(self, log: DispatchLog, inner: interp.Interpreter | None) -> None:
         self.log = log
         self.inner = inner
+
+    @property
+    def captures(self) -> bool:
+        return self.inner is not None and self.inner.captures
+
+    def before_change(self, tensor: Any) -> None:
+        if self.inner is not None:
+            self.inner.before_change(tensor)
+
+    def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
+        return nullcontext(args) if self.inner is None else self.inner.module(module, args)
+
+    def repetition(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.inner is None else self.inner.repetition()
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         counts = self.log.ops.setdefault(op.name, OpCounts())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..errors import AutogradError
@@ -61,7 +62,7 @@ class _Region:
         default_generator.set_state(self.random)
         tape.saved_hooks.append((keep, _no_unpack))
         try:
-            with interp.grad_mode(True):
+            with interp.grad_mode(True), _repetition():
                 self.function(*args, **kwargs)
         finally:
             tape.saved_hooks.pop()
@@ -74,6 +75,10 @@ class _Region:
         if isinstance(arg, Tensor) and arg.version > self.moment:
             _changed()
         return arg
+
+
+def _repetition() -> AbstractContextManager[None]:
+    return nullcontext() if interp.current is None else interp.current.repetition()
 
 
 def _held(arg: Any) -> Any:

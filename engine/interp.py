@@ -14,7 +14,9 @@ class Interpreter:
     One that `captures` computes nothing, so the values of its tensors cannot be read.
     """
 
-    captures: bool = False
+    @property
+    def captures(self) -> bool:
+        return False
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         """Run `op`; `call` is the function that was called: under `using(None)` it is eager."""
@@ -26,6 +28,10 @@ class Interpreter:
     def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
         """The block in which a module's forward runs on `args`; gives what it gets instead."""
         return nullcontext(args)
+
+    def repetition(self) -> AbstractContextManager[None]:
+        """The block in which a function runs again to make what was not kept."""
+        return nullcontext()
 
 
 current: Interpreter | None = None

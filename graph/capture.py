@@ -33,7 +33,9 @@ class Capture(interp.Interpreter):
     variables of the program; what the program does to them in place becomes its assigns.
     """
 
-    captures = True
+    @property
+    def captures(self) -> bool:
+        return True
 
     def __init__(
         self,
@@ -51,6 +53,8 @@ class Capture(interp.Interpreter):
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
+        self._again = 0  # the number of the function that is run again, 0 for none
+        self._repetitions = 0
         for tensor in named.values():
             self._variable(tensor)
 
@@ -126,6 +130,15 @@ class Capture(interp.Interpreter):
         finally:
             self.scope = before
 
+    @contextmanager
+    def repetition(self) -> Iterator[None]:
+        self._repetitions += 1
+        before, self._again = self._again, self._repetitions
+        try:
+            yield
+        finally:
+            self._again = before
+
     # Ops.
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
@@ -176,7 +189,8 @@ class Capture(interp.Interpreter):
         self.program.steps.append(
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=self.scope,
-                backward=self.backward, line=user_line(), aliases=aliases, repeatable=repeatable,
+                backward=self.backward, again=self._again, line=user_line(), aliases=aliases,
+                repeatable=repeatable,
             )
         )  # fmt: skip
         return outputs

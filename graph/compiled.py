@@ -14,6 +14,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError
 from .capture import Capture
 from .config import GraphModule
+from .draws import Draws
 from .executor import Executable
 from .ir import Program, verify
 from .micro_batches import micro_metas, place_draws
@@ -70,7 +71,7 @@ def compile_graph(
     for each in PASSES:
         program = each(program)
         verify(program)
-    return Compiled(program, Executable(program, micro_batches), returned)
+    return Compiled(program, Executable(program), returned)
 
 
 def _capture(
@@ -97,8 +98,8 @@ def _capture(
         given, named = rebuild((args, kwargs), captured, "an input")
         with noting_draws() as draws, interp.using(capture), enable_grad():
             result = build(*given, **named)
+            capture.program.draws = Draws(draws)
         program = capture.program
-        program.draws = list(draws)
         program.outputs = [capture.value_of(x) for x in leaves(result, "the result of build()")]
         _note_gradients(capture, [tensor for tensor, _ in before], state.trained)
         capture.finish()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..engine.generator import Draw, Generator
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
 
-_MASK = (1 << 64) - 1
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
 
@@ -23,9 +21,8 @@ class Executable:
     dispatcher's own plans.
     """
 
-    def __init__(self, program: Program, micro_batches: int = 1) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.draws = Draws(program.draws, micro_batches)
         self._place: dict[int, int] = {}
         self._template: list[Any] = []
         self._variables = [(self._put(v.value), v.tensor, v.value) for v in program.variables]
@@ -62,9 +59,9 @@ class Executable:
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
 
-        `draws` decides what random calls draw. Assigns are done when every step has run, so that
-        an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is no longer
-        what it was at the capture.
+        `program.draws` decides what random calls draw. Assigns are done when every step has run,
+        so that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is
+        no longer what it was at the capture.
         """
         places = self._template.copy()
         for place, tensor, value in self._variables:
@@ -139,46 +136,3 @@ def _kept_by_outputs(program: Program) -> set[int]:
             kept.add(value.number)
             left.extend(sources.get(value.number, ()))
     return kept
-
-
-class Draws:
-    """Gives a program's random calls the generators' next ids at every run, as eager would.
-
-    Those of dropout in a micro-batch take the whole batch's id and know their place in it, so
-    that the masks do not depend on the number of micro-batches; others take ids of their own.
-    """
-
-    def __init__(self, draws: Sequence[tuple[Generator, Draw]], micro_batches: int) -> None:
-        self._by_generator: dict[int, tuple[Generator, list[Draw]]] = {}
-        self._count = micro_batches
-        for generator, draw in draws:
-            entry = self._by_generator.setdefault(id(generator), (generator, []))
-            entry[1].append(draw)
-        self._before: list[tuple[Generator, tuple[int, int]]] = []
-
-    def take(self) -> None:
-        """Take the ids of one call of the graph from the generators."""
-        entries = self._by_generator.values()
-        self._before = [(generator, generator.get_state()) for generator, _ in entries]
-        for generator, draws in entries:
-            seed, call = generator.get_state()
-            for draw in draws:
-                draw.seed = seed
-            rounds = 1 if all(draw.part for draw in draws) else self._count
-            generator.set_state((seed, call + rounds * len(draws)))
-
-    def move_to(self, micro_batch: int) -> None:
-        """Let the program draw what belongs to this micro-batch."""
-        for generator, (seed, call) in self._before:
-            draws = self._by_generator[id(generator)][1]
-            for index, draw in enumerate(draws):
-                draw.seed, draw.call = seed, (call + index) & _MASK
-                if draw.part is None:
-                    draw.call = (draw.call + micro_batch * len(draws)) & _MASK
-                else:
-                    draw.part = (*draw.part[:2], micro_batch)
-
-    def give_back(self) -> None:
-        """Put the generators back to where they were before `take`."""
-        for generator, state in self._before:
-            generator.set_state(state)

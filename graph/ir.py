@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine.generator import Draw, Generator
 from ..engine.meta import Meta
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
+from .draws import Draws
 
 
 class Value:
@@ -50,6 +50,7 @@ class Step:
     several: bool = False  # whether `run` returns one entry per output
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
+    again: int = 0  # which repetition of the module it is part of, in a checkpoint; 0: none
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     repeatable: bool = True  # whether the same inputs and attributes always give the same
@@ -68,7 +69,7 @@ class Program:
     outputs: list[Value] = field(default_factory=list)
     assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
-    draws: list[tuple[Generator, Draw]] = field(default_factory=list)
+    draws: Draws = field(default_factory=lambda: Draws(()))
 
     def wanted(self) -> list[Value]:
         """The values that must exist when a call ends."""

@@ -33,21 +33,22 @@ def place_draws(program: Program, whole: Program, count: int) -> None:
     """Tell each dropout of a micro-batch's program along which dim it is a part of the batch's.
 
     `whole` is the same build captured for the whole batch. A dropout whose mask does not grow
-    with the batch in one dim draws anew for every micro-batch.
+    with the batch in one dim, or that is not there for the whole batch, draws anew for each.
     """
-    for mine, theirs in zip(_dropouts(program), _dropouts(whole), strict=True):
-        (chance, shape), (_, whole_shape) = mine, theirs
+    mine, theirs = _dropouts(program), _dropouts(whole)
+    if len(mine) != len(theirs):
+        return
+    for (chance, shape), (_, whole_shape) in zip(mine, theirs, strict=True):
         grown = [dim for dim, size in enumerate(shape) if whole_shape[dim] != size]
         if len(grown) == 1 and whole_shape[grown[0]] == count * shape[grown[0]]:
             chance.draw.part = (grown[0], count, 0)
 
 
 def _dropouts(program: Program) -> list[tuple[Chance, tuple[int, ...]]]:
-    """Each dropout of the forward pass, with the shape of its mask."""
+    """Each dropout, with the shape of its mask."""
     return [
         (given, tuple(step.outputs[0].meta.shape))
         for step in program.steps
-        if not step.backward
         for given in step.inputs
         if type(given) is Chance
     ]

@@ -195,19 +195,19 @@ class Graph:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The outputs, joined, and the gradients: the mean over the micro-batches."""
         count = self.config.micro_batches
-        executable = compiled.executable
-        executable.draws.take()
+        draws = compiled.program.draws
+        draws.take(count)
         total: list[Tensor] = []
         results = []
         try:
             for index, piece in enumerate(pieces(inputs, count)):
-                executable.draws.move_to(index)
-                outputs, gradients = executable.run(piece)
+                draws.move_to(index)
+                outputs, gradients = compiled.executable.run(piece)
                 results.append(outputs)
                 pairs = zip(total, gradients, strict=True)
                 total = [names.add(a, b) for a, b in pairs] if total else gradients
         except OnefoldError:
-            executable.draws.give_back()
+            draws.give_back()
             raise
         if count == 1:
             return results[0], total

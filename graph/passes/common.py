@@ -42,4 +42,5 @@ def _key(step: Step) -> Any:
     # 1, 1.0 and True are equal but not the same argument.
     inputs = tuple([v.number if type(v) is Value else (type(v), v) for v in step.inputs])
     attrs = tuple([(type(attr), attr) for attr in step.attrs])
-    return step.origin, inputs, attrs, tuple([value.meta for value in step.outputs])
+    # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
+    return step.origin, step.again, inputs, attrs, tuple([value.meta for value in step.outputs])

@@ -1,0 +1,80 @@
+"""Draws: the random calls of a program, given the generators' next ids at every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..engine.generator import Draw, Generator
+from ..errors import OnefoldRuntimeError
+
+_MASK = (1 << 64) - 1
+
+
+@dataclass
+class _Stream:
+    """What a program draws from one generator: each draw, and its id counted from the first."""
+
+    generator: Generator
+    start: tuple[int, int]
+    used: int = 0  # how many ids one run takes
+    draws: list[tuple[Draw, int]] = field(default_factory=list)
+
+
+class Draws:
+    """The random calls of one program.
+
+    A run takes as many ids from each generator as eager would, and every draw has the id that it
+    would have there; one that was made again with an earlier id (in a checkpoint) keeps to it.
+    Dropout in a micro-batch takes the whole batch's id and knows its place in it, so that the
+    masks do not depend on the number of micro-batches; other calls draw anew for each.
+    """
+
+    def __init__(self, noted: Iterable[tuple[Generator, Draw]]) -> None:
+        """From the draws of a capture, before their generators go back to where they were.
+
+        Raises OnefoldRuntimeError when a generator was seeded meanwhile.
+        """
+        self._streams: dict[int, _Stream] = {}
+        self._before: list[tuple[Generator, tuple[int, int]]] = []
+        for generator, draw in noted:
+            stream = self._streams.setdefault(
+                id(generator), _Stream(generator, (draw.seed, draw.call))
+            )
+            stream.draws.append((draw, draw.call - stream.start[1]))
+        for stream in self._streams.values():
+            seed, call = stream.start
+            seeds = {seed, stream.generator.initial_seed(), *(d.seed for d, _ in stream.draws)}
+            if len(seeds) > 1:
+                raise OnefoldRuntimeError(
+                    "a generator was seeded inside build(), which runs only when the graph is "
+                    "captured; seed it before the call"
+                )
+            stream.used = (stream.generator.get_state()[1] - call) & _MASK
+
+    def __len__(self) -> int:
+        return sum(len(stream.draws) for stream in self._streams.values())
+
+    def take(self, micro_batches: int) -> None:
+        """Take the ids of one run over so many micro-batches from the generators."""
+        self._before = []
+        for stream in self._streams.values():
+            seed, call = stream.generator.get_state()
+            self._before.append((stream.generator, (seed, call)))
+            rounds = 1 if all(draw.part for draw, _ in stream.draws) else micro_batches
+            stream.generator.set_state((seed, call + rounds * stream.used))
+
+    def move_to(self, micro_batch: int) -> None:
+        """Let the program draw what belongs to this micro-batch of the run."""
+        for generator, (seed, call) in self._before:
+            stream = self._streams[id(generator)]
+            for draw, offset in stream.draws:
+                later = 0 if draw.part else micro_batch * stream.used
+                draw.seed, draw.call = seed, (call + offset + later) & _MASK
+                if draw.part is not None:
+                    draw.part = (*draw.part[:2], micro_batch)
+
+    def give_back(self) -> None:
+        """Put the generators back to where they were before `take`."""
+        for generator, state in self._before:
+            generator.set_state(state)
