@@ -19,12 +19,13 @@ from torch import Tensor
 
 from .check import compare, form
 from .connection import Connection, Seats
-from .transfer import transfer
+from .transfer import Posted, post, transfer
 from .wire import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .works import current_op, run_works, stage
 from .world import world
 
 __all__ = [
+    "Posted",
     "all_gather",
     "all_reduce",
     "barrier",
@@ -32,6 +33,7 @@ __all__ = [
     "current_op",
     "exchange",
     "gather_objects",
+    "post",
     "transfer",
 ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,12 +12,46 @@ from torch import Tensor
 
 from .check import compare, form
 from .connection import Connection
-from .watch import Counter
+from .watch import Counter, Pending
 from .wire import from_bytes, size_in_bytes, to_bytes
-from .works import current_op, run_works, stage
+from .works import current_op, stage, start_works, wait_for
 from .world import world
 
 Expected = tuple[int, Sequence[int], torch.dtype, torch.device]
+
+
+class Posted:
+    """Messages on their way. Keep it until `wait` or `done`: it holds what they are read from."""
+
+    __slots__ = ("_buffers", "_link", "_pending", "_recvs", "_works")
+
+    def __init__(
+        self,
+        link: Connection,
+        pending: Pending,
+        works: dict[bool, Sequence[Any]],
+        buffers: list[Tensor],
+        recvs: Sequence[Expected],
+    ) -> None:
+        self._link = link
+        self._pending = pending
+        self._works = works
+        self._buffers = buffers
+        self._recvs = recvs
+
+    def done(self) -> bool:
+        """Whether every message has left and arrived."""
+        return all(work.is_completed() for works in self._works.values() for work in works)
+
+    def wait(self) -> list[Tensor]:
+        """What was received, in the order that was asked for; on a device its stream waits."""
+        for on_device, works in self._works.items():
+            if works:
+                wait_for(self._link, self._pending, on_device, works)
+        return [
+            from_bytes(data.to(device), shape, dtype)
+            for data, (_, shape, dtype, device) in zip(self._buffers, self._recvs, strict=True)
+        ]
 
 
 def transfer(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> list[Tensor]:
@@ -28,6 +64,15 @@ def transfer(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> 
 
     Example: `transfer([(1, t)], [])` on rank 0 goes with
     `transfer([], [(0, t.shape, t.dtype, t.device)])` on rank 1.
+    """
+    return post(sends, recvs).wait()
+
+
+def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Posted:
+    """Start what `transfer` does and return at once.
+
+    What is sent must not change before the messages have left. Cannot deadlock while every rank
+    posts its transfers in an order that agrees with one order of all transfers of the job.
     """
     link = world().connection()
     peers = sorted({to for to, _ in sends} | {expected[0] for expected in recvs})
@@ -43,13 +88,12 @@ def transfer(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> 
         if to != link.rank and t.numel():
             data, on_device = stage(link, to_bytes(t))
             batches[on_device].append(dist.P2POp(dist.isend, data, to))
-    for on_device, batch in batches.items():
-        if batch:
-            run_works(link, "transfer", counters, on_device, dist.batch_isend_irecv, batch)
-    return [
-        from_bytes(data.to(device), shape, dtype)
-        for data, (_, shape, dtype, device) in zip(buffers, recvs, strict=True)
-    ]
+    pending = Pending("transfer", current_op.name, [replace(counter) for counter in counters])
+    works = {
+        on_device: start_works(link, pending, dist.batch_isend_irecv, batch) if batch else []
+        for on_device, batch in batches.items()
+    }
+    return Posted(link, pending, works, buffers, recvs)
 
 
 def _receive(

@@ -35,9 +35,26 @@ def run_works(
     and this returns at once.
     """
     pending = Pending(kind, current_op.name, counters)
+    wait_for(link, pending, on_device, start_works(link, pending, start, *arguments))
+
+
+def start_works(
+    link: Connection, pending: Pending, start: Callable[..., Sequence[Any]], *arguments: Any
+) -> Sequence[Any]:
+    """Start works with `start(*arguments)`; `pending` describes them when that fails."""
     link.watch.pending = pending
     try:
         works = start(*arguments)
+    except RuntimeError as error:
+        raise link.watch.explain(pending, error) from None
+    link.watch.pending = None
+    return works
+
+
+def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequence[Any]) -> None:
+    """Wait for started works; on a device only its stream waits, and this returns at once."""
+    link.watch.pending = pending
+    try:
         for work in works:
             work.wait()
     except RuntimeError as error:

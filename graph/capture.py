@@ -53,6 +53,8 @@ class Capture(interp.Interpreter):
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
+        self.stage: int | None = None  # the stage that the module was put on
+        self.of = 0  # in a gradient: the number of the value whose maker it is the gradient of
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
         for tensor in named.values():
@@ -120,15 +122,18 @@ class Capture(interp.Interpreter):
 
     @contextmanager
     def module(self, module: Any, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        before = self.scope
-        self.scope = self._paths.get(id(module), before)
+        before = self.scope, self.stage
+        self.scope = self._paths.get(id(module), self.scope)
         view = self._views.get(id(module))
-        if view is not None and view.stage_placement is not None:
-            args = rebuild_any(args, partial(_to_stage, view.stage_placement))
+        if view is not None:
+            if view.stage_id is not None:
+                self.stage = view.stage_id
+            if view.stage_placement is not None:
+                args = rebuild_any(args, partial(_to_stage, view.stage_placement))
         try:
             yield args
         finally:
-            self.scope = before
+            self.scope, self.stage = before
 
     @contextmanager
     def repetition(self) -> Iterator[None]:
@@ -189,8 +194,8 @@ class Capture(interp.Interpreter):
         self.program.steps.append(
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=self.scope,
-                backward=self.backward, again=self._again, line=user_line(), aliases=aliases,
-                repeatable=repeatable,
+                backward=self.backward, again=self._again, stage=self.stage, of=self.of,
+                line=user_line(), aliases=aliases, repeatable=repeatable,
             )
         )  # fmt: skip
         return outputs
@@ -216,7 +221,7 @@ class Capture(interp.Interpreter):
             ]
             out: Any = (values if several else values[0]) if op.saves_output else None
             meta = plan.metas if several else plan.meta
-            node = Node(_InScope(op, self), parents, (*kept, *attrs), out, meta)
+            node = Node(_InScope(op, self, values[0]), parents, (*kept, *attrs), out, meta)
             for index, tensor in enumerate(made):
                 if not several:
                     tensor.node = node
@@ -229,7 +234,7 @@ class Capture(interp.Interpreter):
             return x
         y = self._moved(x, target, "to_global")
         if x.node is not None and interp.grad_enabled:
-            op = _InScope(BOXING, self)
+            op = _InScope(BOXING, self, self.value_of(y))
             y.node = Node(op, (x.node,), (x.meta, grad_sbp), None, target)
         return y
 
@@ -256,22 +261,24 @@ class Capture(interp.Interpreter):
 class _InScope:
     """An op on the tape whose gradient belongs to the module that the op belongs to."""
 
-    __slots__ = ("capture", "name", "op", "scope")
+    __slots__ = ("capture", "made", "name", "op", "scope")
 
-    def __init__(self, op: Differentiable, capture: Capture) -> None:
+    def __init__(self, op: Differentiable, capture: Capture, made: Value) -> None:
         self.op = op
         self.name = op.name
         self.capture = capture
         self.scope = capture.scope
+        self.made = made.number
 
     def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
         capture = self.capture
-        before = capture.scope, capture.backward
+        before = capture.scope, capture.backward, capture.stage, capture.of
         capture.scope, capture.backward = self.scope, True
+        capture.stage, capture.of = None, self.made
         try:
             return self.op.vjp(needs, dy, y, *args)
         finally:
-            capture.scope, capture.backward = before
+            capture.scope, capture.backward, capture.stage, capture.of = before
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:

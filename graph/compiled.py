@@ -13,14 +13,17 @@ from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError
 from .capture import Capture
-from .config import GraphModule
+from .config import GraphConfig, GraphModule
 from .draws import Draws
-from .executor import Executable
 from .ir import Program, verify
-from .micro_batches import micro_metas, place_draws
+from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
 from .passes.unused import drop_unused
+from .stages.assign import assign_stages
+from .stages.compile import compile_stages
+from .stages.declare import check_declared, declared
+from .stages.executor import Pipeline
 
 PASSES = (share_common, drop_unused)
 
@@ -40,7 +43,7 @@ class Compiled:
     """A program and the form of what it takes and returns."""
 
     program: Program
-    executable: Executable
+    executable: OneByOne | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
 
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
@@ -55,23 +58,30 @@ def compile_graph(
     kwargs: dict[str, Any],
     metas: Sequence[Meta],
     state: State,
-    micro_batches: int,
+    config: GraphConfig,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
 
-    With more than one of `micro_batches` the program is for one of them. Whatever happens, every
-    tensor is afterwards as it was before.
+    With micro-batches the program is for one of them. Whatever happens, every tensor is
+    afterwards as it was before.
     """
-    cut = micro_metas(metas, micro_batches)
-    program, returned = _capture(build, args, kwargs, cut, state)
+    modules = declared(state.views, state.paths)
+    ranks = check_declared(modules)
+    micro_batches = config.micro_batches
+    program, returned = _capture(build, args, kwargs, micro_metas(metas, micro_batches), state)
     if micro_batches > 1 and program.draws:
         whole, _ = _capture(build, args, kwargs, metas, state)
         place_draws(program, whole, micro_batches)
     verify(program)
+    if ranks:
+        program = assign_stages(program, ranks)
+        verify(program)
     for each in PASSES:
         program = each(program)
         verify(program)
-    return Compiled(program, Executable(program), returned)
+    if not ranks:
+        return Compiled(program, OneByOne(program, micro_batches), returned)
+    return Compiled(program, Pipeline(compile_stages(program, ranks, config)), returned)
 
 
 def _capture(

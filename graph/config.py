@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.placement import Placement
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, user_line
+from .schedules.generate import SCHEDULES
 
 
 class GraphConfig:
@@ -14,6 +15,7 @@ class GraphConfig:
 
     def __init__(self) -> None:
         self._micro_batches = 1
+        self._schedule: str | None = None
         self.training = False  # set by the graph: whether a call trains
 
     @property
@@ -35,10 +37,31 @@ class GraphConfig:
             )
         self._micro_batches = value
 
+    @property
+    def schedule(self) -> str | None:
+        return self._schedule
+
+    def set_schedule(self, name: str | None) -> None:
+        """Choose the schedule by which a graph with stages runs its micro-batches.
+
+        One of gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v; None takes 1f1b, or interleaved
+        where ranks have several stages.
+        """
+        if name is not None and name not in SCHEDULES:
+            raise OnefoldValueError(
+                f"set_schedule: unknown schedule {name!r}; choose one of "
+                f"{', '.join(map(repr, SCHEDULES))}"
+            )
+        self._schedule = name
+
+    def key(self) -> tuple[object, ...]:
+        """What of the settings makes another program."""
+        return self._micro_batches, self._schedule
+
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
-            f"{self._micro_batches})"
+            f"{self._micro_batches}, schedule={self._schedule!r})"
         )
 
 
@@ -49,6 +72,7 @@ class GraphModule:
     module: Any
     stage_id: int | None = field(default=None, init=False)
     stage_placement: Placement | None = field(default=None, init=False)
+    line: str = field(default="", init=False)  # the user's, where the stage was set
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
@@ -68,6 +92,7 @@ class GraphModule:
             )
         self.stage_id = stage_id
         self.stage_placement = placement
+        self.line = user_line()
 
     def to(self, view: Any) -> Any:
         """`to(nn.Module)` gives the module back."""

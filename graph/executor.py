@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
@@ -11,6 +11,53 @@ from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
+
+
+Call: TypeAlias = tuple[Callable[..., Any], tuple[int, ...], Any, tuple[int, ...]]
+
+
+class Places:
+    """Where the values of a program stand in the list that one run of it fills."""
+
+    def __init__(self) -> None:
+        self.template: list[Any] = []
+        self._of: dict[int, int] = {}
+
+    def of(self, what: Any) -> int:
+        """The place of a value, or a new one that always holds the constant `what`."""
+        if type(what) is Value:
+            found = self._of.get(what.number)
+            if found is not None:
+                return found
+            self._of[what.number] = len(self.template)
+            what = None
+        self.template.append(what)
+        return len(self.template) - 1
+
+    def call(self, step: Step, dead: Iterable[Value]) -> Call:
+        """A step as what is called, from where to where; `dead` are values to drop after it."""
+        inputs = tuple([self.of(value) for value in step.inputs])
+        made = tuple([self.of(value) for value in step.outputs])
+        dropped = tuple([self.of(value) for value in dead])
+        return step.run, inputs, made if step.several else made[0], dropped
+
+
+def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> None:
+    """Run calls, which are those of the `steps`, on the values in their places."""
+    index = 0
+    try:
+        for run, taken, made, dead in calls:
+            result = run(*[places[place] for place in taken])
+            if type(made) is int:
+                places[made] = result
+            else:
+                for place, part in zip(made, result, strict=True):
+                    places[place] = part
+            for place in dead:
+                places[place] = None
+            index += 1
+    except _ERRORS as error:
+        raise _explained(error, steps[index]) from error
 
 
 class Executable:
@@ -23,38 +70,22 @@ class Executable:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._place: dict[int, int] = {}
-        self._template: list[Any] = []
-        self._variables = [(self._put(v.value), v.tensor, v.value) for v in program.variables]
-        self._inputs = [self._put(value) for value in program.inputs]
+        self._places = Places()
+        place = self._places.of
+        self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
+        self._inputs = [place(value) for value in program.inputs]
         last = _last_uses(program)
-        self._steps = [self._lower(index, step, last) for index, step in enumerate(program.steps)]
-        self._outputs = [(self._place[v.number], v.meta) for v in program.outputs]
-        self._assigns = [(v.tensor, self._place[x.number]) for v, x in program.assigns]
-        self._gradients = [(v.tensor, self._place[x.number], x.meta) for v, x in program.gradients]
-        kept = _kept_by_outputs(program)
+        self._calls = []
+        for index, step in enumerate(program.steps):
+            values = {v.number: v for v in (*step.reads(), *step.outputs)}
+            dead = [v for v in values.values() if last.get(v.number, index) == index]
+            self._calls.append(self._places.call(step, dead))
+        self._outputs = [(place(v), v.meta) for v in program.outputs]
+        self._assigns = [(v.tensor, place(x)) for v, x in program.assigns]
+        self._gradients = [(v.tensor, place(x), x.meta) for v, x in program.gradients]
+        kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
-
-    def _put(self, what: Any) -> int:
-        """The place of a value, or a new one that always holds the constant `what`."""
-        if type(what) is Value:
-            found = self._place.get(what.number)
-            if found is not None:
-                return found
-            self._place[what.number] = len(self._template)
-            what = None
-        self._template.append(what)
-        return len(self._template) - 1
-
-    def _lower(
-        self, index: int, step: Step, last: dict[int, int]
-    ) -> tuple[Callable[..., Any], tuple[int, ...], Any, tuple[int, ...]]:
-        inputs = tuple([self._put(value) for value in step.inputs])
-        places = tuple([self._put(value) for value in step.outputs])
-        values = {v.number: v for v in (*step.reads(), *step.outputs)}
-        dead = tuple([self._place[n] for n in values if last.get(n, index) == index])
-        return step.run, inputs, places if step.several else places[0], dead
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
@@ -63,37 +94,30 @@ class Executable:
         so that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is
         no longer what it was at the capture.
         """
-        places = self._template.copy()
-        for place, tensor, value in self._variables:
-            if tensor.meta is not value.meta:
-                raise _changed(tensor, value)
-            places[place] = tensor.shards
+        places = self._places.template.copy()
+        read_variables(self._variables, places)
         for place, tensor in zip(self._inputs, inputs, strict=True):
             places[place] = tensor.shards
-        index = 0
-        try:
-            for run, taken, made, dead in self._steps:
-                result = run(*[places[place] for place in taken])
-                if type(made) is int:
-                    places[made] = result
-                else:
-                    for place, part in zip(made, result, strict=True):
-                        places[place] = part
-                for place in dead:
-                    places[place] = None
-                index += 1
-        except _ERRORS as error:
-            raise _explained(error, self.program.steps[index]) from error
+        execute(self._calls, self.program.steps, places)
         for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
             tensor.shared = True  # an output may be its memory
-        outputs = [_shared(places[place], meta) for place, meta in self._outputs]
-        gradients = [_shared(places[place], meta) for _, place, meta in self._gradients]
+        outputs = [shared(places[place], meta) for place, meta in self._outputs]
+        gradients = [shared(places[place], meta) for _, place, meta in self._gradients]
         for tensor, place in self._assigns:
-            take(tensor, _shared(places[place], tensor.meta))
+            take(tensor, shared(places[place], tensor.meta))
         return outputs, gradients
 
 
-def _shared(shards: Any, meta: Any) -> Tensor:
+def read_variables(variables: Iterable[tuple[int, Tensor, Value]], places: list[Any]) -> None:
+    """Put the variables' shards in place. Raises OnefoldRuntimeError for one that has changed."""
+    for place, tensor, value in variables:
+        if tensor.meta is not value.meta:
+            raise _changed(tensor, value)
+        places[place] = tensor.shards
+
+
+def shared(shards: Any, meta: Any) -> Tensor:
+    """A tensor of these shards, whose memory others may have too."""
     tensor = Tensor(shards, meta)
     tensor.shared = True
     return tensor
@@ -120,7 +144,7 @@ def _last_uses(program: Program) -> dict[int, int]:
     return last | {value.number: end for value in program.wanted()}
 
 
-def _kept_by_outputs(program: Program) -> set[int]:
+def kept_by_outputs(program: Program) -> set[int]:
     """The numbers of the values whose memory an output or an assigned value may share."""
     sources: dict[int, list[Value]] = {
         value.number: list(step.reads())

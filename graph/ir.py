@@ -51,6 +51,8 @@ class Step:
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
     again: int = 0  # which repetition of the module it is part of, in a checkpoint; 0: none
+    stage: int | None = None  # the pipeline stage, where there is one
+    of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     repeatable: bool = True  # whether the same inputs and attributes always give the same

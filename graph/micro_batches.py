@@ -1,4 +1,4 @@
-"""Micro-batches: a call's inputs cut along dim 0, and the outputs of all of them joined again."""
+"""Micro-batches: a call's inputs cut along dim 0, run in turn, and the outputs joined again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
-from ..errors import OnefoldValueError
+from ..errors import OnefoldError, OnefoldValueError
+from .executor import Executable
 from .ir import Program
 
 
@@ -75,3 +76,32 @@ def join(results: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         names.stack(parts, 0) if parts[0].ndim == 0 else names.cat(parts, 0)
         for parts in zip(*results, strict=True)
     ]
+
+
+class OneByOne:
+    """Runs a program for one micro-batch after the other."""
+
+    def __init__(self, program: Program, count: int) -> None:
+        self.program = program
+        self.count = count
+        self._executable = Executable(program)
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs of all micro-batches, joined, and the means of the gradients."""
+        draws = self.program.draws
+        draws.take(self.count)
+        total: list[Tensor] = []
+        results = []
+        try:
+            for index, piece in enumerate(pieces(inputs, self.count)):
+                draws.move_to(index)
+                outputs, gradients = self._executable.run(piece)
+                results.append(outputs)
+                pairs = zip(total, gradients, strict=True)
+                total = [names.add(a, b) for a, b in pairs] if total else gradients
+        except OnefoldError:
+            draws.give_back()
+            raise
+        if self.count == 1:
+            return results[0], total
+        return join(results), [names.mul(gradient, 1.0 / self.count) for gradient in total]

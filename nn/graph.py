@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
-from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..errors import OnefoldError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
-from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
@@ -125,7 +123,7 @@ class Graph:
         inputs = leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
-            outputs, gradients = self._run(compiled, inputs)
+            outputs, gradients = compiled.executable.run(inputs)
             self._step(compiled, gradients)
         return compiled.arrange(outputs)
 
@@ -137,13 +135,12 @@ class Graph:
         metas = tuple([x.meta for x in inputs])
         modes = tuple([m.training for top in self._modules.values() for m in top.modules()])
         form = outline((args, kwargs))
-        key = (form, metas, modes, self.config.micro_batches)
+        key = (form, metas, modes, self.config.key())
         found = self._compiled.get(key)
         if found is None:
             state = self._state()
             self._check(form, metas)
-            count = self.config.micro_batches
-            found = compile_graph(self.build, args, kwargs, metas, state, count)
+            found = compile_graph(self.build, args, kwargs, metas, state, self.config)
             if len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
@@ -189,29 +186,6 @@ class Graph:
                 "module of this graph; assign their module to the graph (self.model = model)"
             )
         return State(tensors, paths, views, trained)
-
-    def _run(
-        self, compiled: Compiled, inputs: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs, joined, and the gradients: the mean over the micro-batches."""
-        count = self.config.micro_batches
-        draws = compiled.program.draws
-        draws.take(count)
-        total: list[Tensor] = []
-        results = []
-        try:
-            for index, piece in enumerate(pieces(inputs, count)):
-                draws.move_to(index)
-                outputs, gradients = compiled.executable.run(piece)
-                results.append(outputs)
-                pairs = zip(total, gradients, strict=True)
-                total = [names.add(a, b) for a, b in pairs] if total else gradients
-        except OnefoldError:
-            draws.give_back()
-            raise
-        if count == 1:
-            return results[0], total
-        return join(results), [names.mul(gradient, 1.0 / count) for gradient in total]
 
     def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
         if not self._optimizers:

@@ -7,12 +7,13 @@
 - `steps`: the steps of a plan, with the bytes of every rank
 - `cost`, `moves`, `direct`, `search`: prices, and the best path on one placement
 - `cross`: between placements; `plan`: both, cached and printable; `bound`: the least bytes
-- `joins`, `virtual`, `launched`, `run`: the two executors
+- `joins`, `virtual`, `launched`, `run`: the two executors; `crossing`: a plan in halves
 """
 
 from .bound import lower_bound
 from .cost import axis_cost
+from .crossing import Crossing, crossing
 from .plan import BoxingPlan, plan
 from .run import run
 
-__all__ = ["BoxingPlan", "axis_cost", "lower_bound", "plan", "run"]
+__all__ = ["BoxingPlan", "Crossing", "axis_cost", "crossing", "lower_bound", "plan", "run"]

@@ -12,6 +12,7 @@ from ...distributed.world import world
 from ...errors import user_line
 from . import launched, virtual
 from .plan import BoxingPlan
+from .steps import Step
 
 Shards: TypeAlias = tuple[torch.Tensor, ...]
 
@@ -33,7 +34,8 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     if not plan.steps:
         return shards
     if comm_log.active():
-        _log(plan, op)
+        for step in plan.steps:
+            log(step, op)
     here = world()
     program: Callable[[Shards], Shards] | None = plan.programs.get(here.rank)
     if program is None:
@@ -75,17 +77,18 @@ def _launched(plan: BoxingPlan, rank: int) -> Callable[[Shards], Shards]:
     return program
 
 
-def _log(plan: BoxingPlan, op: str) -> None:
+def log(step: Step, op: str) -> None:
     """One record per group and round, the same in both worlds and on every process."""
-    line, dtype = user_line(), plan.src.dtype
-    for step in plan.steps:
-        for group in step.collectives():
-            comm_log.record(
-                kind=step.kind,
-                ranks=group.ranks,
-                dtype=dtype,
-                sent={rank: count * dtype.itemsize for rank, count in group.sent.items()},
-                received={rank: count * dtype.itemsize for rank, count in group.received.items()},
-                op=op,
-                line=line,
-            )
+    if not comm_log.active():
+        return
+    line, dtype = user_line(), step.before.dtype
+    for group in step.collectives():
+        comm_log.record(
+            kind=step.kind,
+            ranks=group.ranks,
+            dtype=dtype,
+            sent={rank: count * dtype.itemsize for rank, count in group.sent.items()},
+            received={rank: count * dtype.itemsize for rank, count in group.received.items()},
+            op=op,
+            line=line,
+        )

@@ -43,4 +43,11 @@ def _key(step: Step) -> Any:
     inputs = tuple([v.number if type(v) is Value else (type(v), v) for v in step.inputs])
     attrs = tuple([(type(attr), attr) for attr in step.attrs])
     # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
-    return step.origin, step.again, inputs, attrs, tuple([value.meta for value in step.outputs])
+    return (
+        step.origin,
+        step.stage,
+        step.again,
+        inputs,
+        attrs,
+        tuple([value.meta for value in step.outputs]),
+    )

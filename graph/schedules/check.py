@@ -39,7 +39,10 @@ def stuck(schedule: Schedule, next_of: Sequence[int]) -> OnefoldRuntimeError:
 
 
 def _complete(schedule: Schedule) -> None:
-    """Each stage does F, and B or I and W, exactly once per micro-batch, on its own rank."""
+    """Each stage does F, and B or I and W, exactly once per micro-batch, on its own rank.
+
+    Where no rank does anything backward, F alone.
+    """
     found: dict[Action, int] = {}
     for rank, actions in enumerate(schedule.ranks):
         for action in actions:
@@ -58,9 +61,12 @@ def _complete(schedule: Schedule) -> None:
     twice = sorted(action for action, count in found.items() if count > 1)
     if twice:
         raise _wrong(schedule, f"{twice[0]} is done more than once")
+    forward_alone = all(action.kind == "F" for action in found)
     for stage in range(schedule.stages):
         for micro in range(schedule.micro_batches):
             done = {kind for kind in "FBIW" if Action(kind, stage, micro) in found}  # type: ignore[arg-type]
+            if forward_alone and done == {"F"}:
+                continue
             if done not in ({"F", "B"}, {"F", "I", "W"}):
                 raise _wrong(
                     schedule,

@@ -1,0 +1,37 @@
+"""Compile: from a program with stages to a plan that is proven to end."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from ..config import GraphConfig
+from ..ir import Program
+from .cut import cut
+from .plan import StagePlan, forward_only, plan_stages, schedule_for
+from .rendezvous import check_rendezvous
+
+
+class PipelineWarning(UserWarning):
+    """A graph's stages will wait for each other more than they need to."""
+
+
+def compile_stages(
+    program: Program, ranks: Sequence[frozenset[int]], config: GraphConfig
+) -> StagePlan:
+    """Cut the program, choose and check its schedule, and plan every group's instructions."""
+    schedule = schedule_for(ranks, config.schedule, config.micro_batches)
+    split = any(action.kind == "I" for actions in schedule.ranks for action in actions)
+    staged = cut(program, ranks, split)
+    if not any(kind != "F" for kind, _ in staged.segments):
+        schedule = forward_only(schedule)
+    if len(ranks) > 1 and config.micro_batches == 1:
+        warnings.warn(
+            f"the graph has {len(ranks)} stages but one micro-batch, so while one stage works the "
+            "others wait; cut the batch with config.set_gradient_accumulation_steps(n)",
+            PipelineWarning,
+            stacklevel=2,
+        )
+    plan = plan_stages(staged, schedule)
+    check_rendezvous(plan)
+    return plan

@@ -1,0 +1,255 @@
+"""Cut: a program with stages as segments, and the transfers between the ranks of the stages.
+
+A segment is what one action of a schedule runs: the forward or backward steps of one stage. Steps
+that do not depend on the micro-batch are done once, before; the inputs are brought to their
+stages' ranks before too; what sends gradients from stage to stage only to be added up is done
+once, after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...engine.convert import BOXING
+from ...errors import OnefoldRuntimeError
+from ..ir import Program, Step, Value, show
+from ..schedules.actions import Kind
+from .assign import crosses, is_backward
+
+Part: TypeAlias = tuple[Kind, int]  # a kind of action of a stage
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """A boxing between the ranks of two stages: after one segment, before another."""
+
+    step: Step
+    source: Part
+    target: Part
+
+    @property
+    def value(self) -> Value:
+        sent: Value = self.step.inputs[0]
+        return sent
+
+    @property
+    def result(self) -> Value:
+        return self.step.outputs[0]
+
+    def __str__(self) -> str:
+        return f"{self.value!r} -> {self.result!r}"
+
+
+@dataclass(slots=True)
+class Staged:
+    """A program of one micro-batch in pieces that a schedule puts in order."""
+
+    program: Program
+    ranks: tuple[tuple[int, ...], ...]  # of each group of ranks: a schedule's rank
+    group_of: tuple[int, ...]  # the group of each stage
+    once: list[Step] = field(default_factory=list)
+    feeds: list[Step] = field(default_factory=list)
+    segments: dict[Part, list[Step]] = field(default_factory=dict)
+    transfers: list[Transfer] = field(default_factory=list)
+    sums: list[Value] = field(default_factory=list)  # values to add up over the micro-batches
+    after: list[Step] = field(default_factory=list)
+
+    @property
+    def stages(self) -> int:
+        return len(self.group_of)
+
+    def edges(self) -> list[tuple[int, int]]:
+        """The pairs (earlier stage, later stage) between which anything goes."""
+        pairs = {(t.source[1], t.target[1]) for t in self.transfers}
+        maker = {v.number: part[1] for part, v in self._made()}
+        for (_, stage), steps in self.segments.items():
+            for step in steps:
+                pairs.update((maker[v.number], stage) for v in step.reads() if v.number in maker)
+        return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
+
+    def _made(self) -> Iterable[tuple[Part, Value]]:
+        for part, steps in self.segments.items():
+            yield from ((part, value) for step in steps for value in step.outputs)
+
+    def __str__(self) -> str:
+        lines = []
+        for title, steps in (("once", self.once), ("for each micro-batch, before", self.feeds)):
+            lines += _listed(title, steps)
+        for (kind, stage), steps in self.segments.items():
+            lines += _listed(f"{kind}{stage}", steps)
+            lines += [
+                f"  send {each} to stage {each.target[1]}"
+                for each in self.transfers
+                if each.source == (kind, stage)
+            ]
+        return "\n".join([*lines, *_listed("after", self.after)])
+
+
+def _listed(title: str, steps: Sequence[Step]) -> list[str]:
+    return [f"{title}:", *(f"  {show(step)}" for step in steps)] if steps else []
+
+
+def cut(program: Program, ranks: Sequence[frozenset[int]], split_backward: bool) -> Staged:
+    """Cut a program whose steps have stages; `ranks` are those of each stage.
+
+    With `split_backward` the backward segments are cut in two: what the gradients for other
+    stages need (I), and the rest (W).
+    """
+    groups = list(dict.fromkeys(ranks))
+    staged = Staged(
+        program, tuple(tuple(sorted(group)) for group in groups), tuple(map(groups.index, ranks))
+    )
+    late = dict(zip(map(id, program.steps), is_backward(program), strict=True))
+    before = _before(program)
+    staged.once, staged.feeds = before
+    after = _after(program)
+    done = {id(step) for steps in (*before, after) for step in steps}
+    rest = [step for step in program.steps if id(step) not in done]
+    staged.after = after
+    staged.sums = _sums(program, after)
+    _deal(staged, rest, late)
+    if split_backward:
+        _split(staged)
+    return staged
+
+
+def _before(program: Program) -> tuple[list[Step], list[Step]]:
+    """What brings variables and inputs to other ranks, and what that needs."""
+    assigned = {variable.value.number for variable, _ in program.assigns}
+    constant = {v.value.number for v in program.variables} - assigned
+    inputs = {value.number for value in program.inputs}
+    once = _leading(program.steps, constant, lambda step: step.repeatable)
+    known = constant | {value.number for step in once for value in step.outputs}
+    feeds = _leading(program.steps, inputs | known, lambda step: step.origin is BOXING)
+    taken = {id(step) for step in once}
+    return once, [step for step in feeds if id(step) not in taken]
+
+
+def _leading(steps: Sequence[Step], known: set[int], fits: Callable[[Step], bool]) -> list[Step]:
+    """The steps that cross and depend on the values `known` alone, with those they depend on."""
+    found: list[Step] = []
+    there = set(known)
+    for step in steps:
+        reads = [value.number for value in step.reads()]
+        if reads and fits(step) and all(number in there for number in reads):
+            found.append(step)
+            there.update(value.number for value in step.outputs)
+    needed: set[int] = set()
+    kept = []
+    for step in reversed(found):
+        if crosses(step) or any(value.number in needed for value in step.outputs):
+            kept.append(step)
+            needed.update(value.number for value in step.reads())
+    return kept[::-1]
+
+
+def _after(program: Program) -> list[Step]:
+    """The boxings to other ranks that only gradients read, and the additions after them."""
+    readers: dict[int, list[Step]] = {}
+    for step in program.steps:
+        for value in step.reads():
+            readers.setdefault(value.number, []).append(step)
+    ends = {value.number for _, value in program.gradients}
+    others = {value.number for value in program.outputs}
+    others |= {value.number for _, value in program.assigns}
+    linear: set[int] = set()  # identities of steps of which a sum may be taken before them
+    for step in reversed(program.steps):
+        if step.origin is not BOXING and step.name != "add":
+            continue
+        (value,) = step.outputs
+        read_by = readers.get(value.number, [])
+        if value.number in others or not (read_by or value.number in ends):
+            continue
+        if all(id(reader) in linear for reader in read_by):
+            linear.add(id(step))
+    found = []
+    reached: set[int] = set()
+    for step in program.steps:
+        if id(step) in linear and (crosses(step) or any(v.number in reached for v in step.reads())):
+            found.append(step)
+            reached.update(value.number for value in step.outputs)
+    return found
+
+
+def _sums(program: Program, after: Sequence[Step]) -> list[Value]:
+    made = {value.number for step in after for value in step.outputs}
+    wanted = [value for step in after for value in step.reads()]
+    wanted += [value for _, value in program.gradients]
+    return list({v.number: v for v in wanted if v.number not in made}.values())
+
+
+def _deal(staged: Staged, steps: Sequence[Step], late: dict[int, bool]) -> None:
+    """Put every step into its segment, or make it a transfer."""
+    order: list[Part] = [("F", stage) for stage in range(staged.stages)]
+    if any(late[id(step)] for step in steps):
+        order += [("B", stage) for stage in reversed(range(staged.stages))]
+    staged.segments = {part: [] for part in order}
+    made: dict[int, Part] = {}
+    for step in steps:
+        assert step.stage is not None
+        part: Part = ("B" if late[id(step)] else "F", step.stage)
+        if crosses(step):
+            staged.transfers.append(Transfer(step, _source(step, made), part))
+        else:
+            staged.segments[part].append(step)
+        made.update((value.number, part) for value in step.outputs)
+
+
+def _source(step: Step, made: dict[int, Part]) -> Part:
+    (value,) = step.reads()
+    if value.number not in made:
+        raise OnefoldRuntimeError(
+            f"{value!r} is changed by the program and read on other ranks by {step.name} of "
+            f"{step.scope or 'build()'}, at {step.line}; in a graph with stages a tensor that "
+            "changes during the call stays on the ranks of its stage"
+        )
+    return made[value.number]
+
+
+def _split(staged: Staged) -> None:
+    """Cut every backward segment: I makes what leaves it, W the rest (Qi et al., 2023)."""
+    leaving = {t.value.number for t in staged.transfers}
+    readers: dict[int, set[Part]] = {}
+    for part, steps in staged.segments.items():
+        for step in steps:
+            for value in step.reads():
+                readers.setdefault(value.number, set()).add(part)
+    segments: dict[Part, list[Step]] = {}
+    made: dict[int, Part] = {}
+    first_read: dict[int, Part] = {}
+    for (kind, stage), steps in staged.segments.items():
+        if kind != "B":
+            segments[kind, stage] = steps
+            continue
+        needed = set(leaving)
+        for step in steps:
+            for value in step.outputs:
+                if readers.get(value.number, set()) - {("B", stage)}:
+                    needed.add(value.number)
+        ids: set[int] = set()
+        for step in reversed(steps):
+            if any(value.number in needed for value in step.outputs):
+                ids.add(id(step))
+                needed.update(value.number for value in step.reads())
+        segments["I", stage] = [step for step in steps if id(step) in ids]
+        segments["W", stage] = [step for step in steps if id(step) not in ids]
+    for part, steps in segments.items():
+        for step in steps:
+            made.update((value.number, part) for value in step.outputs)
+            for value in step.reads():
+                first_read.setdefault(value.number, part)
+    staged.segments = segments
+    staged.transfers = [_renamed(each, made, first_read) for each in staged.transfers]
+
+
+def _renamed(transfer: Transfer, made: dict[int, Part], first_read: dict[int, Part]) -> Transfer:
+    """The transfer between the halves of backward segments."""
+    source, target = transfer.source, transfer.target
+    if source[0] == "B":  # what only passes through is in no segment
+        source = made.get(transfer.value.number, ("I", source[1]))
+    if target[0] == "B":
+        found = first_read.get(transfer.result.number, ("I", target[1]))
+        target = found if found[1] == target[1] else ("I", target[1])
+    return Transfer(transfer.step, source, target)
