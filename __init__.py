@@ -41,6 +41,7 @@ from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
+from .graph.stages.compile import PipelineWarning
 
 __version__ = "0.1.0"
 
@@ -86,9 +87,9 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError Size Tensor autograd bfloat16 bool cdouble cfloat
-        checkpoint complex128 complex64 default_generator device double dtype enable_grad env
-        errors finfo float float16 float32 float64 from_dlpack from_numpy from_torch
+        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor autograd bfloat16 bool
+        cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
+        enable_grad env errors finfo float float16 float32 float64 from_dlpack from_numpy from_torch
         get_default_dtype get_rng_state half iinfo inference_mode initial_seed int int16 int32
         int64 int8 is_grad_enabled is_tensor long manual_seed nn no_grad optim placement profiler
         sbp seed set_default_dtype set_grad_enabled set_rng_state short to_dlpack uint8

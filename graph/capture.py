@@ -20,7 +20,7 @@ from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
 from ..engine.tape import Differentiable, Leaf, Node, Output
 from ..engine.tensor import Tensor
-from ..errors import user_line
+from ..errors import PlacementError, user_line
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
 from .nest import rebuild_any
@@ -54,6 +54,7 @@ class Capture(interp.Interpreter):
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
         self.stage: int | None = None  # the stage that the module was put on
+        self._ranks: Placement | None = None  # the stage's
         self.of = 0  # in a gradient: the number of the value whose maker it is the gradient of
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
@@ -122,18 +123,19 @@ class Capture(interp.Interpreter):
 
     @contextmanager
     def module(self, module: Any, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        before = self.scope, self.stage
+        before = self.scope, self.stage, self._ranks
         self.scope = self._paths.get(id(module), self.scope)
         view = self._views.get(id(module))
         if view is not None:
             if view.stage_id is not None:
                 self.stage = view.stage_id
             if view.stage_placement is not None:
+                self._ranks = view.stage_placement
                 args = rebuild_any(args, partial(_to_stage, view.stage_placement))
         try:
             yield args
         finally:
-            self.scope, self.stage = before
+            self.scope, self.stage, self._ranks = before
 
     @contextmanager
     def repetition(self) -> Iterator[None]:
@@ -170,12 +172,31 @@ class Capture(interp.Interpreter):
             plan = self._plans.get((call, *kinds, attrs))
         if plan is None:
             key = (call, *kinds, attrs)
-            plan = prepare(op, call, self._plans, key, slots, attrs, packed)
+            try:
+                plan = prepare(op, call, self._plans, key, slots, attrs, packed)
+            except PlacementError as error:
+                raise self._misplaced(error, slots) from error
         if plan.instead is not None:
             return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
         several = op.num_outputs != 1
         values = self._step(op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases)
         return self._tensors(op, plan, slots, attrs, values)
+
+    def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
+        """The error for an op on several placements, where a stage says which one is right."""
+        if self.stage is None or self._ranks is None:
+            return error
+        for slot in slots:
+            if not isinstance(slot, Tensor) or not slot.is_global:
+                continue
+            value, placement = self.value_of(slot), slot.placement
+            if value.name and placement is not self._ranks:
+                return PlacementError(
+                    f"{value!r} is on ranks {list(placement.flat_ranks)}, but {self.scope} is on "
+                    f"stage {self.stage} with ranks {list(self._ranks.flat_ranks)}; make it there, "
+                    f"or move it with .to_global(placement, sbp) before it is used. {error}"
+                )
+        return error
 
     def _step(
         self,

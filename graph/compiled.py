@@ -24,6 +24,7 @@ from .stages.assign import assign_stages
 from .stages.compile import compile_stages
 from .stages.declare import check_declared, declared
 from .stages.executor import Pipeline
+from .stages.plan import StagePlan
 
 PASSES = (share_common, drop_unused)
 
@@ -45,6 +46,24 @@ class Compiled:
     program: Program
     executable: OneByOne | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
+
+    @property
+    def stages(self) -> StagePlan | None:
+        """The plan of a graph with stages."""
+        return self.executable.plan if isinstance(self.executable, Pipeline) else None
+
+    def plan(self, rank: int) -> str:
+        """What a rank does, a line a step."""
+        return self.program.text(rank) if self.stages is None else self.stages.text(rank)
+
+    def schedule(self) -> str:
+        """The schedule as a picture. Raises OnefoldRuntimeError without stages."""
+        if self.stages is None:
+            raise OnefoldRuntimeError(
+                "the graph has no stages, so no schedule; put its modules on stages with "
+                "module.to(nn.graph.GraphModule).set_stage(stage_id, placement)"
+            )
+        return self.stages.diagram()
 
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
         """The outputs in the nest that build returned."""

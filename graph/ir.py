@@ -78,6 +78,17 @@ class Program:
         ends = [*self.assigns, *self.gradients]
         return [*self.outputs, *(value for _, value in ends)]
 
+    def text(self, rank: int) -> str:
+        """The steps in which a rank takes part."""
+
+        def has(value: Value) -> bool:
+            placement = value.meta.placement
+            return placement is None or rank in placement.position
+
+        return "\n".join(
+            show(step) for step in self.steps if any(map(has, (*step.reads(), *step.outputs)))
+        )
+
     def __str__(self) -> str:
         lines = [f"input {value!r}: {describe(value.meta)}" for value in self.inputs]
         lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]

@@ -52,6 +52,7 @@ class Graph:
             "_modules": OrderedDict(),
             "_optimizers": [],
             "_compiled": OrderedDict(),
+            "_flat": [],  # all modules of the modules, as of the last compilation
             "_told": (-1, (0,)),
         }
         self.__dict__.update(fields)
@@ -70,6 +71,8 @@ class Graph:
             raise OnefoldTypeError(
                 f"{name!r} is a Graph; graphs cannot be nested, assign its modules instead"
             )
+        if isinstance(value, Module) or name in self._modules:
+            self._compiled.clear()
         self._modules.pop(name, None)
         self.__dict__.pop(name, None)
         if isinstance(value, Module):
@@ -133,11 +136,12 @@ class Graph:
 
     def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
         metas = tuple([x.meta for x in inputs])
-        modes = tuple([m.training for top in self._modules.values() for m in top.modules()])
         form = outline((args, kwargs))
-        key = (form, metas, modes, self.config.key())
+        key = (form, metas, self._modes(), self.config.key())
         found = self._compiled.get(key)
         if found is None:
+            self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
+            key = (form, metas, self._modes(), self.config.key())
             state = self._state()
             self._check(form, metas)
             found = compile_graph(self.build, args, kwargs, metas, state, self.config)
@@ -147,6 +151,9 @@ class Graph:
             self._tell(found, metas)
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
+
+    def _modes(self) -> tuple[bool, ...]:
+        return tuple([module.training for module in self._flat])
 
     def _check(self, form: Any, metas: Sequence[Meta]) -> None:
         """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
@@ -258,9 +265,27 @@ class Graph:
     @property
     def program(self) -> Any:
         """The program of the latest used compiled graph; it prints. None before the first call."""
+        return self._latest("program").program if self._compiled else None
+
+    def plan(self, rank: int) -> str:
+        """What one rank does in a call of the latest used compiled graph, a line a step.
+
+        With stages: its instructions (actions of the schedule, sends, receives), then the steps
+        of each action.
+        """
+        return self._latest("plan").plan(rank)
+
+    def schedule(self) -> str:
+        """The schedule of the latest used compiled graph as a picture in text."""
+        return self._latest("schedule").schedule()
+
+    def _latest(self, what: str) -> Compiled:
         if not self._compiled:
-            return None
-        return next(reversed(self._compiled.values())).program
+            raise OnefoldRuntimeError(
+                f"{self.name}.{what}: nothing is compiled yet; call the graph, or compile it for "
+                "some inputs with graph._compile(*inputs)"
+            )
+        return next(reversed(self._compiled.values()))  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]

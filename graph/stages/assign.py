@@ -31,7 +31,7 @@ def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
         )
     backward = is_backward(program)
     stages = _Forward(program, ranks, backward).stages()
-    _gradients(program, backward, stages)
+    _gradients(program, ranks, backward, stages)
     steps = [replace(step, stage=stage) for step, stage in zip(program.steps, stages, strict=True)]
     for step in steps:
         _check_ranks(step, ranks)
@@ -109,7 +109,12 @@ class _Forward:
                 users.setdefault(value.number, []).append(stage)
 
 
-def _gradients(program: Program, backward: Sequence[bool], stages: list[int | None]) -> None:
+def _gradients(
+    program: Program,
+    ranks: Sequence[frozenset[int]],
+    backward: Sequence[bool],
+    stages: list[int | None],
+) -> None:
     """Fill in the stages of the backward pass's steps."""
     made_by = {v.number: i for i, step in enumerate(program.steps) for v in step.outputs}
 
@@ -126,6 +131,9 @@ def _gradients(program: Program, backward: Sequence[bool], stages: list[int | No
             forward = program.steps[maker]
             if crosses(forward) and not backward[maker]:
                 stage = stage_of(forward.inputs[0])
+                if stage is None:  # the gradient of a variable goes where that is
+                    there = ranks_of(step.outputs[0])
+                    stage = next((s for s, its in enumerate(ranks) if there <= its), None)
             if stage is None:
                 stage = stages[maker]
         elif stage is None:
@@ -162,15 +170,16 @@ def _check_ranks(step: Step, ranks: Sequence[frozenset[int]]) -> None:
 def _check_order(steps: Sequence[Step], backward: Sequence[bool]) -> None:
     made_by = {v.number: i for i, step in enumerate(steps) for v in step.outputs}
     for index, step in enumerate(steps):
-        assert step.stage is not None
-        if backward[index]:
+        if backward[index] or crosses(step):
             continue
         for value in step.reads():
             maker = made_by.get(value.number)
+            while maker is not None and crosses(steps[maker]):
+                maker = made_by.get(steps[maker].inputs[0].number)
             if maker is None:
                 continue
             before = steps[maker]
-            assert before.stage is not None
+            assert step.stage is not None and before.stage is not None
             if before.stage > step.stage:
                 raise OnefoldRuntimeError(
                     f"{step.scope or 'build()'} is on stage {step.stage} but reads, at "

@@ -73,18 +73,17 @@ class Staged:
         for part, steps in self.segments.items():
             yield from ((part, value) for step in steps for value in step.outputs)
 
-    def __str__(self) -> str:
-        lines = []
-        for title, steps in (("once", self.once), ("for each micro-batch, before", self.feeds)):
-            lines += _listed(title, steps)
+    def text(self, stages: Sequence[int]) -> str:
+        """The steps of every segment of these stages, and those before and after."""
+        lines = _listed("once, before all", self.once)
+        lines += _listed("before all, for every micro-batch", self.feeds)
         for (kind, stage), steps in self.segments.items():
-            lines += _listed(f"{kind}{stage}", steps)
-            lines += [
-                f"  send {each} to stage {each.target[1]}"
-                for each in self.transfers
-                if each.source == (kind, stage)
-            ]
-        return "\n".join([*lines, *_listed("after", self.after)])
+            if stage in stages:
+                lines += _listed(f"{kind}{stage}", steps)
+        return "\n".join([*lines, *_listed("once, after all", self.after)])
+
+    def __str__(self) -> str:
+        return self.text(range(self.stages))
 
 
 def _listed(title: str, steps: Sequence[Step]) -> list[str]:

@@ -49,14 +49,29 @@ class StagePlan:
         found = [i for i, ranks in enumerate(self.staged.ranks) if rank in ranks]
         return found[0] if found else None
 
-    def text(self, group: int) -> str:
+    def in_flight(self, group: int) -> int:
+        """The most micro-batches, counted for each of its stages, that a group holds at once."""
+        return in_flight(self.schedule, group, "W")
+
+    def order(self, group: int) -> str:
         """A group's instructions, a line each."""
-        return "\n".join(
-            [
-                f"ranks {list(self.staged.ranks[group])}: {self.schedule.name}, at most "
-                f"{in_flight(self.schedule, group, 'W')} stages' micro-batches in flight",
-                *(f"  {self._line(each)}" for each in self.instructions[group]),
-            ]
+        lines = [f"  {self._line(each)}" for each in self.instructions[group]]
+        return "\n".join([self._title(group), *lines])
+
+    def text(self, rank: int) -> str:
+        """What a rank does: its group's instructions, and the steps that each of them runs."""
+        group = self.group(rank)
+        if group is None:
+            return f"rank {rank} is on no stage"
+        stages = [stage for stage, its in enumerate(self.staged.group_of) if its == group]
+        return f"{self.order(group)}\n{self.staged.text(stages)}"
+
+    def _title(self, group: int) -> str:
+        stages = [str(stage) for stage, its in enumerate(self.staged.group_of) if its == group]
+        return (
+            f"ranks {list(self.staged.ranks[group])}, stage{'s' * (len(stages) > 1)} "
+            f"{', '.join(stages)}: {self.schedule.name}, {self.schedule.micro_batches} "
+            f"micro-batches, at most {self.in_flight(group)} in flight"
         )
 
     def _line(self, instruction: Instruction) -> str:
@@ -75,7 +90,7 @@ class StagePlan:
         return f"{self.schedule.name}, one column per unit of time\n{diagram(timeline)}"
 
     def __str__(self) -> str:
-        return "\n".join(self.text(group) for group in range(len(self.staged.ranks)))
+        return "\n".join(self.order(group) for group in range(len(self.staged.ranks)))
 
 
 def plan_stages(staged: Staged, schedule: Schedule) -> StagePlan:
