@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
 from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
-from ..engine.tape import Differentiable, Leaf, Node, Output
+from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Tensor
 from ..errors import user_line
 from .config import GraphModule
@@ -53,6 +53,7 @@ class Capture(interp.Interpreter):
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
+        self.differentiated = ""  # the module of the op whose gradient was the last
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
         for tensor in named.values():
@@ -129,6 +130,22 @@ class Capture(interp.Interpreter):
             yield args
         finally:
             self.scope = before
+
+    @contextmanager
+    def gradient(self, scope: str) -> Iterator[None]:
+        """The block in which a gradient is made that belongs to the module `scope`."""
+        before = self.scope, self.backward
+        self.scope, self.backward = scope, True
+        try:
+            yield
+        finally:
+            self.scope, self.backward = before
+
+    def adding(self, edge: Edge) -> AbstractContextManager[None]:
+        """In the module that made the tensor; for a leaf, in the one whose gradient came last."""
+        node = edge.node if isinstance(edge, Output) else edge
+        op = node.op if isinstance(node, Node) else None
+        return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
     @contextmanager
     def repetition(self) -> Iterator[None]:
@@ -265,13 +282,9 @@ class _InScope:
         self.scope = capture.scope
 
     def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
-        capture = self.capture
-        before = capture.scope, capture.backward
-        capture.scope, capture.backward = self.scope, True
-        try:
+        self.capture.differentiated = self.scope
+        with self.capture.gradient(self.scope):
             return self.op.vjp(needs, dy, y, *args)
-        finally:
-            capture.scope, capture.backward = before
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:
