@@ -44,7 +44,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--virtual", type=int, nargs="*", default=[2, 3, 4], help="virtual ranks")
-    parser.add_argument("--launched", type=int, nargs="*", default=[2, 4], help="processes")
+    parser.add_argument("--launched", type=int, nargs="*", default=[1, 2, 4], help="processes")
     args, more = parser.parse_known_args()
 
     single, accuracy = train("single", 1, False, more)
@@ -56,7 +56,7 @@ def main() -> None:
         losses, accuracy = train(strategy, ranks, launched, more)
         assert len(losses) == len(single)
         apart = max(abs(a - b) / abs(b) for a, b in zip(losses, single, strict=True))
-        world = f"{ranks} processes" if launched else f"{ranks} virtual ranks"
+        world = f"{ranks} process{'es' * (ranks > 1)}" if launched else f"{ranks} virtual ranks"
         rows.append({"strategy": strategy, "world": world, "apart": apart, "accuracy": accuracy})
         tqdm.write(f"{strategy:6} {world:16} {apart:.1e}  accuracy {100 * accuracy:.2f}%")
     save("mnist_losses", {"steps": len(single), "runs": rows})

@@ -61,7 +61,7 @@ class _Backward:
 
     def enqueue(self, edge: Edge, grad: Tensor) -> None:
         if edge in self.pending:
-            self.pending[edge] = names.add(self.pending[edge], grad)
+            self.pending[edge] = _add(edge, self.pending[edge], grad)
         else:
             self.pending[edge] = grad
             heappush(self.queue, (-edge.seq, edge))
@@ -142,7 +142,7 @@ class _Backward:
             self.pending[edge.node] = {edge.index: grad}
             heappush(self.queue, (-edge.node.seq, edge.node))
         elif edge.index in found:  # a rewrapped output is another edge to the same place
-            found[edge.index] = names.add(found[edge.index], grad)
+            found[edge.index] = _add(edge, found[edge.index], grad)
         else:
             found[edge.index] = grad
 
@@ -155,13 +155,21 @@ class _Backward:
             new = Tensor(grad.shards, grad.meta, grad.node)
             new.shared = True
         else:
-            new = names.add(old, grad)
+            new = _add(edge, old, grad)
         edge.grad = new
 
     def undo(self) -> None:
         """Put back every .grad that this pass replaced."""
         for edge, old in reversed(self.before):
             edge.grad = old
+
+
+def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
+    """The sum of two gradients of what `edge` stands for."""
+    if interp.current is None:
+        return names.add(grad, other)  # type: ignore[no-any-return]
+    with interp.current.adding(edge):
+        return names.add(grad, other)  # type: ignore[no-any-return]
 
 
 def _through(starts: Iterable[Edge], stop: Iterable[Edge]) -> set[Edge]:

@@ -29,6 +29,10 @@ class Interpreter:
         """The block in which a module's forward runs on `args`; gives what it gets instead."""
         return nullcontext(args)
 
+    def adding(self, edge: Any) -> AbstractContextManager[None]:
+        """The block in which two gradients that arrived at an edge of the tape are added."""
+        return nullcontext()
+
     def repetition(self) -> AbstractContextManager[None]:
         """The block in which a function runs again to make what was not kept."""
         return nullcontext()

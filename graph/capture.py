@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
 from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
-from ..engine.tape import Differentiable, Leaf, Node, Output
+from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Tensor
 from ..errors import PlacementError, user_line
 from .config import GraphModule
@@ -56,6 +56,7 @@ class Capture(interp.Interpreter):
         self.stage: int | None = None  # the stage that the module was put on
         self._ranks: Placement | None = None  # the stage's
         self.of = 0  # in a gradient: the number of the value whose maker it is the gradient of
+        self.differentiated = ""  # the module of the op whose gradient was the last
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
         for tensor in named.values():
@@ -136,6 +137,22 @@ class Capture(interp.Interpreter):
             yield args
         finally:
             self.scope, self.stage, self._ranks = before
+
+    @contextmanager
+    def gradient(self, scope: str, of: int = 0) -> Iterator[None]:
+        """The block in which a gradient is made that belongs to the module `scope`."""
+        before = self.scope, self.backward, self.stage, self.of
+        self.scope, self.backward, self.stage, self.of = scope, True, None, of
+        try:
+            yield
+        finally:
+            self.scope, self.backward, self.stage, self.of = before
+
+    def adding(self, edge: Edge) -> AbstractContextManager[None]:
+        """In the module that made the tensor; for a leaf, in the one whose gradient came last."""
+        node = edge.node if isinstance(edge, Output) else edge
+        op = node.op if isinstance(node, Node) else None
+        return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
     @contextmanager
     def repetition(self) -> Iterator[None]:
@@ -292,14 +309,9 @@ class _InScope:
         self.made = made.number
 
     def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
-        capture = self.capture
-        before = capture.scope, capture.backward, capture.stage, capture.of
-        capture.scope, capture.backward = self.scope, True
-        capture.stage, capture.of = None, self.made
-        try:
+        self.capture.differentiated = self.scope
+        with self.capture.gradient(self.scope, self.made):
             return self.op.vjp(needs, dy, y, *args)
-        finally:
-            capture.scope, capture.backward, capture.stage, capture.of = before
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 
@@ -174,7 +174,13 @@ class Module(Tree):
         """Make every parameter and buffer this rank's local part, in place."""
         return self._convert(names.to_local)
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def to(self, view: type[GraphModule], /) -> GraphModule: ...
+
+    @overload
+    def to(self: M, *args: Any, **kwargs: Any) -> M: ...
+
+    def to(self: M, *args: Any, **kwargs: Any) -> M | GraphModule:
         """Another dtype (of the floating point ones) or device, in place.
 
         `to(nn.graph.GraphModule)` is the view on which graph settings are made, such as the stage.
@@ -209,20 +215,16 @@ class Module(Tree):
         return self._convert(lambda t: names.cuda(t, device))
 
     def half(self: M) -> M:
-        self.to(torch.float16)
-        return self
+        return self.to(torch.float16)
 
     def bfloat16(self: M) -> M:
-        self.to(torch.bfloat16)
-        return self
+        return self.to(torch.bfloat16)
 
     def float(self: M) -> M:
-        self.to(torch.float32)
-        return self
+        return self.to(torch.float32)
 
     def double(self: M) -> M:
-        self.to(torch.float64)
-        return self
+        return self.to(torch.float64)
 
     # State.
 

@@ -50,36 +50,35 @@ def examples(page: str) -> Iterator[tuple[Block, str | None]]:
             yield block, after.body if after and shown else None
 
 
-def run_page(page: str, name: str) -> int:
-    """Run a page's python blocks as one program; return how many there are.
+def output_faults(page: str, name: str) -> list[str]:
+    """Run a page's python blocks as one program; where it prints other than the page shows.
 
-    Raises AssertionError where the output differs from the block below; `...` there stands for any
-    text. A block marked ```` ```python skip: reason ```` is for machines that tests cannot have;
-    it is compiled and not run.
+    `...` in what is shown stands for any text. A block marked ```` ```python skip: reason ```` is
+    for machines that tests cannot have; it is compiled and not run.
     """
     space: dict[str, object] = {"__name__": "__main__"}
     checker = doctest.OutputChecker()
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    count = 0
+    faults = []
     for block, expected in examples(page):
-        count += 1
         # Blank lines first, so that a traceback shows the line of the page.
         code = compile("\n" * (block.line - 1) + block.body, name, "exec")
         if block.options:
-            assert re.fullmatch(r"skip: \w.+", block.options), (
-                f"{name}:{block.line}: write `python` or `python skip: reason`, "
-                f"not `python {block.options}`"
-            )
+            if not re.fullmatch(r"skip: \w.+", block.options):
+                faults.append(
+                    f"{name}:{block.line}: write `python` or `python skip: reason`, "
+                    f"not `python {block.options}`"
+                )
             continue
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(code, space)
         if expected is not None and not checker.check_output(expected, out.getvalue(), flags):
-            raise AssertionError(
+            faults.append(
                 f"{name}:{block.line}: the page shows\n{expected}\nbut the code printed\n"
                 f"{out.getvalue()}"
             )
-    return count
+    return faults
 
 
 def command_faults(page: str, targets: set[str], files: set[str]) -> Iterator[str]:

@@ -5,37 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import OnefoldRuntimeError
-from .actions import Action, Schedule, needs
+from .actions import Action, Schedule
+from .advance import advance
 
 
 def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) -> None:
     """Raise OnefoldRuntimeError saying what is wrong with a schedule, if anything is."""
     _complete(schedule)
-    done: set[Action] = set()
-    next_of = [0] * len(schedule.ranks)
-    moved = True
-    while moved:
-        moved = False
-        for rank, actions in enumerate(schedule.ranks):
-            while next_of[rank] < len(actions):
-                action = actions[next_of[rank]]
-                if not all(each in done for each in needs(action, schedule.stages, edges)):
-                    break
-                done.add(action)
-                next_of[rank] += 1
-                moved = True
-    if any(at < len(actions) for at, actions in zip(next_of, schedule.ranks, strict=True)):
-        raise stuck(schedule, next_of)
-
-
-def stuck(schedule: Schedule, next_of: Sequence[int]) -> OnefoldRuntimeError:
-    """The error for ranks that wait for each other, each before its action number `next_of`."""
-    waiting = [
-        f"rank {rank} before {actions[at]}"
-        for rank, (at, actions) in enumerate(zip(next_of, schedule.ranks, strict=True))
-        if at < len(actions)
-    ]
-    return OnefoldRuntimeError(f"schedule {schedule.name} cannot run: {', '.join(waiting)} wait")
+    for _ in advance(schedule, edges):
+        pass
 
 
 def _complete(schedule: Schedule) -> None:

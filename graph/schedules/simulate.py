@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .actions import Action, Schedule, needs
-from .check import stuck
+from .advance import advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +68,13 @@ def simulate(
     """
     spans: dict[Action, tuple[float, float]] = {}
     free = [0.0] * len(schedule.ranks)
-    next_of = [0] * len(schedule.ranks)
-    moved = True
-    while moved:
-        moved = False
-        for rank, actions in enumerate(schedule.ranks):
-            while next_of[rank] < len(actions):
-                action = actions[next_of[rank]]
-                before = list(needs(action, schedule.stages, edges))
-                if not all(each in spans for each in before):
-                    break
-                ready = [free[rank]]
-                for each in before:
-                    far = schedule.rank_of[each.stage] != rank
-                    ready.append(spans[each][1] + times.transfer * far)
-                start = max(ready)
-                free[rank] = start + times.of(action)
-                spans[action] = (start, free[rank])
-                next_of[rank] += 1
-                moved = True
-    if any(done < len(actions) for done, actions in zip(next_of, schedule.ranks, strict=True)):
-        raise stuck(schedule, next_of)
+    for rank, action in advance(schedule, edges):
+        ready = [free[rank]]
+        for each in needs(action, schedule.stages, edges):
+            far = schedule.rank_of[each.stage] != rank
+            ready.append(spans[each][1] + times.transfer * far)
+        start = max(ready)
+        free[rank] = start + times.of(action)
+        spans[action] = (start, free[rank])
     work = max(sum(map(times.of, actions)) for actions in schedule.ranks)
     return Timeline(schedule, spans, work)

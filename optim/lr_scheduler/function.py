@@ -22,27 +22,6 @@ class Scaled:
         return base_lr * self.factor(step)
 
 
-class LambdaLR(LRScheduler):
-    """The base rate times a function of the step, or of one function for each group.
-
-    The functions must be pure; `state_dict` does not hold them.
-
-    >>> import onefold as flow
-    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
-    >>> flow.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step).rates(2)
-    [0.25]
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Factor | Sequence[Factor],
-        last_step: int = -1,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(optimizer, _each(Scaled, lr_lambda), last_step, verbose)
-
-
 class Product:
     """base_lr * factor(1) * ... * factor(step).
 
@@ -63,11 +42,10 @@ class Product:
         return base_lr * self._product
 
 
-class MultiplicativeLR(LRScheduler):
-    """Multiplies the rate at every step from 1 on by a function of the step, or one per group.
+class _OfFactors(LRScheduler):
+    """A schedule made of one function of the step, or one made of each group's function."""
 
-    The functions must be pure; `state_dict` does not hold them.
-    """
+    _schedule: type[Scaled | Product]
 
     def __init__(
         self,
@@ -76,7 +54,30 @@ class MultiplicativeLR(LRScheduler):
         last_step: int = -1,
         verbose: bool = False,
     ) -> None:
-        super().__init__(optimizer, _each(Product, lr_lambda), last_step, verbose)
+        super().__init__(optimizer, _each(self._schedule, lr_lambda), last_step, verbose)
+
+
+class LambdaLR(_OfFactors):
+    """The base rate times a function of the step, or of one function for each group.
+
+    The functions must be pure; `state_dict` does not hold them.
+
+    >>> import onefold as flow
+    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
+    >>> flow.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step).rates(2)
+    [0.25]
+    """
+
+    _schedule = Scaled
+
+
+class MultiplicativeLR(_OfFactors):
+    """Multiplies the rate at every step from 1 on by a function of the step, or one per group.
+
+    The functions must be pure; `state_dict` does not hold them.
+    """
+
+    _schedule = Product
 
 
 def _each(

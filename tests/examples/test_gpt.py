@@ -1,6 +1,5 @@
 """The GPT example: one loss curve under every strategy, world and mode."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -82,11 +81,3 @@ def test_bad_arguments_are_refused(capsys, tmp_path):
         assert said in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match=r"has no \.py files; name another folder"):
         gpt_data.load(str(tmp_path))
-
-
-def test_the_command_line_explains_itself():
-    program = str(REPO / "examples" / "gpt.py")
-    shown = subprocess.run(
-        [sys.executable, program, "--help"], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert "--strategy" in shown.stdout

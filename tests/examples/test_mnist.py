@@ -1,6 +1,5 @@
 """The main job: the same losses under every strategy and world, and a network that learns."""
 
-import subprocess
 import sys
 
 import numpy as np
@@ -114,12 +113,3 @@ def test_idx_files_are_read(tmp_path):
         mnist_images.read_idx(path)
     with pytest.raises(FileNotFoundError, match="has no train-images-idx3-ubyte"):
         mnist_images.load(str(tmp_path))
-
-
-def test_the_command_line_explains_itself():
-    program = str(REPO / "examples" / "mnist.py")
-    shown = subprocess.run(
-        [sys.executable, program, "--help"], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert "--strategy" in shown.stdout
-    assert "--ranks" in shown.stdout

@@ -380,6 +380,7 @@ def test_a_traced_function_runs_as_a_graph(world):
     assert double.is_compiled
 
 
+@pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
 def test_a_stage_gets_its_inputs_on_its_ranks(world):
     class Body(nn.Module):
         def __init__(self):
@@ -415,6 +416,34 @@ def test_printing_shows_modules_layouts_and_what_is_kept(world):
     ):
         assert part in text
     assert "gradient of %model.head.bias" in text
+
+
+class Residual(nn.Module):
+    """One layer's output has two uses, and the other layer's parameters have."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.second(self.second(h)) + h
+
+
+def test_gradients_are_added_in_the_module_that_they_belong_to(world):
+    def build(model, x):
+        loss = model(x).sum()
+        loss.backward(retain_graph=True)
+        (loss * 2).backward()  # adds to what the parameters got
+
+    graph = Body(Residual(), build)
+    graph(flow.ones(2, 3))
+    added = [step for step in graph.program.steps if step.name == "add"]
+    forward, *backward = [(step.scope, step.backward) for step in added]
+    assert forward == ("model", False)
+    h, first = [("model.first", True)], [("model.first", True)] * 2  # two: weight and bias
+    second = [("model.second", True)] * 2
+    assert backward == [*h, *second, *second, *h, *second, *first]
 
 
 # Errors, after which everything is as it was.

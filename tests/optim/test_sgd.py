@@ -1,8 +1,9 @@
 """SGD against torch.optim.SGD, step by step, for every option and layout of the parameters."""
 
+import numpy as np
 import pytest
 import torch
-from training import LAYOUTS, assert_same_training, parameters
+from training import LAYOUTS, assert_same_training, gradients, parameters
 
 import onefold as flow
 from onefold.errors import OnefoldValueError
@@ -45,5 +46,20 @@ def test_bad_options(options, text, world):
         flow.optim.SGD(parameters("local"), **options)
 
 
-def test_contiguous_params_and_fused_are_accepted(world):
-    flow.optim.SGD(parameters("local"), contiguous_params=True, fused=True)
+def trained(**options):
+    """The parameters' values after three steps."""
+    params = parameters("local")
+    optimizer = flow.optim.SGD(params, lr=0.1, momentum=0.9, **options)
+    for step in range(3):
+        for param, grad in zip(params, gradients(step, "local", params), strict=True):
+            param.grad = grad
+        optimizer.step()
+    return [param.numpy() for param in params]
+
+
+def test_contiguous_params_and_fused_change_no_value(world):
+    plain = trained()
+    assert not np.array_equal(plain[0], parameters("local")[0].numpy())
+    for options in ({"contiguous_params": True}, {"fused": True}):
+        for value, wanted in zip(trained(**options), plain, strict=True):
+            np.testing.assert_array_equal(value, wanted)

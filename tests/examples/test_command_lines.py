@@ -1,0 +1,26 @@
+"""Every example is a program whose --help names its options."""
+
+import subprocess
+import sys
+
+import pytest
+from source_tree import REPO
+
+FOLDER = REPO / "examples"
+OPTIONS = {
+    "gpt.py": ["--strategy", "--ranks", "--graph"],
+    "mnist.py": ["--strategy", "--ranks", "--graph"],
+    "parallelism.py": ["--device"],
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_command_line_explains_itself(name):
+    command = [sys.executable, str(FOLDER / name), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert [option for option in OPTIONS[name] if option not in shown.stdout] == []
+
+
+def test_every_program_is_listed():
+    programs = {file.name for file in FOLDER.glob("*.py") if "__main__" in file.read_text()}
+    assert programs == set(OPTIONS)
