@@ -25,9 +25,15 @@ class Interpreter:
     def before_change(self, tensor: Any) -> None:
         """Hear that a tensor is about to take another value, by an in-place operation."""
 
-    def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
-        """The block in which a module's forward runs on `args`; gives what it gets instead."""
-        return nullcontext(args)
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a module: `forward(*args, **kwargs)`."""
+        return forward(*args, **kwargs)
 
     def repetition(self) -> AbstractContextManager[None]:
         """The block in which a function runs again to make what was not kept."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..engine import boxing, interp
+from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
 from ..engine.meta import Meta
@@ -24,6 +25,8 @@ from ..errors import user_line
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
 from .nest import rebuild_any
+
+_Content = tuple[Tensor, Any, bool, int, Any]  # a tensor, and its shards, shared, version, node
 
 
 class Capture(interp.Interpreter):
@@ -49,12 +52,13 @@ class Capture(interp.Interpreter):
         self._paths = paths  # module paths, by the modules' identities
         self._plans: dict[Any, Plan] = {}
         self._variables: dict[int, Variable] = {}
-        self._changed: dict[int, tuple[Tensor, Any, bool, int, Any]] = {}
+        self._changed: dict[int, _Content] = {}  # what they were before
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
+        self._checkpointed = False  # whether inside a checkpointed module
         for tensor in named.values():
             self._variable(tensor)
 
@@ -111,33 +115,60 @@ class Capture(interp.Interpreter):
 
     def undo(self) -> None:
         """Give every tensor from outside back what it had before the capture."""
-        for tensor, shards, shared, version, node in self._changed.values():
+        self.put_back({})
+        self._changed.clear()
+
+    def changes(self) -> dict[int, _Content]:
+        """What the changed tensors from outside are at this point of the program."""
+        tensors = [tensor for tensor, *_ in self._changed.values()]
+        return {id(t): (t, t.shards, t.shared, t.version, t.node) for t in tensors}
+
+    def put_back(self, changes: dict[int, _Content]) -> None:
+        """Let the tensors from outside be what they were when `changes` were all."""
+        for tensor, shards, shared, version, node in (self._changed | changes).values():
             tensor.shards, tensor.shared, tensor.version = shards, shared, version
             tensor.node = node
-        self._changed.clear()
 
     # Modules.
 
-    @contextmanager
-    def module(self, module: Any, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         before = self.scope
         self.scope = self._paths.get(id(module), before)
         view = self._views.get(id(module))
-        if view is not None and view.stage_placement is not None:
-            args = rebuild_any(args, partial(_to_stage, view.stage_placement))
         try:
-            yield args
+            if view is not None and view.stage_placement is not None:
+                args = rebuild_any(args, partial(_to_stage, view.stage_placement))
+            if view is not None and view.activation_checkpointing and not self._checkpointed:
+                return checkpoint(_Checkpointed(self, forward), *args, **kwargs)
+            return forward(*args, **kwargs)
         finally:
             self.scope = before
 
     @contextmanager
-    def repetition(self) -> Iterator[None]:
-        self._repetitions += 1
-        before, self._again = self._again, self._repetitions
+    def checkpointed(self, scope: str) -> Iterator[None]:
+        """The block in which a checkpointed module runs; modules inside it are not so again."""
+        before = self.scope, self._checkpointed
+        self.scope, self._checkpointed = scope, True
         try:
             yield
         finally:
-            self._again = before
+            self.scope, self._checkpointed = before
+
+    @contextmanager
+    def repetition(self) -> Iterator[None]:
+        self._repetitions += 1
+        before = self._again, self.backward
+        self._again, self.backward = self._repetitions, True
+        try:
+            yield
+        finally:
+            self._again, self.backward = before
 
     # Ops.
 
@@ -251,6 +282,29 @@ class Capture(interp.Interpreter):
         if requires_grad:
             y.node = Leaf(y)
         return y
+
+
+class _Checkpointed:
+    """A module's forward that runs again in the state of buffers that it found, and leaves none."""
+
+    def __init__(self, capture: Capture, forward: Callable[..., Any]) -> None:
+        self.capture = capture
+        self.forward = forward
+        self.scope = capture.scope
+        self.found = capture.changes()
+        self.ran = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self.capture.checkpointed(self.scope):
+            if not self.ran:
+                self.ran = True
+                return self.forward(*args, **kwargs)
+            now = self.capture.changes()
+            self.capture.put_back(self.found)
+            try:
+                return self.forward(*args, **kwargs)
+            finally:
+                self.capture.put_back(now)
 
 
 class _InScope:

@@ -49,6 +49,7 @@ class GraphModule:
     module: Any
     stage_id: int | None = field(default=None, init=False)
     stage_placement: Placement | None = field(default=None, init=False)
+    _checkpointing: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
@@ -68,6 +69,27 @@ class GraphModule:
             )
         self.stage_id = stage_id
         self.stage_placement = placement
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Whether the module's activations are made again in the backward pass, not kept.
+
+        Of checkpointed modules inside each other the outermost counts. Random numbers repeat, and
+        buffers change once. Source: Chen et al., "Training deep nets with sublinear memory cost"
+        (2016).
+        """
+        return self._checkpointing
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(f"activation_checkpointing must be a bool, but got {mode!r}")
+        self._checkpointing = mode
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What a compiled graph depends on."""
+        return self.stage_id, self.stage_placement, self._checkpointing
 
     def to(self, view: Any) -> Any:
         """`to(nn.Module)` gives the module back."""

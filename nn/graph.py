@@ -135,7 +135,7 @@ class Graph:
 
     def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
         metas = tuple([x.meta for x in inputs])
-        modes = tuple([m.training for top in self._modules.values() for m in top.modules()])
+        modes = tuple([_mode(m) for top in self._modules.values() for m in top.modules()])
         form = outline((args, kwargs))
         key = (form, metas, modes, self.config.micro_batches)
         found = self._compiled.get(key)
@@ -321,6 +321,12 @@ class Graph:
         made = _Traced(function)
         update_wrapper(made, function)
         return made
+
+
+def _mode(module: Module) -> Any:
+    """What a compiled graph depends on, of a module."""
+    view = module.__dict__.get("_graph_view")
+    return module.training if view is None else (module.training, *view.settings)
 
 
 class _Traced(Graph):
