@@ -14,6 +14,7 @@ from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
 from ..engine.meta import Meta
+from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
@@ -22,11 +23,11 @@ from ..engine.sbp import NdSbp, broadcast
 from ..engine.tape import Differentiable, Leaf, Node, Output
 from ..engine.tensor import Tensor
 from ..errors import user_line
+from .amp import dtype_of_inputs
+from .changes import Changes, Repeatable
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
 from .nest import rebuild_any
-
-_Content = tuple[Tensor, Any, bool, int, Any]  # a tensor, and its shards, shared, version, node
 
 
 class Capture(interp.Interpreter):
@@ -45,14 +46,17 @@ class Capture(interp.Interpreter):
         named: Mapping[str, Tensor],
         paths: Mapping[int, str],
         views: Mapping[int, GraphModule],
+        amp: torch.dtype | None = None,
     ) -> None:
         self.program = Program()
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
+        self._amp = amp  # the dtype of matrix products in mixed precision
+        self.as_called = False  # whether the dtypes of ops are what they are called with
         self._paths = paths  # module paths, by the modules' identities
         self._plans: dict[Any, Plan] = {}
         self._variables: dict[int, Variable] = {}
-        self._changed: dict[int, _Content] = {}  # what they were before
+        self._changes = Changes()
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
@@ -92,21 +96,21 @@ class Capture(interp.Interpreter):
 
     def before_change(self, tensor: Tensor) -> None:
         shards: Any = tensor.shards
-        if type(shards) is not Value and id(tensor) not in self._changed:
+        if type(shards) is not Value:
             self._variable(tensor)
-            kept = (tensor, shards, tensor.shared, tensor.version, tensor.node)
-            self._changed[id(tensor)] = kept
+            self._changes.note(tensor)
 
     def note_gradient(self, tensor: Tensor, grad: Tensor) -> None:
         """Keep the gradient of a tensor from outside as a result of the program."""
-        shards = self._changed[id(tensor)][1] if id(tensor) in self._changed else tensor.shards
+        shards = self._changes.shards_before(tensor)
         variable = self._variables[id(shards) if shards else id(tensor)]
         self.program.gradients.append((variable, self.value_of(grad)))
 
     def finish(self) -> None:
         """Turn in-place changes of outside tensors into assigns, and undo them."""
-        for tensor, shards, *_ in self._changed.values():
+        for tensor in self._changes.tensors():
             now = self.value_of(tensor)
+            shards = self._changes.shards_before(tensor)
             key = id(shards) if shards else id(tensor)
             variable = self._variables[key]
             if now is not variable.value:
@@ -115,19 +119,7 @@ class Capture(interp.Interpreter):
 
     def undo(self) -> None:
         """Give every tensor from outside back what it had before the capture."""
-        self.put_back({})
-        self._changed.clear()
-
-    def changes(self) -> dict[int, _Content]:
-        """What the changed tensors from outside are at this point of the program."""
-        tensors = [tensor for tensor, *_ in self._changed.values()]
-        return {id(t): (t, t.shards, t.shared, t.version, t.node) for t in tensors}
-
-    def put_back(self, changes: dict[int, _Content]) -> None:
-        """Let the tensors from outside be what they were when `changes` were all."""
-        for tensor, shards, shared, version, node in (self._changed | changes).values():
-            tensor.shards, tensor.shared, tensor.version = shards, shared, version
-            tensor.node = node
+        self._changes.undo()
 
     # Modules.
 
@@ -145,13 +137,14 @@ class Capture(interp.Interpreter):
             if view is not None and view.stage_placement is not None:
                 args = rebuild_any(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not self._checkpointed:
-                return checkpoint(_Checkpointed(self, forward), *args, **kwargs)
+                block = partial(self._checkpoint, self.scope)
+                return checkpoint(Repeatable(self._changes, forward, block), *args, **kwargs)
             return forward(*args, **kwargs)
         finally:
             self.scope = before
 
     @contextmanager
-    def checkpointed(self, scope: str) -> Iterator[None]:
+    def _checkpoint(self, scope: str) -> Iterator[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         before = self.scope, self._checkpointed
         self.scope, self._checkpointed = scope, True
@@ -166,7 +159,8 @@ class Capture(interp.Interpreter):
         before = self._again, self.backward
         self._again, self.backward = self._repetitions, True
         try:
-            yield
+            with self.calling(as_called=False):
+                yield
         finally:
             self._again, self.backward = before
 
@@ -188,6 +182,8 @@ class Capture(interp.Interpreter):
         attrs = args[1:] if packed else args[number:]
         if any(isinstance(slot, torch.Tensor) for slot in slots):
             raise bad_arguments(op, slots, attrs)
+        if self._amp is not None and not self.as_called:
+            slots = self._cast(op.name, slots, self._amp)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
         try:
             plan = self._plans.get((call, *kinds, attrs))
@@ -198,10 +194,39 @@ class Capture(interp.Interpreter):
             key = (call, *kinds, attrs)
             plan = prepare(op, call, self._plans, key, slots, attrs, packed)
         if plan.instead is not None:
-            return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
+            with self.calling():
+                return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
         several = op.num_outputs != 1
         values = self._step(op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases)
         return self._tensors(op, plan, slots, attrs, values)
+
+    @contextmanager
+    def calling(self, as_called: bool = True) -> Iterator[None]:
+        """The block in which ops are parts of another op, so that its dtypes decide."""
+        before, self.as_called = self.as_called, as_called
+        try:
+            yield
+        finally:
+            self.as_called = before
+
+    def _cast(self, op_name: str, slots: tuple[Any, ...], low: torch.dtype) -> tuple[Any, ...]:
+        metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
+        dtype = dtype_of_inputs(op_name, metas, low)
+        if dtype is None:
+            return slots
+        return tuple([self._as(dtype, slot) for slot in slots])
+
+    def _as(self, dtype: torch.dtype, slot: Any) -> Any:
+        if not isinstance(slot, Tensor) or not slot.meta.is_floating:
+            return slot
+        shards: Any = slot.shards
+        before = self._again
+        if type(shards) is not Value:
+            self._again = 0  # a parameter is no activation: its cast is kept, and shared
+        try:
+            return names.cast(slot, dtype)
+        finally:
+            self._again = before
 
     def _step(
         self,
@@ -284,29 +309,6 @@ class Capture(interp.Interpreter):
         return y
 
 
-class _Checkpointed:
-    """A module's forward that runs again in the state of buffers that it found, and leaves none."""
-
-    def __init__(self, capture: Capture, forward: Callable[..., Any]) -> None:
-        self.capture = capture
-        self.forward = forward
-        self.scope = capture.scope
-        self.found = capture.changes()
-        self.ran = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self.capture.checkpointed(self.scope):
-            if not self.ran:
-                self.ran = True
-                return self.forward(*args, **kwargs)
-            now = self.capture.changes()
-            self.capture.put_back(self.found)
-            try:
-                return self.forward(*args, **kwargs)
-            finally:
-                self.capture.put_back(now)
-
-
 class _InScope:
     """An op on the tape whose gradient belongs to the module that the op belongs to."""
 
@@ -323,7 +325,8 @@ class _InScope:
         before = capture.scope, capture.backward
         capture.scope, capture.backward = self.scope, True
         try:
-            return self.op.vjp(needs, dy, y, *args)
+            with capture.calling():
+                return self.op.vjp(needs, dy, y, *args)
         finally:
             capture.scope, capture.backward = before
 

@@ -1,12 +1,15 @@
-"""What a user says about a graph and its modules: stages, accumulation."""
+"""What a user says about a graph and its modules: stages, accumulation, precision, memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError
+from .amp import DTYPES
 
 
 class GraphConfig:
@@ -14,6 +17,7 @@ class GraphConfig:
 
     def __init__(self) -> None:
         self._micro_batches = 1
+        self._amp: torch.dtype | None = None
         self.training = False  # set by the graph: whether a call trains
 
     @property
@@ -35,10 +39,38 @@ class GraphConfig:
             )
         self._micro_batches = value
 
+    @property
+    def amp_dtype(self) -> torch.dtype | None:
+        """The dtype of matrix products under `enable_amp`; None without it."""
+        return self._amp
+
+    def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
+        """Run matrix products in float16 or bfloat16, and what would lose digits in float32.
+
+        Other ops run in the widest dtype of their inputs (`graph/amp.py` has the lists).
+        Parameters, their gradients and the optimizers' state stay float32. With float16 small
+        gradients vanish unless the loss is scaled. Source: Micikevicius et al., "Mixed precision
+        training" (2018).
+        """
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(f"enable_amp: mode must be a bool, but got {mode!r}")
+        if not isinstance(dtype, torch.dtype):
+            raise OnefoldTypeError(f"enable_amp: dtype must be a dtype, but got {dtype!r}")
+        if dtype not in DTYPES:
+            raise OnefoldValueError(
+                f"enable_amp: dtype must be float16 or bfloat16, but got {dtype}"
+            )
+        self._amp = dtype if mode else None
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What a compiled graph depends on."""
+        return self._micro_batches, self._amp
+
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
-            f"{self._micro_batches})"
+            f"{self._micro_batches}, amp={self._amp})"
         )
 
 

@@ -137,7 +137,7 @@ class Graph:
         metas = tuple([x.meta for x in inputs])
         modes = tuple([_mode(m) for top in self._modules.values() for m in top.modules()])
         form = outline((args, kwargs))
-        key = (form, metas, modes, self.config.micro_batches)
+        key = (form, metas, modes, self.config.settings)
         found = self._compiled.get(key)
         if found is None:
             state = self._state()
@@ -188,7 +188,7 @@ class Graph:
                 f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
                 "module of this graph; assign their module to the graph (self.model = model)"
             )
-        return State(tensors, paths, views, trained)
+        return State(tensors, paths, views, trained, self.config.amp_dtype)
 
     def _run(
         self, compiled: Compiled, inputs: Sequence[Tensor]
