@@ -48,7 +48,7 @@ def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> to
     torch.bfloat16
     """
     floating = [meta for meta in metas if meta.is_floating]
-    if any(meta.dtype not in _MIXED for meta in floating):
+    if not floating or any(meta.dtype not in _MIXED for meta in floating):
         return None
     if op_name in LOW:
         return low
