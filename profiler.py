@@ -96,6 +96,9 @@ class _Counting(interp.Interpreter):
             return forward(*args, **kwargs)
         return self.inner.call_module(module, forward, args, kwargs)
 
+    def start_backward(self, gradient: Any) -> Any:
+        return gradient if self.inner is None else self.inner.start_backward(gradient)
+
     def repetition(self) -> AbstractContextManager[None]:
         return nullcontext() if self.inner is None else self.inner.repetition()
 

@@ -35,6 +35,10 @@ class Interpreter:
         """Run a module: `forward(*args, **kwargs)`."""
         return forward(*args, **kwargs)
 
+    def start_backward(self, gradient: Any) -> Any:
+        """The gradient with which `backward()` starts, given the one that the program asked for."""
+        return gradient
+
     def repetition(self) -> AbstractContextManager[None]:
         """The block in which a function runs again to make what was not kept."""
         return nullcontext()

@@ -13,7 +13,7 @@ from ..engine import boxing, interp
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
-from ..engine.meta import Meta
+from ..engine.meta import Box, Meta
 from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
@@ -47,10 +47,12 @@ class Capture(interp.Interpreter):
         paths: Mapping[int, str],
         views: Mapping[int, GraphModule],
         amp: torch.dtype | None = None,
+        loss_scale: Callable[[], float] | None = None,
     ) -> None:
         self.program = Program()
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
+        self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
         self.as_called = False  # whether the dtypes of ops are what they are called with
         self._paths = paths  # module paths, by the modules' identities
@@ -152,6 +154,19 @@ class Capture(interp.Interpreter):
             yield
         finally:
             self.scope, self._checkpointed = before
+
+    def start_backward(self, gradient: Tensor) -> Tensor:
+        if self._loss_scale is None:
+            return gradient
+        given = gradient.meta
+        meta = Meta.of((), given.dtype, device=given.device)
+        if given.placement is not None:
+            nd_sbp = (broadcast,) * given.placement.ndim
+            meta = Meta.of((), given.dtype, given.placement, nd_sbp)
+        maker = partial(_number, self._loss_scale, given.dtype)
+        scale = self._source(Source("loss_scale"), meta, maker, False)
+        with self.calling():
+            return names.mul(gradient, scale)  # type: ignore[no-any-return]
 
     @contextmanager
     def repetition(self) -> Iterator[None]:
@@ -329,6 +344,12 @@ class _InScope:
                 return self.op.vjp(needs, dy, y, *args)
         finally:
             capture.scope, capture.backward = before
+
+
+def _number(
+    read: Callable[[], float], dtype: torch.dtype, box: Box, device: torch.device
+) -> torch.Tensor:
+    return torch.tensor(read(), dtype=dtype, device=device)
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:

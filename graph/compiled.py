@@ -36,6 +36,7 @@ class State:
     views: Mapping[int, GraphModule]  # the modules' settings, likewise
     trained: Sequence[Tensor]  # what the optimizers update
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
+    loss_scale: Callable[[], float] | None = None  # what backward starts from, at every run
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _capture(
         raise OnefoldRuntimeError(
             "a graph was called inside another graph's build(); call its module instead"
         )
-    capture = Capture(state.tensors, state.paths, state.views, state.amp)
+    capture = Capture(state.tensors, state.paths, state.views, state.amp, state.loss_scale)
     before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
     remaining = iter(enumerate(metas))
 

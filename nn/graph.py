@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
 from ..distributed.world import world
@@ -19,6 +19,7 @@ from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
 from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
+from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .module import Module
@@ -53,6 +54,7 @@ class Graph:
             "config": GraphConfig(),
             "_modules": OrderedDict(),
             "_optimizers": [],
+            "_scaler": None,
             "_compiled": OrderedDict(),
             "_told": (-1, (0,)),
         }
@@ -117,6 +119,19 @@ class Graph:
             raise OnefoldValueError("this optimizer was added to the graph already")
         self._optimizers.append((optim, lr_sch))
         self.config.training = True
+        self._compiled.clear()
+
+    def set_grad_scaler(self, grad_scaler: StaticGradScaler) -> None:
+        """Scale the loss for backward, and the gradients back before they are used.
+
+        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`.
+        """
+        if not isinstance(grad_scaler, StaticGradScaler):
+            raise OnefoldTypeError(
+                "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
+                f"{type(grad_scaler).__name__}"
+            )
+        self.__dict__["_scaler"] = grad_scaler
         self._compiled.clear()
 
     # Running.
@@ -188,7 +203,8 @@ class Graph:
                 f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
                 "module of this graph; assign their module to the graph (self.model = model)"
             )
-        return State(tensors, paths, views, trained, self.config.amp_dtype)
+        scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
+        return State(tensors, paths, views, trained, self.config.amp_dtype, scale)
 
     def _run(
         self, compiled: Compiled, inputs: Sequence[Tensor]
@@ -221,7 +237,8 @@ class Graph:
         try:
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
-            for optim, _ in self._optimizers:
+            finite = self._scaler is None or self._scaler.unscale(params)
+            for optim, _ in self._optimizers if finite else ():
                 optim.clip_grad()
                 optim.step()
         finally:
@@ -234,12 +251,14 @@ class Graph:
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """Each module's state under its name, and the optimizers' under "optimizer.N"."""
+        """Each module's state under its name, optimizers' as "optimizer.N", the scaler's too."""
         found: dict[str, Any] = {name: m.state_dict() for name, m in self._modules.items()}
         for index, (optim, schedule) in enumerate(self._optimizers):
             found[f"optimizer.{index}"] = optim.state_dict()
             if schedule is not None:
                 found[f"lr_scheduler.{index}"] = schedule.state_dict()
+        if self._scaler is not None:
+            found["grad_scaler"] = self._scaler.state_dict()
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -258,6 +277,8 @@ class Graph:
                 optim.load_state_dict(state_dict[f"optimizer.{index}"])
             if schedule is not None and f"lr_scheduler.{index}" in state_dict:
                 schedule.load_state_dict(state_dict[f"lr_scheduler.{index}"])
+        if self._scaler is not None and "grad_scaler" in state_dict:
+            self._scaler.load_state_dict(state_dict["grad_scaler"])
 
     # Looking.
 
