@@ -13,7 +13,7 @@ from ..engine import boxing, interp
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
-from ..engine.meta import Box, Meta
+from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
@@ -27,6 +27,7 @@ from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
+from .loss_scale import scale_for
 from .nest import rebuild_any
 
 
@@ -158,12 +159,7 @@ class Capture(interp.Interpreter):
     def start_backward(self, gradient: Tensor) -> Tensor:
         if self._loss_scale is None:
             return gradient
-        given = gradient.meta
-        meta = Meta.of((), given.dtype, device=given.device)
-        if given.placement is not None:
-            nd_sbp = (broadcast,) * given.placement.ndim
-            meta = Meta.of((), given.dtype, given.placement, nd_sbp)
-        maker = partial(_number, self._loss_scale, given.dtype)
+        meta, maker = scale_for(gradient.meta, self._loss_scale)
         scale = self._source(Source("loss_scale"), meta, maker, False)
         with self.calling():
             return names.mul(gradient, scale)  # type: ignore[no-any-return]
@@ -344,12 +340,6 @@ class _InScope:
                 return self.op.vjp(needs, dy, y, *args)
         finally:
             capture.scope, capture.backward = before
-
-
-def _number(
-    read: Callable[[], float], dtype: torch.dtype, box: Box, device: torch.device
-) -> torch.Tensor:
-    return torch.tensor(read(), dtype=dtype, device=device)
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:
