@@ -42,6 +42,7 @@ from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .graph.stages.compile import PipelineWarning
+from .optim import grad_scaler as amp
 
 __version__ = "0.1.0"
 
@@ -87,8 +88,8 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor autograd bfloat16 bool
-        cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
+        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
+        bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
         enable_grad env errors finfo float float16 float32 float64 from_dlpack from_numpy from_torch
         get_default_dtype get_rng_state half iinfo inference_mode initial_seed int int16 int32
         int64 int8 is_grad_enabled is_tensor long manual_seed nn no_grad optim placement profiler

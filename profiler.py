@@ -85,8 +85,19 @@ class _Counting(interp.Interpreter):
         if self.inner is not None:
             self.inner.before_change(tensor)
 
-    def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
-        return nullcontext(args) if self.inner is None else self.inner.module(module, args)
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self.inner is None:
+            return forward(*args, **kwargs)
+        return self.inner.call_module(module, forward, args, kwargs)
+
+    def start_backward(self, gradient: Any) -> Any:
+        return gradient if self.inner is None else self.inner.start_backward(gradient)
 
     def repetition(self) -> AbstractContextManager[None]:
         return nullcontext() if self.inner is None else self.inner.repetition()

@@ -279,6 +279,8 @@ def _run(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
         )
     seeds = [_seed(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
+    if stop is None and interp.current is not None:
+        seeds = [interp.current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
     before = interp.grad_enabled

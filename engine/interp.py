@@ -25,9 +25,19 @@ class Interpreter:
     def before_change(self, tensor: Any) -> None:
         """Hear that a tensor is about to take another value, by an in-place operation."""
 
-    def module(self, module: Any, args: tuple[Any, ...]) -> AbstractContextManager[Any]:
-        """The block in which a module's forward runs on `args`; gives what it gets instead."""
-        return nullcontext(args)
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Run a module: `forward(*args, **kwargs)`."""
+        return forward(*args, **kwargs)
+
+    def start_backward(self, gradient: Any) -> Any:
+        """The gradient with which `backward()` starts, given the one that the program asked for."""
+        return gradient
 
     def adding(self, edge: Any) -> AbstractContextManager[None]:
         """The block in which two gradients that arrived at an edge of the tape are added."""

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from ..engine import boxing, interp
+from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
 from ..engine.meta import Meta
+from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
@@ -21,8 +23,11 @@ from ..engine.sbp import NdSbp, broadcast
 from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Tensor
 from ..errors import PlacementError, user_line
+from .amp import dtype_of_inputs
+from .changes import Changes, Repeatable
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
+from .loss_scale import scale_for
 from .nest import rebuild_any
 
 
@@ -42,14 +47,19 @@ class Capture(interp.Interpreter):
         named: Mapping[str, Tensor],
         paths: Mapping[int, str],
         views: Mapping[int, GraphModule],
+        amp: torch.dtype | None = None,
+        loss_scale: Callable[[], float] | None = None,
     ) -> None:
         self.program = Program()
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
+        self._loss_scale = loss_scale  # asked in every run of the program
+        self._amp = amp  # the dtype of matrix products in mixed precision
+        self.as_called = False  # whether the dtypes of ops are what they are called with
         self._paths = paths  # module paths, by the modules' identities
         self._plans: dict[Any, Plan] = {}
         self._variables: dict[int, Variable] = {}
-        self._changed: dict[int, tuple[Tensor, Any, bool, int, Any]] = {}
+        self._changes = Changes()
         self._numbers = 0
         self.scope = ""  # the module in which the program is
         self.backward = False  # whether in the gradient of one of its ops
@@ -59,6 +69,7 @@ class Capture(interp.Interpreter):
         self.differentiated = ""  # the module of the op whose gradient was the last
         self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
+        self._checkpointed = False  # whether inside a checkpointed module
         for tensor in named.values():
             self._variable(tensor)
 
@@ -92,21 +103,21 @@ class Capture(interp.Interpreter):
 
     def before_change(self, tensor: Tensor) -> None:
         shards: Any = tensor.shards
-        if type(shards) is not Value and id(tensor) not in self._changed:
+        if type(shards) is not Value:
             self._variable(tensor)
-            kept = (tensor, shards, tensor.shared, tensor.version, tensor.node)
-            self._changed[id(tensor)] = kept
+            self._changes.note(tensor)
 
     def note_gradient(self, tensor: Tensor, grad: Tensor) -> None:
         """Keep the gradient of a tensor from outside as a result of the program."""
-        shards = self._changed[id(tensor)][1] if id(tensor) in self._changed else tensor.shards
+        shards = self._changes.shards_before(tensor)
         variable = self._variables[id(shards) if shards else id(tensor)]
         self.program.gradients.append((variable, self.value_of(grad)))
 
     def finish(self) -> None:
         """Turn in-place changes of outside tensors into assigns, and undo them."""
-        for tensor, shards, *_ in self._changed.values():
+        for tensor in self._changes.tensors():
             now = self.value_of(tensor)
+            shards = self._changes.shards_before(tensor)
             key = id(shards) if shards else id(tensor)
             variable = self._variables[key]
             if now is not variable.value:
@@ -115,26 +126,30 @@ class Capture(interp.Interpreter):
 
     def undo(self) -> None:
         """Give every tensor from outside back what it had before the capture."""
-        for tensor, shards, shared, version, node in self._changed.values():
-            tensor.shards, tensor.shared, tensor.version = shards, shared, version
-            tensor.node = node
-        self._changed.clear()
+        self._changes.undo()
 
     # Modules.
 
-    @contextmanager
-    def module(self, module: Any, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         before = self.scope, self.stage, self._ranks
         self.scope = self._paths.get(id(module), self.scope)
         view = self._views.get(id(module))
-        if view is not None:
-            if view.stage_id is not None:
-                self.stage = view.stage_id
-            if view.stage_placement is not None:
+        if view is not None and view.stage_id is not None:
+            self.stage = view.stage_id
+        try:
+            if view is not None and view.stage_placement is not None:
                 self._ranks = view.stage_placement
                 args = rebuild_any(args, partial(_to_stage, view.stage_placement))
-        try:
-            yield args
+            if view is not None and view.activation_checkpointing and not self._checkpointed:
+                block = partial(self._checkpoint, self.scope)
+                return checkpoint(Repeatable(self._changes, forward, block), *args, **kwargs)
+            return forward(*args, **kwargs)
         finally:
             self.scope, self.stage, self._ranks = before
 
@@ -155,13 +170,33 @@ class Capture(interp.Interpreter):
         return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
     @contextmanager
-    def repetition(self) -> Iterator[None]:
-        self._repetitions += 1
-        before, self._again = self._again, self._repetitions
+    def _checkpoint(self, scope: str) -> Iterator[None]:
+        """The block in which a checkpointed module runs; modules inside it are not so again."""
+        before = self.scope, self._checkpointed
+        self.scope, self._checkpointed = scope, True
         try:
             yield
         finally:
-            self._again = before
+            self.scope, self._checkpointed = before
+
+    def start_backward(self, gradient: Tensor) -> Tensor:
+        if self._loss_scale is None:
+            return gradient
+        meta, maker = scale_for(gradient.meta, self._loss_scale)
+        scale = self._source(Source("loss_scale"), meta, maker, False)
+        with self.calling():
+            return names.mul(gradient, scale)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def repetition(self) -> Iterator[None]:
+        self._repetitions += 1
+        before = self._again, self.backward
+        self._again, self.backward = self._repetitions, True
+        try:
+            with self.calling(as_called=False):
+                yield
+        finally:
+            self._again, self.backward = before
 
     # Ops.
 
@@ -181,6 +216,8 @@ class Capture(interp.Interpreter):
         attrs = args[1:] if packed else args[number:]
         if any(isinstance(slot, torch.Tensor) for slot in slots):
             raise bad_arguments(op, slots, attrs)
+        if self._amp is not None and not self.as_called:
+            slots = self._cast(op.name, slots, self._amp)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
         try:
             plan = self._plans.get((call, *kinds, attrs))
@@ -194,7 +231,8 @@ class Capture(interp.Interpreter):
             except PlacementError as error:
                 raise self._misplaced(error, slots) from error
         if plan.instead is not None:
-            return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
+            with self.calling():
+                return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
         several = op.num_outputs != 1
         values = self._step(op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases)
         return self._tensors(op, plan, slots, attrs, values)
@@ -214,6 +252,34 @@ class Capture(interp.Interpreter):
                     f"or move it with .to_global(placement, sbp) before it is used. {error}"
                 )
         return error
+
+    @contextmanager
+    def calling(self, as_called: bool = True) -> Iterator[None]:
+        """The block in which ops are parts of another op, so that its dtypes decide."""
+        before, self.as_called = self.as_called, as_called
+        try:
+            yield
+        finally:
+            self.as_called = before
+
+    def _cast(self, op_name: str, slots: tuple[Any, ...], low: torch.dtype) -> tuple[Any, ...]:
+        metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
+        dtype = dtype_of_inputs(op_name, metas, low)
+        if dtype is None:
+            return slots
+        return tuple([self._as(dtype, slot) for slot in slots])
+
+    def _as(self, dtype: torch.dtype, slot: Any) -> Any:
+        if not isinstance(slot, Tensor) or not slot.meta.is_floating:
+            return slot
+        shards: Any = slot.shards
+        before = self._again
+        if type(shards) is not Value:
+            self._again = 0  # a parameter is no activation: its cast is kept, and shared
+        try:
+            return names.cast(slot, dtype)
+        finally:
+            self._again = before
 
     def _step(
         self,
@@ -310,7 +376,7 @@ class _InScope:
 
     def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
         self.capture.differentiated = self.scope
-        with self.capture.gradient(self.scope, self.made):
+        with self.capture.gradient(self.scope, self.made), self.capture.calling():
             return self.op.vjp(needs, dy, y, *args)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..engine import interp
 from ..engine.generator import noting_draws
 from ..engine.grad_mode import enable_grad
@@ -37,6 +39,8 @@ class State:
     paths: Mapping[int, str]  # of the modules, by their identities
     views: Mapping[int, GraphModule]  # the modules' settings, likewise
     trained: Sequence[Tensor]  # what the optimizers update
+    amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
+    loss_scale: Callable[[], float] | None = None  # what backward starts from, at every run
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def _capture(
         raise OnefoldRuntimeError(
             "a graph was called inside another graph's build(); call its module instead"
         )
-    capture = Capture(state.tensors, state.paths, state.views)
+    capture = Capture(state.tensors, state.paths, state.views, state.amp, state.loss_scale)
     before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
     remaining = iter(enumerate(metas))
 

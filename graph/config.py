@@ -1,12 +1,15 @@
-"""What a user says about a graph and its modules: stages, accumulation."""
+"""What a user says about a graph and its modules: stages, accumulation, precision, memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
+from .amp import DTYPES
 from .schedules.generate import SCHEDULES
 
 
@@ -16,6 +19,7 @@ class GraphConfig:
     def __init__(self) -> None:
         self._micro_batches = 1
         self._schedule: str | None = None
+        self._amp: torch.dtype | None = None
         self.training = False  # set by the graph: whether a call trains
 
     @property
@@ -54,14 +58,38 @@ class GraphConfig:
             )
         self._schedule = name
 
-    def key(self) -> tuple[object, ...]:
-        """What of the settings makes another program."""
-        return self._micro_batches, self._schedule
+    @property
+    def amp_dtype(self) -> torch.dtype | None:
+        """The dtype of matrix products under `enable_amp`; None without it."""
+        return self._amp
+
+    def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
+        """Run matrix products in float16 or bfloat16, and what would lose digits in float32.
+
+        Other ops run in the widest dtype of their inputs (`graph/amp.py` has the lists).
+        Parameters, their gradients and the optimizers' state stay float32. With float16 small
+        gradients vanish unless the loss is scaled. Source: Micikevicius et al., "Mixed precision
+        training" (2018).
+        """
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(f"enable_amp: mode must be a bool, but got {mode!r}")
+        if not isinstance(dtype, torch.dtype):
+            raise OnefoldTypeError(f"enable_amp: dtype must be a dtype, but got {dtype!r}")
+        if dtype not in DTYPES:
+            raise OnefoldValueError(
+                f"enable_amp: dtype must be float16 or bfloat16, but got {dtype}"
+            )
+        self._amp = dtype if mode else None
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What a compiled graph depends on."""
+        return self._micro_batches, self._schedule, self._amp
 
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
-            f"{self._micro_batches}, schedule={self._schedule!r})"
+            f"{self._micro_batches}, schedule={self._schedule!r}, amp={self._amp})"
         )
 
 
@@ -73,6 +101,7 @@ class GraphModule:
     stage_id: int | None = field(default=None, init=False)
     stage_placement: Placement | None = field(default=None, init=False)
     line: str = field(default="", init=False)  # the user's, where the stage was set
+    _checkpointing: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
@@ -93,6 +122,27 @@ class GraphModule:
         self.stage_id = stage_id
         self.stage_placement = placement
         self.line = user_line()
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Whether the module's activations are made again in the backward pass, not kept.
+
+        Of checkpointed modules inside each other the outermost counts. Random numbers repeat, and
+        buffers change once. Source: Chen et al., "Training deep nets with sublinear memory cost"
+        (2016).
+        """
+        return self._checkpointing
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, mode: bool) -> None:
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(f"activation_checkpointing must be a bool, but got {mode!r}")
+        self._checkpointing = mode
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What a compiled graph depends on."""
+        return self.stage_id, self.stage_placement, self._checkpointing
 
     def to(self, view: Any) -> Any:
         """`to(nn.Module)` gives the module back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
 from ..distributed.world import world
@@ -17,6 +17,7 @@ from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
 from ..graph.nest import leaves, outline
+from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .module import Module
@@ -51,6 +52,7 @@ class Graph:
             "config": GraphConfig(),
             "_modules": OrderedDict(),
             "_optimizers": [],
+            "_scaler": None,
             "_compiled": OrderedDict(),
             "_flat": [],  # all modules of the modules, as of the last compilation
             "_told": (-1, (0,)),
@@ -120,6 +122,19 @@ class Graph:
         self.config.training = True
         self._compiled.clear()
 
+    def set_grad_scaler(self, grad_scaler: StaticGradScaler) -> None:
+        """Scale the loss for backward, and the gradients back before they are used.
+
+        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`.
+        """
+        if not isinstance(grad_scaler, StaticGradScaler):
+            raise OnefoldTypeError(
+                "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
+                f"{type(grad_scaler).__name__}"
+            )
+        self.__dict__["_scaler"] = grad_scaler
+        self._compiled.clear()
+
     # Running.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -137,11 +152,11 @@ class Graph:
     def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
         metas = tuple([x.meta for x in inputs])
         form = outline((args, kwargs))
-        key = (form, metas, self._modes(), self.config.key())
+        key = (form, metas, self._modes(), self.config.settings)
         found = self._compiled.get(key)
         if found is None:
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
-            key = (form, metas, self._modes(), self.config.key())
+            key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
             self._check(form, metas)
             found = compile_graph(self.build, args, kwargs, metas, state, self.config)
@@ -152,8 +167,8 @@ class Graph:
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
 
-    def _modes(self) -> tuple[bool, ...]:
-        return tuple([module.training for module in self._flat])
+    def _modes(self) -> tuple[Any, ...]:
+        return tuple([_mode(module) for module in self._flat])
 
     def _check(self, form: Any, metas: Sequence[Meta]) -> None:
         """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
@@ -192,7 +207,8 @@ class Graph:
                 f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
                 "module of this graph; assign their module to the graph (self.model = model)"
             )
-        return State(tensors, paths, views, trained)
+        scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
+        return State(tensors, paths, views, trained, self.config.amp_dtype, scale)
 
     def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
         if not self._optimizers:
@@ -202,7 +218,8 @@ class Graph:
         try:
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
-            for optim, _ in self._optimizers:
+            finite = self._scaler is None or self._scaler.unscale(params)
+            for optim, _ in self._optimizers if finite else ():
                 optim.clip_grad()
                 optim.step()
         finally:
@@ -215,12 +232,14 @@ class Graph:
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        """Each module's state under its name, and the optimizers' under "optimizer.N"."""
+        """Each module's state under its name, optimizers' as "optimizer.N", the scaler's too."""
         found: dict[str, Any] = {name: m.state_dict() for name, m in self._modules.items()}
         for index, (optim, schedule) in enumerate(self._optimizers):
             found[f"optimizer.{index}"] = optim.state_dict()
             if schedule is not None:
                 found[f"lr_scheduler.{index}"] = schedule.state_dict()
+        if self._scaler is not None:
+            found["grad_scaler"] = self._scaler.state_dict()
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -239,6 +258,8 @@ class Graph:
                 optim.load_state_dict(state_dict[f"optimizer.{index}"])
             if schedule is not None and f"lr_scheduler.{index}" in state_dict:
                 schedule.load_state_dict(state_dict[f"lr_scheduler.{index}"])
+        if self._scaler is not None and "grad_scaler" in state_dict:
+            self._scaler.load_state_dict(state_dict["grad_scaler"])
 
     # Looking.
 
@@ -320,6 +341,12 @@ class Graph:
         made = _Traced(function)
         update_wrapper(made, function)
         return made
+
+
+def _mode(module: Module) -> Any:
+    """What a compiled graph depends on, of a module."""
+    view = module.__dict__.get("_graph_view")
+    return module.training if view is None else (module.training, *view.settings)
 
 
 class _Traced(Graph):

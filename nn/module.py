@@ -85,11 +85,10 @@ class Module(Tree):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if interp.current is not None:
-            with interp.current.module(self, args) as given:
-                return self._call(given, kwargs)
-        return self._call(args, kwargs)
+            return interp.current.call_module(self, self._call, args, kwargs)
+        return self._call(*args, **kwargs)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         fields = self.__dict__
         if not fields["_forward_pre_hooks"] and not fields["_forward_hooks"]:
             return self.forward(*args, **kwargs)

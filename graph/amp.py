@@ -1,0 +1,58 @@
+"""Mixed precision: in which dtype a graph runs each op, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from ..engine.meta import Meta
+
+DTYPES = (torch.float16, torch.bfloat16)
+
+# Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
+LOW = frozenset(
+    """
+    attention bmm contraction convolution dot linear matmul matmul_nt matmul_tn mm mm_nt mm_tn mv
+    rows_tn
+    """.split()
+)
+
+# What overflows float16, or adds up many rounding errors. Source: the lists of torch.autocast,
+# with the means and the variances.
+FLOAT32 = frozenset(
+    """
+    acos asin cosh erfinv exp exp2 expm1 log log10 log1p log2 logit pow reciprocal rsqrt sinh
+    square tan
+    digamma lgamma polygamma
+    logaddexp logaddexp2 logsigmoid softplus xlogy
+    cumprod cumsum logsumexp mean prod std sum sum_rows var variance_around
+    log_softmax softmax
+    layer_norm norm_power norm_root rms_norm vector_norm
+    absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy huber_error
+    kl_divergence nll_loss smooth_error squared_error target_weights
+    """.split()
+)
+
+_MIXED = (torch.float32, *DTYPES)  # float64 was asked for by the program, and stays
+
+
+def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> torch.dtype | None:
+    """The dtype to which an op's float16, bfloat16 and float32 inputs are cast; None: as they are.
+
+    Ops in neither list run in the widest of their inputs' dtypes; one number (a tensor without
+    dims) does not widen them, as nowhere.
+
+    >>> x = Meta.of((2, 2), torch.float32, device=torch.device("cpu"))
+    >>> dtype_of_inputs("mm", [x, x], torch.bfloat16)
+    torch.bfloat16
+    """
+    floating = [meta for meta in metas if meta.is_floating]
+    if not floating or any(meta.dtype not in _MIXED for meta in floating):
+        return None
+    if op_name in LOW:
+        return low
+    if op_name in FLOAT32:
+        return torch.float32
+    found = {meta.dtype for meta in floating if meta.ndim > 0}
+    return None if len(found) < 2 else torch.float32  # two of the three widen to float32

@@ -1,0 +1,234 @@
+"""Checkpointed modules of a graph: eager's bits, their activations made again instead of kept."""
+
+import math
+
+import pytest
+
+import onefold as flow
+from onefold import nn, profiler, sbp
+from onefold.errors import OnefoldTypeError
+
+B, S0, S1 = sbp.broadcast, sbp.split(0), sbp.split(1)
+PAIR = flow.placement("cpu", [0, 1])
+# Name: keywords of the layers, and of the input
+LAYOUTS = {
+    "local": ({}, {}),
+    "data-parallel": ({"placement": PAIR, "sbp": B}, {"placement": PAIR, "sbp": S0}),
+    "model-parallel": ({"placement": PAIR, "sbp": S0}, {"placement": PAIR, "sbp": B}),
+}
+
+
+class Block(nn.Module):
+    def __init__(self, where):
+        super().__init__()
+        self.norm = nn.LayerNorm(8, **({**where, "sbp": B} if where else {}))
+        self.up = nn.Linear(8, 16, **where)
+        self.down = nn.Linear(16, 8, **({**where, "sbp": S1} if where.get("sbp") == S0 else where))
+        self.dropout = nn.Dropout(0.4)
+
+    def forward(self, x, scale=1.0):
+        return x + self.dropout(self.down(flow.gelu(self.up(self.norm(x))))) * scale
+
+
+class Net(nn.Module):
+    def __init__(self, where):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(where) for _ in range(3)])
+        self.head = nn.Linear(8, 1, **({**where, "sbp": B} if where else {}))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, scale=0.5)
+        return self.head(x)
+
+
+class Train(nn.Graph):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+    def build(self, x):
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def made(where=None):
+    flow.manual_seed(4)
+    return Net(where or {})
+
+
+def data(where, number):
+    random = flow.Generator()
+    random.manual_seed(number)
+    return flow.randn(4, 8, generator=random, **where)
+
+
+def state_of(model):
+    return [t.numpy().tolist() for t in [*model.parameters(), *model.buffers()]]
+
+
+def eager_training(model, inputs):
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    flow.manual_seed(8)
+    for x in inputs:
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, state_of(model)
+
+
+def graph_training(graph, inputs):
+    flow.manual_seed(8)
+    losses = [graph(x).item() for x in inputs]
+    return losses, state_of(graph.model)
+
+
+def checkpoint_blocks(model):
+    for block in model.blocks:
+        block.to(nn.graph.GraphModule).activation_checkpointing = True
+    return model
+
+
+def bytes_kept(program):
+    """The bytes of the values that the forward steps make and the backward steps read."""
+    forward = {v.number: v for s in program.steps if not s.backward for v in s.outputs}
+    read = {v.number for s in program.steps if s.backward for v in s.reads()}
+    return sum(
+        math.prod(v.meta.shape) * v.meta.dtype.itemsize for n, v in forward.items() if n in read
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_training_is_eagers_bit_for_bit(layout, world):
+    where, of_input = LAYOUTS[layout]
+    inputs = [data(of_input, number) for number in range(3)]
+    wanted = eager_training(made(where), inputs)
+    assert graph_training(Train(made(where)), inputs) == wanted
+    assert graph_training(Train(checkpoint_blocks(made(where))), inputs) == wanted
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_activations_are_made_again_not_kept(layout, world):
+    where, of_input = LAYOUTS[layout]
+    x = data(of_input, 0)
+    kept = []
+    for model in (made(where), checkpoint_blocks(made(where))):
+        graph = Train(model)
+        graph(x)
+        kept.append(bytes_kept(graph.program))
+        again = [step for step in graph.program.steps if step.again]
+    assert kept[1] < kept[0] / 2
+    assert {step.name for step in again} >= {"linear", "gelu", "layer_norm"}
+    assert {step.scope for step in again} >= {"model.blocks.0.up", "model.blocks.2.norm"}
+    assert all(step.backward for step in again)
+
+
+def test_only_the_outermost_checkpoint_counts(world):
+    x = data({}, 0)
+    wanted = eager_training(made(), [x] * 2)
+    model = checkpoint_blocks(made())
+    model.to(nn.graph.GraphModule).activation_checkpointing = True
+    graph = Train(model)
+    assert graph_training(graph, [x] * 2) == wanted
+    steps = graph.program.steps
+    assert {step.again for step in steps} == {0, 1}  # all in one repetition
+    assert sum(step.again == 1 and step.name == "gelu" for step in steps) == 3
+
+
+def test_a_buffer_that_forward_reads_and_changes_is_read_as_it_was(world):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            self.register_buffer("count", flow.ones(()))
+
+        def forward(self, x):
+            y = flow.tanh(self.linear(x) * self.count.clone())
+            self.count.add_(1.0)
+            return y
+
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Counting()
+
+        def forward(self, x):
+            return self.inner(self.inner(x))
+
+    inputs = [data({}, number) for number in range(3)]
+    found = []
+    for mode in (None, False, True):
+        flow.manual_seed(1)
+        model = Twice()
+        if mode is None:
+            found.append(eager_training(model, inputs))
+        else:
+            model.inner.to(nn.graph.GraphModule).activation_checkpointing = mode
+            found.append(graph_training(Train(model), inputs))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_setting_counts_from_the_next_call(world):
+    x = data({}, 0)
+    graph = Train(made())
+    view = graph.model.to(nn.graph.GraphModule)
+    found = []
+    for mode in (False, True, False):
+        view.activation_checkpointing = mode
+        graph(x)
+        found.append(any(step.again for step in graph.program.steps))
+    assert found == [False, True, False]
+    assert view.activation_checkpointing is False
+
+
+def test_eager_and_inference_are_untouched(world):
+    x = data({}, 0)
+    wanted, model = made(), checkpoint_blocks(made())
+    flow.manual_seed(1)
+    (wanted(x) ** 2).mean().backward()
+    flow.manual_seed(1)
+    with profiler.dispatch() as log:
+        (model(x) ** 2).mean().backward()
+    assert log.ops["gelu"].calls == 3  # none again
+    for a, b in zip(model.parameters(), wanted.parameters(), strict=True):
+        assert (a.grad.numpy() == b.grad.numpy()).all()
+
+    class Predict(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            with flow.no_grad():
+                return self.model(x)
+
+    model.eval()
+    assert (Predict()(x).numpy() == model(x).numpy()).all()
+
+
+def test_the_profiler_hands_module_calls_on(world):
+    x = data({}, 0)
+
+    class Watched(Train):
+        def build(self, x):
+            with profiler.dispatch():
+                loss = (self.model(x) ** 2).mean()
+            loss.backward()
+            return loss
+
+    graph = Watched(checkpoint_blocks(made()))
+    assert graph_training(graph, [x]) == eager_training(made(), [x])
+    assert any(step.again for step in graph.program.steps)
+
+
+@pytest.mark.parametrize("value", [1, None, "yes"])
+def test_only_a_bool_is_taken(value):
+    view = nn.Linear(2, 2).to(nn.graph.GraphModule)
+    with pytest.raises(OnefoldTypeError, match="activation_checkpointing must be a bool"):
+        view.activation_checkpointing = value
+    assert view.activation_checkpointing is False
