@@ -21,6 +21,7 @@ from .micro_batches import micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
 from .passes.unused import drop_unused
+from .zero import Zero
 
 PASSES = (share_common, drop_unused)
 
@@ -43,6 +44,13 @@ class Compiled:
     executable: Executable
     returned: Any  # the nest that build returned, of captured tensors
 
+    def outdated(self) -> bool:
+        """Whether variables are in other sbps than at the capture, and else the same."""
+        moved = [v for v in self.program.variables if v.tensor.meta is not v.value.meta]
+        return bool(moved) and all(
+            v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
+        )
+
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
         """The outputs in the nest that build returned."""
         remaining = iter(outputs)
@@ -56,21 +64,37 @@ def compile_graph(
     metas: Sequence[Meta],
     state: State,
     micro_batches: int,
+    zero: Zero,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
 
     With more than one of `micro_batches` the program is for one of them. Whatever happens, every
-    tensor is afterwards as it was before.
+    tensor is afterwards as it was before, but for parameters that `zero` stores split.
     """
-    cut = micro_metas(metas, micro_batches)
-    program, returned = _capture(build, args, kwargs, cut, state)
-    if micro_batches > 1 and program.draws:
-        whole, _ = _capture(build, args, kwargs, metas, state)
-        place_draws(program, whole, micro_batches)
+    if zero.settings is not None and not state.trained:
+        raise OnefoldRuntimeError(
+            "enable_zero needs an optimizer, since it splits what training keeps; add one with "
+            "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
+        )
+
+    def captured() -> tuple[Program, Any]:
+        cut = micro_metas(metas, micro_batches)
+        with zero.captured_whole():
+            program, returned = _capture(build, args, kwargs, cut, state)
+            if micro_batches > 1 and program.draws:
+                whole, _ = _capture(build, args, kwargs, metas, state)
+                place_draws(program, whole, micro_batches)
+        return program, returned
+
+    program, returned = captured()
+    if zero.decide(program) and zero.stored_as_is:
+        zero.store()
+        program, returned = captured()  # with the layouts that ops now meet
     verify(program)
-    for each in PASSES:
+    for each in (*PASSES, zero.rewrite):
         program = each(program)
         verify(program)
+    zero.store()
     return Compiled(program, Executable(program), returned)
 
 

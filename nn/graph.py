@@ -19,6 +19,7 @@ from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
 from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
+from ..graph.zero import Zero
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .module import Module
@@ -55,6 +56,7 @@ class Graph:
             "_optimizers": [],
             "_compiled": OrderedDict(),
             "_told": (-1, (0,)),
+            "_zero": Zero(None),
         }
         self.__dict__.update(fields)
 
@@ -138,18 +140,26 @@ class Graph:
         modes = tuple([m.training for top in self._modules.values() for m in top.modules()])
         form = outline((args, kwargs))
         key = (form, metas, modes, self.config.micro_batches)
+        self._follow_zero()
         found = self._compiled.get(key)
-        if found is None:
+        if found is None or found.outdated():
             state = self._state()
             self._check(form, metas)
             count = self.config.micro_batches
-            found = compile_graph(self.build, args, kwargs, metas, state, count)
-            if len(self._compiled) >= self.max_compiled:
+            found = compile_graph(self.build, args, kwargs, metas, state, count, self._zero)
+            if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
             self._tell(found, metas)
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
+
+    def _follow_zero(self) -> None:
+        """Begin anew when `config.enable_zero` was called since the last call."""
+        if self.config.zero != self._zero.settings:
+            self._zero.end()
+            self.__dict__["_zero"] = Zero(self.config.zero)
+            self._compiled.clear()
 
     def _check(self, form: Any, metas: Sequence[Meta]) -> None:
         """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
@@ -221,9 +231,10 @@ class Graph:
         try:
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
-            for optim, _ in self._optimizers:
-                optim.clip_grad()
-                optim.step()
+            with self._zero.updating():
+                for optim, _ in self._optimizers:
+                    optim.clip_grad()
+                    optim.step()
         finally:
             for param, grad in zip(params, before, strict=True):
                 param.grad = grad

@@ -105,8 +105,18 @@ class Optimizer:
                 param.grad = grad
             for group, params in zip(self.param_groups, chosen, strict=True):
                 if params:
+                    self._lay_state(params)
                     self._update(group, params, [p.grad for p in params if p.grad is not None])
         return result
+
+    def _lay_state(self, params: Sequence[Tensor]) -> None:
+        """Lay the state out as the parameters are, whose layouts may have changed since."""
+        for param in params:
+            if not param.is_global:
+                continue
+            for key, value in self.state.get(param, {}).items():
+                if isinstance(value, Tensor) and value.meta is not param.meta:
+                    self.state[param][key] = _like(value, param)
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         raise NotImplementedError(f"{type(self).__name__} needs _update(group, params, grads)")
