@@ -14,7 +14,7 @@ from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
 from ..engine.tensor import Tensor
 from .config import ZeroSettings
-from .ir import Program
+from .ir import Program, Variable
 from .passes.shards import gather_parameters, shard_gradients
 
 
@@ -157,26 +157,43 @@ class Zero:
         """Decide on the parameters with a gradient in the program; whether there are new ones."""
         if self.settings is None:
             return False
-        ends = {variable.value.name: (variable, grad) for variable, grad in program.gradients}
-        params = {p: v.tensor.meta for p, (v, _) in ends.items() if p not in self._split}
+        ends = {
+            variable.value.name: (variable, grad)
+            for variable, grad in program.gradients
+            if not self._knows(variable)
+        }
+        params = {path: variable.value.meta for path, (variable, _) in ends.items()}
         gradients = {path: grad.meta for path, (_, grad) in ends.items()}
         plan = plan_zero(params, self.settings.shard_min_size, gradients)
-        for path in plan.layouts:
-            self._split[path] = _Split(ends[path][0].tensor, plan.whole[path], plan.target(path))
+        for path, (variable, _) in ends.items():
+            self._split.pop(path, None)
+            if path in plan.layouts:
+                self._split[path] = _Split(variable.tensor, plan.whole[path], plan.target(path))
         return bool(plan.layouts)
+
+    def _knows(self, variable: Variable) -> bool:
+        """Whether its layout is decided: a module may have got another parameter since."""
+        found = self._split.get(variable.value.name)
+        return (
+            found is not None
+            and found.tensor is variable.tensor
+            and variable.value.meta in (found.whole, found.target)
+        )
 
     @contextmanager
     def captured_whole(self) -> Iterator[None]:
         """In the block, parameters that are stored split look whole, as a capture needs them."""
         split = [] if self.stored_as_is else self._split.values()
         found = [each for each in split if each.tensor.meta is each.target]
+        before = [each.tensor.shards for each in found]
         for each in found:
-            each.tensor.meta = each.whole
+            # Shards of their own, so that a twin that was detached before is known as split.
+            each.tensor.shards, each.tensor.meta = tuple([*each.tensor.shards]), each.whole
         try:
             yield
         finally:
-            for each in found:
-                each.tensor.meta = each.target
+            for each, shards in zip(found, before, strict=True):
+                each.tensor.shards, each.tensor.meta = shards, each.target
 
     def rewrite(self, program: Program) -> Program:
         """The program with its gradients, and in stage 3 its parameters, in shards."""

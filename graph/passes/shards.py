@@ -14,10 +14,12 @@ from ...engine import boxing
 from ...engine.boxing import BoxingPlan
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
+from ...engine.tensor import Shards
 from ..ir import Program, Step, Value, Variable
 
 _ALWAYS = ("always",)
 _END = ("end",)
+_SHARDS = ("shards",)
 
 
 def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
@@ -45,8 +47,7 @@ def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
     for step in program.steps:
         steps.append(step)
         for output in step.outputs:
-            like = {"scope": step.scope, "backward": step.backward, "line": step.line}
-            steps += [replace(box, **like) for box in boxed.pop(output.number, ())]
+            steps += [_placed(box, step) for box in boxed.pop(output.number, ())]
     steps += [box for left in boxed.values() for box in left]  # of variables and inputs
     return replace(program, steps=steps, gradients=gradients)
 
@@ -109,7 +110,7 @@ class _Gathering:
     def _is_view(self, step: Step) -> bool:
         reads = [value.number for value in step.reads()]
         known = len(reads) == 1 and (reads[0] in self.shards or reads[0] in self.views)
-        return known and step.aliases and len(step.outputs) == 1
+        return known and (step.aliases or step.name == "cast") and len(step.outputs) == 1
 
     def _for(self, value: Any, user: Step | None, group: Any) -> Any:
         """What stands for a value in a group of steps, made now if it is not there yet."""
@@ -120,6 +121,8 @@ class _Gathering:
             return value
         key = value.number, group
         if key not in self.made:
+            if shards is None and view is not None:
+                shards = self._cast(view)
             made = self.made[key] = Value(next(self.numbers), value.meta)
             if shards is not None:
                 step = _box(shards, made)
@@ -127,11 +130,20 @@ class _Gathering:
                 assert view is not None
                 inputs = tuple([self._for(v, user, group) for v in view.inputs])
                 step = replace(view, inputs=inputs, outputs=(made,))
-            if user is not None:
-                step = replace(
-                    step, scope=user.scope, backward=user.backward, again=user.again, line=user.line
-                )
-            self.steps.append(step)
+            self.steps.append(step if user is None else _placed(step, user))
+        return self.made[key]
+
+    def _cast(self, step: Step) -> Value | None:
+        """Shards of a cast variable, to be gathered instead: fewer bytes. None for other views."""
+        shards = self.shards.get(next(step.reads()).number)
+        dtype = step.outputs[0].meta.dtype
+        if shards is None or step.name != "cast" or not dtype.is_floating_point:
+            return None
+        key = step.outputs[0].number, _SHARDS
+        if key not in self.made:
+            made = self.made[key] = Value(next(self.numbers), shards.meta.like(dtype=dtype))
+            run = partial(_cast_shards, dtype)
+            self.steps.append(replace(step, inputs=(shards,), outputs=(made,), run=run))
         return self.made[key]
 
     def _assigned(self, variable: Variable, value: Value) -> tuple[Variable, Value]:
@@ -149,14 +161,23 @@ def _free_numbers(program: Program) -> Iterator[int]:
     return count(1 + max([value.number for value in values], default=0))
 
 
+def _placed(step: Step, user: Step) -> Step:
+    """The step as a part of what `user` is part of."""
+    return replace(step, scope=user.scope, backward=user.backward, again=user.again, line=user.line)
+
+
 def _box(value: Value, made: Value) -> Step:
     """A boxing step; it is never merged with another, and its result is memory of its own."""
     plan = boxing.plan(value.meta, made.meta)
-    run = partial(_run, plan) if plan.aliases else partial(boxing.run, plan, op="zero")
+    run = partial(_copied, plan) if plan.aliases else partial(boxing.run, plan, op="zero")
     return Step("boxing", BOXING, (value,), (), (made,), run, repeatable=False)
 
 
-def _run(plan: BoxingPlan, shards: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def _copied(plan: BoxingPlan, shards: Shards) -> Shards:
     found = boxing.run(plan, shards, op="zero")
     own = {id(part): part.clone() for part in found}
     return tuple([own[id(part)] for part in found])
+
+
+def _cast_shards(dtype: torch.dtype, shards: Shards) -> Shards:
+    return tuple([part.to(dtype) for part in shards])
