@@ -188,7 +188,7 @@ class Zero:
         before = [each.tensor.shards for each in found]
         for each in found:
             # Shards of their own, so that a twin that was detached before is known as split.
-            each.tensor.shards, each.tensor.meta = tuple([*each.tensor.shards]), each.whole
+            each.tensor.shards, each.tensor.meta = (*each.tensor.shards,), each.whole
         try:
             yield
         finally:
