@@ -147,7 +147,7 @@ class Capture(interp.Interpreter):
                 self._ranks = view.stage_placement
                 args = rebuild_any(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not self._checkpointed:
-                block = partial(self._checkpoint, self.scope)
+                block = partial(self._checkpoint, self.scope, self.stage, self._ranks)
                 return checkpoint(Repeatable(self._changes, forward, block), *args, **kwargs)
             return forward(*args, **kwargs)
         finally:
@@ -170,14 +170,14 @@ class Capture(interp.Interpreter):
         return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
     @contextmanager
-    def _checkpoint(self, scope: str) -> Iterator[None]:
+    def _checkpoint(self, scope: str, stage: int | None, ranks: Placement | None) -> Iterator[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
-        before = self.scope, self._checkpointed
-        self.scope, self._checkpointed = scope, True
+        before = self.scope, self.stage, self._ranks, self._checkpointed
+        self.scope, self.stage, self._ranks, self._checkpointed = scope, stage, ranks, True
         try:
             yield
         finally:
-            self.scope, self._checkpointed = before
+            self.scope, self.stage, self._ranks, self._checkpointed = before
 
     def start_backward(self, gradient: Tensor) -> Tensor:
         if self._loss_scale is None:

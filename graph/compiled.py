@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from .stages.compile import compile_stages
 from .stages.declare import check_declared, declared
 from .stages.executor import Pipeline
 from .stages.plan import StagePlan
+from .zero import Zero
 
 PASSES = (share_common, drop_unused)
 
@@ -69,6 +71,13 @@ class Compiled:
             )
         return self.stages.diagram()
 
+    def outdated(self) -> bool:
+        """Whether variables are in other sbps than at the capture, and else the same."""
+        moved = [v for v in self.program.variables if v.tensor.meta is not v.value.meta]
+        return bool(moved) and all(
+            v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
+        )
+
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
         """The outputs in the nest that build returned."""
         remaining = iter(outputs)
@@ -82,29 +91,45 @@ def compile_graph(
     metas: Sequence[Meta],
     state: State,
     config: GraphConfig,
+    zero: Zero,
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
 
     With micro-batches the program is for one of them. Whatever happens, every tensor is
-    afterwards as it was before.
+    afterwards as it was before, but for parameters that `zero` stores split.
     """
-    modules = declared(state.views, state.paths)
-    ranks = check_declared(modules)
+    if zero.settings is not None and not state.trained:
+        raise OnefoldRuntimeError(
+            "enable_zero needs an optimizer, since it splits what training keeps; add one with "
+            "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
+        )
+    ranks = check_declared(declared(state.views, state.paths))
     micro_batches = config.micro_batches
-    program, returned = _capture(build, args, kwargs, micro_metas(metas, micro_batches), state)
-    if micro_batches > 1 and program.draws:
-        whole, _ = _capture(build, args, kwargs, metas, state)
-        place_draws(program, whole, micro_batches)
+
+    def captured() -> tuple[Program, Any]:
+        cut = micro_metas(metas, micro_batches)
+        with zero.captured_whole():
+            program, returned = _capture(build, args, kwargs, cut, state)
+            if micro_batches > 1 and program.draws:
+                whole, _ = _capture(build, args, kwargs, metas, state)
+                place_draws(program, whole, micro_batches)
+        return program, returned
+
+    program, returned = captured()
+    if zero.decide(program) and zero.stored_as_is:
+        zero.store()
+        program, returned = captured()  # with the layouts that ops now meet
     verify(program)
-    if ranks:
-        program = assign_stages(program, ranks)
-        verify(program)
-    for each in PASSES:
+    for each in (partial(assign_stages, ranks), *PASSES, zero.rewrite):
         program = each(program)
         verify(program)
-    if not ranks:
-        return Compiled(program, OneByOne(program, micro_batches), returned)
-    return Compiled(program, Pipeline(compile_stages(program, ranks, config)), returned)
+    executable: OneByOne | Pipeline
+    if ranks:
+        executable = Pipeline(compile_stages(program, ranks, config))
+    else:
+        executable = OneByOne(program, micro_batches)
+    zero.store()
+    return Compiled(program, executable, returned)
 
 
 def _capture(

@@ -13,6 +13,15 @@ from .amp import DTYPES
 from .schedules.generate import SCHEDULES
 
 
+@dataclass(frozen=True)
+class ZeroSettings:
+    """What `enable_zero` asked for."""
+
+    stage: int
+    shard_min_size: int
+    shard_restore_level: int
+
+
 class GraphConfig:
     """The settings of one graph (`self.config`)."""
 
@@ -20,6 +29,7 @@ class GraphConfig:
         self._micro_batches = 1
         self._schedule: str | None = None
         self._amp: torch.dtype | None = None
+        self.zero: ZeroSettings | None = None  # set by enable_zero
         self.training = False  # set by the graph: whether a call trains
 
     @property
@@ -81,6 +91,31 @@ class GraphConfig:
             )
         self._amp = dtype if mode else None
 
+    def enable_zero(
+        self,
+        mode: bool = True,
+        *,
+        stage: int = 2,
+        shard_min_size: int = 1024,
+        shard_restore_level: int = 1,
+    ) -> None:
+        """Split what training keeps of broadcast parameters over their ranks.
+
+        Stage 1 splits the optimizers' state: every rank updates its shards, which are gathered when
+        the step ends. In stage 2 each gradient is also reduced to shards as soon as it is made, in
+        every micro-batch. In stage 3 the parameters stay split between calls (their sbp changes)
+        and are gathered where the program uses them: with `shard_restore_level` 1 once in forward
+        and again in backward, with 2 once per micro-batch, with 0 not at all, so that ops take the
+        layouts that cost least. Parameters whose shards would have fewer than `shard_min_size`
+        elements stay as they are. A change holds from the next call on, which compiles anew.
+        """
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(f"enable_zero: mode must be True or False, but got {mode!r}")
+        _check_between("stage", stage, 1, 3)
+        _check_between("shard_min_size", shard_min_size, 1, None)
+        _check_between("shard_restore_level", shard_restore_level, 0, 2)
+        self.zero = ZeroSettings(stage, shard_min_size, shard_restore_level) if mode else None
+
     @property
     def settings(self) -> tuple[Any, ...]:
         """What a compiled graph depends on."""
@@ -89,8 +124,17 @@ class GraphConfig:
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
-            f"{self._micro_batches}, schedule={self._schedule!r}, amp={self._amp})"
+            f"{self._micro_batches}, schedule={self._schedule!r}, amp={self._amp}, "
+            f"zero={self.zero})"
         )
+
+
+def _check_between(name: str, value: Any, least: int, most: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OnefoldTypeError(f"enable_zero: {name} must be an integer, but got {value!r}")
+    if value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"one of {least} to {most}"
+        raise OnefoldValueError(f"enable_zero: {name} must be {allowed}, but got {value}")
 
 
 @dataclass

@@ -17,6 +17,7 @@ from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
 from ..graph.nest import leaves, outline
+from ..graph.zero import Zero
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
@@ -56,6 +57,7 @@ class Graph:
             "_compiled": OrderedDict(),
             "_flat": [],  # all modules of the modules, as of the last compilation
             "_told": (-1, (0,)),
+            "_zero": Zero(None),
         }
         self.__dict__.update(fields)
 
@@ -153,14 +155,15 @@ class Graph:
         metas = tuple([x.meta for x in inputs])
         form = outline((args, kwargs))
         key = (form, metas, self._modes(), self.config.settings)
+        self._follow_zero()
         found = self._compiled.get(key)
-        if found is None:
+        if found is None or found.outdated():
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
             self._check(form, metas)
-            found = compile_graph(self.build, args, kwargs, metas, state, self.config)
-            if len(self._compiled) >= self.max_compiled:
+            found = compile_graph(self.build, args, kwargs, metas, state, self.config, self._zero)
+            if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
             self._tell(found, metas)
@@ -169,6 +172,13 @@ class Graph:
 
     def _modes(self) -> tuple[Any, ...]:
         return tuple([_mode(module) for module in self._flat])
+
+    def _follow_zero(self) -> None:
+        """Begin anew when `config.enable_zero` was called since the last call."""
+        if self.config.zero != self._zero.settings:
+            self._zero.end()
+            self.__dict__["_zero"] = Zero(self.config.zero)
+            self._compiled.clear()
 
     def _check(self, form: Any, metas: Sequence[Meta]) -> None:
         """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
@@ -219,9 +229,10 @@ class Graph:
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
             finite = self._scaler is None or self._scaler.unscale(params)
-            for optim, _ in self._optimizers if finite else ():
-                optim.clip_grad()
-                optim.step()
+            with self._zero.updating():
+                for optim, _ in self._optimizers if finite else ():
+                    optim.clip_grad()
+                    optim.step()
         finally:
             for param, grad in zip(params, before, strict=True):
                 param.grad = grad

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import fitted, take
 from ..engine.names import names
@@ -105,8 +106,18 @@ class Optimizer:
                 param.grad = grad
             for group, params in zip(self.param_groups, chosen, strict=True):
                 if params:
+                    self._lay_state(params)
                     self._update(group, params, [p.grad for p in params if p.grad is not None])
         return result
+
+    def _lay_state(self, params: Sequence[Tensor]) -> None:
+        """Lay the state out as the parameters are, whose layouts may have changed since."""
+        for param in params:
+            if not param.is_global:
+                continue
+            for key, value in self.state.get(param, {}).items():
+                if isinstance(value, Tensor) and value.meta is not param.meta:
+                    self.state[param][key] = _laid_as(value, param)
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         raise NotImplementedError(f"{type(self).__name__} needs _update(group, params, grads)")
@@ -170,6 +181,17 @@ def _like(value: Any, param: Tensor) -> Any:
     take(twin, fitted(value, param))
     writable(twin)
     return twin
+
+
+def _laid_as(value: Tensor, param: Tensor) -> Tensor:
+    """A tensor of the state in the parameter's layout, unless it is of another shape."""
+    target = param.meta.like(dtype=value.dtype)
+    if value.shape != param.shape or value.meta is target:
+        return value
+    moved = Tensor(box(value, target).shards, target)
+    moved.shared = True  # perhaps a view, which would keep all of the old memory
+    writable(moved)
+    return moved
 
 
 def zeros_for(param: Tensor) -> Tensor:

@@ -130,11 +130,16 @@ def data(model, batch):
     return x, y
 
 
-def run(spec, schedule, micro_batches, steps=2, staged=True, each=2):
-    """What some training steps give: losses, outputs, and all state after them, as numpy."""
+def run(spec, schedule, micro_batches, steps=2, staged=True, each=2, change=None):
+    """What some training steps give: losses, outputs, and all state after them, as numpy.
+
+    `change` may set something of the graph before it runs.
+    """
     flow.manual_seed(7)
     model = Model(spec, staged)
     graph = Train(model, micro_batches, schedule if staged else None)
+    if change is not None:
+        change(graph)
     x, y = data(model, each * micro_batches)
     found = [value.numpy() for _ in range(steps) for value in graph(x, y)]
     state = [*model.parameters(), *model.buffers()]

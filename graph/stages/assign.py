@@ -15,12 +15,14 @@ from ...errors import OnefoldRuntimeError
 from ..ir import Program, Step, Value, show
 
 
-def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
-    """The program with a stage for every step; `ranks` are those of each stage.
+def assign_stages(ranks: Sequence[frozenset[int]], program: Program) -> Program:
+    """The program with a stage for every step; `ranks` are those of each stage, none without.
 
     Raises OnefoldRuntimeError for an edge that goes back from a later stage to an earlier one,
     for a step on other ranks than its stage's, for a local tensor, and for a stage without steps.
     """
+    if not ranks:
+        return program
     for step in program.steps:
         _check_global(step)
     missing = set(range(len(ranks))) - {step.stage for step in program.steps}

@@ -119,7 +119,7 @@ def _before(program: Program) -> tuple[list[Step], list[Step]]:
     assigned = {variable.value.number for variable, _ in program.assigns}
     constant = {v.value.number for v in program.variables} - assigned
     inputs = {value.number for value in program.inputs}
-    once = _leading(program.steps, constant, lambda step: step.repeatable)
+    once = _leading(program.steps, constant, lambda step: step.repeatable or step.origin is BOXING)
     known = constant | {value.number for step in once for value in step.outputs}
     feeds = _leading(program.steps, inputs | known, lambda step: step.origin is BOXING)
     taken = {id(step) for step in once}

@@ -132,6 +132,38 @@ def test_a_graph_without_backward(world):
     assert graph.schedule().splitlines()[1:] == ["0 F0 F1 ..", "1 .. F0 F1"]
 
 
+# With other settings.
+
+
+def checkpointed(graph):
+    for block in graph.model.blocks:
+        block.to(nn.graph.GraphModule).activation_checkpointing = True
+
+
+SETTINGS = {
+    "checkpointing": checkpointed,
+    "bfloat16": lambda graph: graph.config.enable_amp(dtype=flow.bfloat16),
+    "scaler": lambda graph: graph.set_grad_scaler(flow.amp.StaticGradScaler(64.0)),
+    **{
+        f"zero-{stage}": lambda graph, stage=stage: graph.config.enable_zero(
+            stage=stage, shard_min_size=1
+        )
+        for stage in (1, 2, 3)
+    },
+}
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_setting_works_with_stages(world, setting, tied, schedule):
+    spec = replace(MIXED, tied=tied, shortcut=True, state=True)
+    change = SETTINGS[setting]
+    _, found = pipelines.run(spec, schedule, 4, change=change)
+    _, wanted = pipelines.run(spec, None, 4, staged=False, change=change)
+    assert not pipelines.differ(found, wanted, exact=not tied)
+
+
 # What a plan says.
 
 

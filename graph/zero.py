@@ -1,0 +1,240 @@
+"""Zero: which trained parameters are split along their broadcast axes, and when they are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from ..engine import boxing
+from ..engine.meta import Meta
+from ..engine.sbp import NdSbp, short, split
+from ..engine.tensor import Tensor
+from .config import ZeroSettings
+from .ir import Program, Variable
+from .passes.shards import gather_parameters, shard_gradients
+
+
+@dataclass(frozen=True)
+class ZeroPlan:
+    """The parameters that are split: by path, how each is laid out without ZeRO and with it."""
+
+    whole: Mapping[str, Meta]
+    layouts: Mapping[str, NdSbp]
+
+    def target(self, path: str) -> Meta:
+        return self.whole[path].like(nd_sbp=self.layouts[path])
+
+    def __str__(self) -> str:
+        rows = [("parameter", "shape", "from", "to", "largest shard")]
+        for path, nd_sbp in self.layouts.items():
+            meta = self.whole[path]
+            largest = prod(self.target(path).local_shape(0))
+            ends = short(meta.nd_sbp), short(nd_sbp)
+            rows.append((path, str(list(meta.shape)), *ends, str(largest)))
+        widths = [max(len(row[column]) for row in rows) for column in range(5)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+def plan_zero(
+    params: Mapping[str, Meta],
+    shard_min_size: int = 1024,
+    gradients: Mapping[str, Meta] | None = None,
+) -> ZeroPlan:
+    """Which of these parameters to split, and how.
+
+    A parameter is split along the axes where it is broadcast to several ranks, if a dim can be
+    split so that no shard has fewer than `shard_min_size` elements. Where the gradient's layout is
+    given and is partial along some of the axes, only those are taken: along the others every rank
+    makes the same gradient, and splitting would add communication. Of the dims those come first
+    whose shards each rank has already, then those that divide evenly, then the lowest. Arithmetic
+    on metas alone. Source: Rajbhandari et al., "ZeRO" (2020).
+
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> meta = onefold.zeros(64, 32, placement=p, sbp=onefold.sbp.broadcast).meta
+    >>> print(plan_zero({"weight": meta}))
+    parameter  shape     from  to    largest shard
+    weight     [64, 32]  (B)   (S0)  1024
+    """
+    found: dict[str, NdSbp] = {}
+    for path, meta in params.items():
+        nd_sbp = _split_layout(meta, shard_min_size, (gradients or {}).get(path))
+        if nd_sbp != meta.nd_sbp:
+            found[path] = nd_sbp
+    return ZeroPlan({path: params[path] for path in found}, found)
+
+
+def _split_layout(meta: Meta, shard_min_size: int, gradient: Meta | None) -> NdSbp:
+    if meta.placement is None or any(sbp.is_partial for sbp in meta.nd_sbp):
+        return meta.nd_sbp
+    mesh = meta.placement.shape
+    axes = [a for a, sbp in enumerate(meta.nd_sbp) if sbp.is_broadcast and mesh[a] > 1]
+    if gradient is not None and gradient.placement is meta.placement:
+        axes = [a for a in axes if gradient.nd_sbp[a].is_partial] or axes
+    nd_sbp = meta.nd_sbp
+    for axis in axes:
+        nd_sbp = _split_along(axis, meta.shape, mesh, nd_sbp, shard_min_size)
+    return nd_sbp
+
+
+def _split_along(
+    axis: int, shape: tuple[int, ...], mesh: tuple[int, ...], nd_sbp: NdSbp, shard_min_size: int
+) -> NdSbp:
+    """`nd_sbp` with the best split along `axis`, or as it is."""
+    choices = []
+    for dim in range(len(shape)):
+        candidate = (*nd_sbp[:axis], split(dim), *nd_sbp[axis + 1 :])
+        parts = [1] * len(shape)
+        for sbp, ranks in zip(candidate, mesh, strict=True):
+            if sbp.is_split:
+                parts[sbp.dim] *= ranks
+        smallest = prod(size // count for size, count in zip(shape, parts, strict=True))
+        if smallest >= shard_min_size:
+            # Splits nest in the order of the axes, so one before another moves what that one holds.
+            moves = split(dim) in nd_sbp[axis + 1 :]
+            choices.append((moves, shape[dim] % parts[dim] != 0, dim, candidate))
+    return min(choices, key=lambda choice: choice[:3])[3] if choices else nd_sbp
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """A parameter that is split, and its two layouts."""
+
+    tensor: Tensor
+    whole: Meta
+    target: Meta
+
+    def lay(self, target: Meta) -> None:
+        """Lay the tensor out anew, in place: everyone who has it sees the new layout."""
+        meta = self.tensor.meta
+        if meta is target:
+            return
+        plan = boxing.plan(meta, target)
+        shards = boxing.run(plan, self.tensor.shards, op="zero")
+        if plan.aliases:  # not a view, which would keep all of the old memory
+            form = torch.contiguous_format
+            own = {id(part): part.clone(memory_format=form) for part in shards}
+            shards = tuple([own[id(part)] for part in shards])
+        self.tensor.shards, self.tensor.meta, self.tensor.shared = shards, target, False
+
+
+class Zero:
+    """What ZeRO does in one graph; with `settings` None it does nothing.
+
+    The layouts are decided when the graph is compiled first and then stay.
+    """
+
+    def __init__(self, settings: ZeroSettings | None) -> None:
+        self.settings = settings
+        self._split: dict[str, _Split] = {}
+
+    @property
+    def stored(self) -> bool:
+        """Whether parameters are split between calls too."""
+        return self.settings is not None and self.settings.stage == 3
+
+    @property
+    def stored_as_is(self) -> bool:
+        """Whether ops meet the parameters as they are stored, never gathered for them."""
+        return self.settings is not None and self.stored and not self.settings.shard_restore_level
+
+    @property
+    def plan(self) -> ZeroPlan:
+        """What is split; empty before the graph is compiled."""
+        return ZeroPlan(
+            {path: found.whole for path, found in self._split.items()},
+            {path: found.target.nd_sbp for path, found in self._split.items()},
+        )
+
+    def decide(self, program: Program) -> bool:
+        """Decide on the parameters with a gradient in the program; whether there are new ones."""
+        if self.settings is None:
+            return False
+        ends = {
+            variable.value.name: (variable, grad)
+            for variable, grad in program.gradients
+            if not self._knows(variable)
+        }
+        params = {path: variable.value.meta for path, (variable, _) in ends.items()}
+        gradients = {path: grad.meta for path, (_, grad) in ends.items()}
+        plan = plan_zero(params, self.settings.shard_min_size, gradients)
+        for path, (variable, _) in ends.items():
+            self._split.pop(path, None)
+            if path in plan.layouts:
+                self._split[path] = _Split(variable.tensor, plan.whole[path], plan.target(path))
+        return bool(plan.layouts)
+
+    def _knows(self, variable: Variable) -> bool:
+        """Whether its layout is decided: a module may have got another parameter since."""
+        found = self._split.get(variable.value.name)
+        return (
+            found is not None
+            and found.tensor is variable.tensor
+            and variable.value.meta in (found.whole, found.target)
+        )
+
+    @contextmanager
+    def captured_whole(self) -> Iterator[None]:
+        """In the block, parameters that are stored split look whole, as a capture needs them."""
+        split = [] if self.stored_as_is else self._split.values()
+        found = [each for each in split if each.tensor.meta is each.target]
+        before = [each.tensor.shards for each in found]
+        for each in found:
+            # Shards of their own, so that a twin that was detached before is known as split.
+            each.tensor.shards, each.tensor.meta = (*each.tensor.shards,), each.whole
+        try:
+            yield
+        finally:
+            for each, shards in zip(found, before, strict=True):
+                each.tensor.shards, each.tensor.meta = shards, each.target
+
+    def rewrite(self, program: Program) -> Program:
+        """The program with its gradients, and in stage 3 its parameters, in shards."""
+        if self.settings is None or self.settings.stage == 1:
+            return program
+        plan = self.plan
+        targets = {path: plan.target(path) for path in plan.layouts}
+        program = shard_gradients(program, targets)
+        if self.stored and not self.stored_as_is:
+            keep = self.settings.shard_restore_level == 2
+            program = gather_parameters(program, targets, keep)
+        return program
+
+    def store(self) -> None:
+        """Split the parameters for good, where the stage says so."""
+        if self.stored:
+            for each in self._split.values():
+                each.lay(each.target)
+
+    def end(self) -> None:
+        """Make parameters that are stored split whole again."""
+        for each in self._split.values():
+            if each.tensor.meta is each.target:
+                each.lay(each.whole)
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """In the block every rank has only its shards of the parameters, to update them.
+
+        Afterwards they are gathered, in place. After an error they are as they were before.
+        """
+        split = [] if self.stored else list(self._split.values())
+        before = [(each.tensor, each.tensor.shards, each.tensor.shared) for each in split]
+        try:
+            for each in split:
+                each.lay(each.target)
+            yield
+        except BaseException:
+            for (tensor, shards, shared), each in zip(before, split, strict=True):
+                tensor.shards, tensor.meta, tensor.shared = shards, each.whole, shared
+            raise
+        before.clear()  # so that each whole value goes when the next one is made
+        for each in split:
+            each.lay(each.whole)
