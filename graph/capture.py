@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +30,7 @@ from .config import GraphModule
 from .ir import Program, Step, Value, Variable
 from .loss_scale import scale_for
 from .nest import rebuild_any
+from .where import Where
 
 
 class Capture(interp.Interpreter):
@@ -55,21 +57,14 @@ class Capture(interp.Interpreter):
         self._named = {id(tensor): name for name, tensor in named.items()}
         self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
-        self.as_called = False  # whether the dtypes of ops are what they are called with
         self._paths = paths  # module paths, by the modules' identities
         self._plans: dict[Any, Plan] = {}
         self._variables: dict[int, Variable] = {}
         self._changes = Changes()
         self._numbers = 0
-        self.scope = ""  # the module in which the program is
-        self.backward = False  # whether in the gradient of one of its ops
-        self.stage: int | None = None  # the stage that the module was put on
-        self._ranks: Placement | None = None  # the stage's
-        self.of = 0  # in a gradient: the number of the value whose maker it is the gradient of
+        self.where = Where()
         self.differentiated = ""  # the module of the op whose gradient was the last
-        self._again = 0  # the number of the function that is run again, 0 for none
         self._repetitions = 0
-        self._checkpointed = False  # whether inside a checkpointed module
         for tensor in named.values():
             self._variable(tensor)
 
@@ -137,31 +132,46 @@ class Capture(interp.Interpreter):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        before = self.scope, self.stage, self._ranks
-        self.scope = self._paths.get(id(module), self.scope)
+        where = replace(self.where, scope=self._paths.get(id(module), self.where.scope))
         view = self._views.get(id(module))
-        if view is not None and view.stage_id is not None:
-            self.stage = view.stage_id
-        try:
+        if view is not None:
+            where = replace(
+                where,
+                stage=where.stage if view.stage_id is None else view.stage_id,
+                ranks=view.stage_placement or where.ranks,
+            )
+        with self.within(where):
             if view is not None and view.stage_placement is not None:
-                self._ranks = view.stage_placement
                 args = rebuild_any(args, partial(_to_stage, view.stage_placement))
-            if view is not None and view.activation_checkpointing and not self._checkpointed:
-                block = partial(self._checkpoint, self.scope, self.stage, self._ranks)
+            if view is not None and view.activation_checkpointing and not where.checkpointed:
+                block = partial(self._checkpoint, where)
                 return checkpoint(Repeatable(self._changes, forward, block), *args, **kwargs)
             return forward(*args, **kwargs)
-        finally:
-            self.scope, self.stage, self._ranks = before
 
     @contextmanager
-    def gradient(self, scope: str, of: int = 0) -> Iterator[None]:
-        """The block in which a gradient is made that belongs to the module `scope`."""
-        before = self.scope, self.backward, self.stage, self.of
-        self.scope, self.backward, self.stage, self.of = scope, True, None, of
+    def within(self, where: Where) -> Iterator[None]:
+        """The block in which steps are written down as being there."""
+        before, self.where = self.where, where
         try:
             yield
         finally:
-            self.scope, self.backward, self.stage, self.of = before
+            self.where = before
+
+    def _checkpoint(self, where: Where) -> AbstractContextManager[None]:
+        """The block in which a checkpointed module runs; modules inside it are not so again."""
+        there = replace(
+            self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True
+        )
+        return self.within(there)
+
+    def calling(self) -> AbstractContextManager[None]:
+        """The block in which ops are parts of another op, so that its dtypes decide."""
+        return self.within(replace(self.where, as_called=True))
+
+    def gradient(self, scope: str, of: int = 0) -> AbstractContextManager[None]:
+        """The block in which a gradient is made that belongs to the module `scope`."""
+        where = replace(self.where, scope=scope, backward=True, stage=None, of=of, as_called=True)
+        return self.within(where)
 
     def adding(self, edge: Edge) -> AbstractContextManager[None]:
         """In the module that made the tensor; for a leaf, in the one whose gradient came last."""
@@ -169,15 +179,10 @@ class Capture(interp.Interpreter):
         op = node.op if isinstance(node, Node) else None
         return self.gradient(op.scope if isinstance(op, _InScope) else self.differentiated)
 
-    @contextmanager
-    def _checkpoint(self, scope: str, stage: int | None, ranks: Placement | None) -> Iterator[None]:
-        """The block in which a checkpointed module runs; modules inside it are not so again."""
-        before = self.scope, self.stage, self._ranks, self._checkpointed
-        self.scope, self.stage, self._ranks, self._checkpointed = scope, stage, ranks, True
-        try:
-            yield
-        finally:
-            self.scope, self.stage, self._ranks, self._checkpointed = before
+    def repetition(self) -> AbstractContextManager[None]:
+        self._repetitions += 1
+        again = replace(self.where, again=self._repetitions, backward=True, of=0, as_called=False)
+        return self.within(again)
 
     def start_backward(self, gradient: Tensor) -> Tensor:
         if self._loss_scale is None:
@@ -186,17 +191,6 @@ class Capture(interp.Interpreter):
         scale = self._source(Source("loss_scale"), meta, maker, False)
         with self.calling():
             return names.mul(gradient, scale)  # type: ignore[no-any-return]
-
-    @contextmanager
-    def repetition(self) -> Iterator[None]:
-        self._repetitions += 1
-        before = self._again, self.backward
-        self._again, self.backward = self._repetitions, True
-        try:
-            with self.calling(as_called=False):
-                yield
-        finally:
-            self._again, self.backward = before
 
     # Ops.
 
@@ -216,7 +210,7 @@ class Capture(interp.Interpreter):
         attrs = args[1:] if packed else args[number:]
         if any(isinstance(slot, torch.Tensor) for slot in slots):
             raise bad_arguments(op, slots, attrs)
-        if self._amp is not None and not self.as_called:
+        if self._amp is not None and not self.where.as_called:
             slots = self._cast(op.name, slots, self._amp)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
         try:
@@ -239,28 +233,20 @@ class Capture(interp.Interpreter):
 
     def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
         """The error for an op on several placements, where a stage says which one is right."""
-        if self.stage is None or self._ranks is None:
+        where = self.where
+        if where.stage is None or where.ranks is None:
             return error
         for slot in slots:
             if not isinstance(slot, Tensor) or not slot.is_global:
                 continue
             value, placement = self.value_of(slot), slot.placement
-            if value.name and placement is not self._ranks:
+            if value.name and placement is not where.ranks:
                 return PlacementError(
-                    f"{value!r} is on ranks {list(placement.flat_ranks)}, but {self.scope} is on "
-                    f"stage {self.stage} with ranks {list(self._ranks.flat_ranks)}; make it there, "
-                    f"or move it with .to_global(placement, sbp) before it is used. {error}"
+                    f"{value!r} is on ranks {list(placement.flat_ranks)}, but {where.scope} is on "
+                    f"stage {where.stage} with ranks {list(where.ranks.flat_ranks)}; make it "
+                    f"there, or move it with .to_global(placement, sbp) before it is used. {error}"
                 )
         return error
-
-    @contextmanager
-    def calling(self, as_called: bool = True) -> Iterator[None]:
-        """The block in which ops are parts of another op, so that its dtypes decide."""
-        before, self.as_called = self.as_called, as_called
-        try:
-            yield
-        finally:
-            self.as_called = before
 
     def _cast(self, op_name: str, slots: tuple[Any, ...], low: torch.dtype) -> tuple[Any, ...]:
         metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
@@ -273,13 +259,11 @@ class Capture(interp.Interpreter):
         if not isinstance(slot, Tensor) or not slot.meta.is_floating:
             return slot
         shards: Any = slot.shards
-        before = self._again
+        where = self.where
         if type(shards) is not Value:
-            self._again = 0  # a parameter is no activation: its cast is kept, and shared
-        try:
+            where = replace(where, again=0)  # a parameter's cast is kept, and shared
+        with self.within(where):
             return names.cast(slot, dtype)
-        finally:
-            self._again = before
 
     def _step(
         self,
@@ -295,10 +279,11 @@ class Capture(interp.Interpreter):
     ) -> tuple[Value, ...]:
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
+        where = self.where
         self.program.steps.append(
             Step(
-                name, origin, inputs, attrs, outputs, run, several=several, scope=self.scope,
-                backward=self.backward, again=self._again, stage=self.stage, of=self.of,
+                name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
+                backward=where.backward, again=where.again, stage=where.stage, of=where.of,
                 line=user_line(), aliases=aliases, repeatable=repeatable,
             )
         )  # fmt: skip
@@ -371,12 +356,12 @@ class _InScope:
         self.op = op
         self.name = op.name
         self.capture = capture
-        self.scope = capture.scope
+        self.scope = capture.where.scope
         self.made = made.number
 
     def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
         self.capture.differentiated = self.scope
-        with self.capture.gradient(self.scope, self.made), self.capture.calling():
+        with self.capture.gradient(self.scope, self.made):
             return self.op.vjp(needs, dy, y, *args)
 
 
