@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine import interp
@@ -17,6 +17,7 @@ from .config import GraphModule
 from .draws import Draws
 from .executor import Executable
 from .ir import Program, verify
+from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
@@ -42,6 +43,14 @@ class Compiled:
     program: Program
     executable: Executable
     returned: Any  # the nest that build returned, of captured tensors
+    micro_batches: int = 1
+    memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
+
+    def memory(self, rank: int) -> MemoryPlan:
+        """What the rank needs for one call; planned once."""
+        if rank not in self.memory_plans:
+            self.memory_plans[rank] = plan_memory(self.program, rank, self.micro_batches)
+        return self.memory_plans[rank]
 
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
         """The outputs in the nest that build returned."""
@@ -71,7 +80,7 @@ def compile_graph(
     for each in PASSES:
         program = each(program)
         verify(program)
-    return Compiled(program, Executable(program), returned)
+    return Compiled(program, Executable(program), returned, micro_batches)
 
 
 def _capture(

@@ -17,6 +17,7 @@ from ..errors import OnefoldError, OnefoldRuntimeError, OnefoldTypeError, Onefol
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
+from ..graph.memory.plan import MemoryPlan
 from ..graph.micro_batches import join, pieces
 from ..graph.nest import leaves, outline
 from ..optim.lr_scheduler import LRScheduler
@@ -287,6 +288,20 @@ class Graph:
         if not self._compiled:
             return None
         return next(reversed(self._compiled.values())).program
+
+    def memory(self, rank: int) -> MemoryPlan:
+        """The bytes that `rank` needs for a call of the latest used compiled graph; it prints.
+
+        Raises OnefoldRuntimeError before the first compile, OnefoldValueError for a rank on which
+        nothing of the program lies.
+        """
+        if not self._compiled:
+            raise OnefoldRuntimeError(
+                f"{self.name}.memory: nothing is compiled yet; call the graph first, or "
+                "graph._compile(...) with its inputs to compile without running"
+            )
+        found: Compiled = next(reversed(self._compiled.values()))
+        return found.memory(rank)
 
     def __repr__(self) -> str:
         lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]

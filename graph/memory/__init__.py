@@ -1,1 +1,1 @@
-"""Memory of a program, planned before anything runs: lifetimes, one arena, and a check by measuring."""
+"""Memory of a program, planned before anything runs: lifetimes, one arena, a measuring check."""

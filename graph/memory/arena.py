@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .liveness import Buffer, live_bytes
 
 ALIGNMENT = 64  # bytes; every offset is a multiple
-TRIES = 40_000  # placements that may be spent on improving one plan
+TRIES = 10_000  # placements that may be spent on improving one plan
 _MIN_ROUNDS, _MAX_ROUNDS = 4, 200
 
 Ints = NDArray[np.int64]
@@ -66,19 +66,16 @@ def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
     """
     work = _Work(buffers)
     bound = lower_bound(buffers)
-    best: Ints | None = None
-    peak, best_order = 0, np.arange(0)
+    found: list[tuple[int, Ints, Ints]] = []
     for key in _ORDERS:
-        order = np.lexsort(tuple(reversed(key(work))))
+        order = np.lexsort(key(work)[::-1])  # its last key is the first to decide
         offsets = work.place(order)
-        found = work.peak(offsets)
-        if best is None or found < peak:
-            best, peak, best_order = offsets, found, order
-        if peak == bound:
+        found.append((work.peak(offsets), offsets, order))
+        if found[-1][0] == bound:
             break
-    assert best is not None
+    peak, best, order = min(found, key=lambda plan: plan[0])
     if peak > bound and tries:
-        best = _improved(work, best, best_order, bound, tries)
+        best = _improved(work, best, order, bound, tries)
     return Arena(tuple(buffers), tuple(best.tolist()), work.peak(best), bound)
 
 
@@ -115,25 +112,12 @@ class _Work:
     def peak(self, offsets: Ints) -> int:
         return int((offsets + self.size).max(initial=0))
 
-    def place(self, order: Ints, placed: Ints | None = None) -> Ints:
-        """Each buffer of `order` in the smallest gap that holds it, else on top of all it meets.
-
-        With `placed`, offsets of all, those that are not in `order` stay where they are.
-        """
-        count = len(self.size)
-        offsets = np.zeros(count, np.int64) if placed is None else placed.copy()
+    def place(self, order: Ints) -> Ints:
+        """Each buffer of `order` in the smallest gap that holds it, else on top of all it meets."""
+        offsets = np.zeros(len(self.size), np.int64)
         # What lies there already, by offset: start, end, first and last event.
-        rows: Ints = np.empty((4, count), np.int64)
+        rows: Ints = np.empty((4, len(self.size)), np.int64)
         used = 0
-        if placed is not None:
-            stays = np.ones(count, bool)
-            stays[order] = False
-            kept = np.flatnonzero(stays & (self.size > 0))
-            kept = kept[np.argsort(placed[kept], kind="stable")]
-            used = len(kept)
-            rows[0, :used] = placed[kept]
-            rows[1, :used] = placed[kept] + self.size[kept]
-            rows[2, :used], rows[3, :used] = self.first[kept], self.last[kept]
         sizes, firsts, lasts = self.size.tolist(), self.first.tolist(), self.last.tolist()
         for index in order.tolist():
             size, first, last = sizes[index], firsts[index], lasts[index]
@@ -172,27 +156,20 @@ _ORDERS: tuple[Callable[[_Work], tuple[Ints, ...]], ...] = (
 
 
 def _improved(work: _Work, offsets: Ints, order: Ints, bound: int, tries: int) -> Ints:
-    """Take buffers out and put them in again, those that stand highest first; keep what is lower.
+    """Take the buffers that stand above the bound out, put them in again first, then the others.
 
-    Every buffer that ends above the bound comes first in the order; then all are placed again, or
-    only those which meet it.
+    Until nothing changes or the rounds are used up; a round may be worse than the one before, the
+    best is kept.
     """
-    best, peak, best_order = offsets, work.peak(offsets), order
-    current, current_order = best, order
-    count = max(1, len(order))
-    rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, tries // count))
-    for _ in range(rounds):
-        ends = current + work.size
-        goal = max(bound, int(0.999 * peak))
-        high = ends[current_order] > goal
-        if not high.any():
+    best, peak, placed = offsets, work.peak(offsets), offsets
+    for _ in range(min(_MAX_ROUNDS, max(_MIN_ROUNDS, tries // max(1, len(order))))):
+        high = (placed + work.size)[order] > bound
+        count = int(high.sum())
+        if not count or high[:count].all():
             break
-        current_order = np.concatenate([current_order[high], current_order[~high]])
-        current = work.place(current_order)
-        found = work.peak(current)
+        order = np.concatenate([order[high], order[~high]])
+        placed = work.place(order)
+        found = work.peak(placed)
         if found < peak:
-            best, peak, best_order = current, found, current_order
-        if peak == bound:
-            break
-    del best_order
+            best, peak = placed, found
     return best

@@ -1,4 +1,4 @@
-"""The events of a program on one rank: what each step allocates there, and what it is last to use."""
+"""The events of a program on one rank: what each step allocates and is the last to use there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-b
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A step, and the lane in which it is run: its values are those of the same lane."""
+    """A step, and the lane in which it is run: its values are those of the same lane.
+
+    A step that reads from other lanes says from which, one for each of its inputs. A step without
+    outputs only keeps its inputs until then.
+    """
 
     step: Step
     lane: Lane = None
+    reads: tuple[Lane, ...] | None = None
 
 
 def events_of(
@@ -51,9 +56,14 @@ def events_of(
     last: dict[Key, int] = {}
     for index, each in enumerate(work):
         step, lane = each.step, each.lane
-        names = [name(v, lane) if type(v) is Value else None for v in step.inputs]
+        lanes = each.reads or (lane,) * len(step.inputs)
+        names = [
+            name(v, of) if type(v) is Value else None
+            for v, of in zip(step.inputs, lanes, strict=True)
+        ]
         last.update((home[n], index) for n in names if n is not None and home[n] is not None)
         new: dict[Key, int] = {}
+        named: dict[int, Key] = {}  # new memory after the first output that lies in it
         found = storages.made(step, [None if n is None else forms[n] for n in names])
         for value, here in zip(step.outputs, found, strict=True):
             own = name(value, lane)
@@ -66,10 +76,7 @@ def events_of(
                 assert source is not None
                 home[own] = home[source]
             else:
-                # Named after the first output that lies in it.
-                first = next(o for o, f in zip(step.outputs, found, strict=True)
-                             if f is not None and f.source < 0 and f.group == here.group)
-                home[own] = name(first, lane)
+                home[own] = named.setdefault(here.group, own)
                 new[home[own]] = here.nbytes
             if home[own] is not None:
                 last[home[own]] = index
@@ -85,12 +92,54 @@ def events_of(
     ]
 
 
-def program_events(program: Program, rank: int) -> list[Event]:
-    """The events of one run of a program."""
-    return events_of(
-        [Work(step) for step in program.steps],
-        rank,
-        [(value, None) for value in program.inputs],
-        [variable.value for variable in program.variables],
-        [(value, None) for value in program.wanted()],
+def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Event]:
+    """What a graph does in one call: so many runs of the program, one after the other.
+
+    Each run after the first adds its gradients to the sums of those before, in new tensors, and
+    they stay until the next run is done. The means are new tensors, too. What a run assigns stays
+    until the next run assigns.
+    """
+    sums, means = (
+        [
+            Value(-2 * index - which, value.meta)
+            for index, (_, value) in enumerate(program.gradients)
+        ]
+        for which in (1, 2)
     )
+    gradients = [value for _, value in program.gradients]
+    assigned = [value for _, value in program.assigns]
+    work: list[Work] = []
+    for lane in range(micro_batches):
+        work += [Work(step, lane) for step in program.steps]
+        if lane:
+            before = gradients if lane == 1 else sums
+            work.append(_until_now([*gradients, *assigned], lane - 1))
+            for total, one, new in zip(before, gradients, sums, strict=True):
+                work.append(Work(_elementwise("add", (total, one), new), lane, (lane - 1, lane)))
+            work.append(_until_now(before, lane - 1))
+    end = micro_batches - 1
+    if end:
+        work += [Work(_elementwise("mul", (x,), y), end) for x, y in zip(sums, means, strict=True)]
+        work.append(_until_now([*sums, *gradients], end))
+    wanted = [(value, lane) for lane in range(micro_batches) for value in program.outputs]
+    wanted += [(value, end) for value in (*assigned, *(means if end else gradients))]
+    return events_of(
+        work,
+        rank,
+        [(value, lane) for lane in range(micro_batches) for value in program.inputs],
+        [variable.value for variable in program.variables],
+        wanted,
+    )
+
+
+def _elementwise(name: str, inputs: tuple[Value, ...], output: Value) -> Step:
+    return Step(name, name, inputs, (), (output,), _never)
+
+
+def _until_now(values: Sequence[Value], lane: Lane) -> Work:
+    """Nothing is done but that these values are dropped."""
+    return Work(Step("drop", "drop", tuple(values), (), (), _never), lane)
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("this step is only planned")

@@ -1,8 +1,8 @@
 """Storages: which memory each output of a step lies in on one rank, and how many bytes that is.
 
 Each op's own kernel is run on torch's fake tensors, which have shapes, strides and storages but no
-data and no device; so it is known whether a reshape is a view or a copy, and that an expanded value
-is small. Any rank can be asked about, also one that another process owns.
+data, as they would lie on the CPU. So it is known whether a reshape is a view or a copy, and that
+an expanded value is small. Any rank can be asked about, also one that another process owns.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ...engine.op import Local, Op
 from ...engine.plan import ops
 from ..ir import Step, Value
 
+_TRACED = (Value, type(None), bool, int, float, complex)
 # What torch says of a kernel that cannot be followed without data.
 _UNTRACED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
 
@@ -80,6 +81,8 @@ class Storages:
 
         `forms` are those of the step's inputs; None for numbers and where the rank has no shard.
         """
+        if not step.outputs:
+            return ()
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
             return (self._boxed(step, forms[0], positions[0]),)
@@ -91,7 +94,10 @@ class Storages:
         key = (step.origin, metas, outputs, step.attrs, tuple(forms))
         found = self._known.get(key)
         if found is None:
-            found = self._traced(step, position, forms) or _plain(step, position, forms)
+            # What a kernel draws at random it computes, data or not.
+            traced = all(type(v) in _TRACED for v in step.inputs)
+            found = self._traced(step, position, forms) if traced else None
+            found = found or _plain(step, position, forms)
             self._known[key] = found
         return found
 
