@@ -48,9 +48,11 @@ class Compiled:
 
     def memory(self, rank: int) -> MemoryPlan:
         """What the rank needs for one call; planned once."""
-        if rank not in self.memory_plans:
-            self.memory_plans[rank] = plan_memory(self.program, rank, self.micro_batches)
-        return self.memory_plans[rank]
+        found = self.memory_plans.get(rank)
+        if found is None or type(rank) is not int:  # True is no rank, but equals 1
+            found = plan_memory(self.program, rank, self.micro_batches)
+            self.memory_plans[rank] = found
+        return found
 
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
         """The outputs in the nest that build returned."""

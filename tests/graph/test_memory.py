@@ -215,7 +215,8 @@ class Block(nn.Module):
         batch, length, width = x.shape
         h = self.norm(x)
         q, k, v = (
-            f(h).view(batch, length, 2, width // 2).transpose(1, 2) for f in (self.q, self.k, self.v)
+            f(h).view(batch, length, 2, width // 2).transpose(1, 2)
+            for f in (self.q, self.k, self.v)
         )
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.dropout(self.out(y.transpose(1, 2).reshape(batch, length, width)))
@@ -250,7 +251,7 @@ def two_layers(where=None, first=B, second=B):
 
 
 MODELS = {
-    "mlp, local": (lambda: two_layers(), None, None),
+    "mlp, local": (two_layers, None, None),
     "mlp, one rank": (lambda: two_layers(ONE), ONE, S0),
     "mlp, data-parallel": (lambda: two_layers(PAIR), PAIR, S0),
     "mlp, model-parallel": (lambda: two_layers(PAIR, S0, S1), PAIR, B),
@@ -306,8 +307,7 @@ def test_the_planned_peak_is_what_a_training_step_holds(name):
     probe = measured(graph, inputs, ranks)
     for rank in ranks:
         plan = graph.memory(rank)
-        events = call_events(graph.program, rank)
-        live = live_bytes(buffers_of(events), len(events))
+        live = lives(graph.program, rank)
         assert probe.peak(rank) == plan.live == max(live) > 0
         more = [real - planned for real, planned in zip(probe.live[rank], live, strict=True)]
         assert min(more) == 0
@@ -315,3 +315,213 @@ def test_the_planned_peak_is_what_a_training_step_holds(name):
         assert all(m <= limit for m, limit in zip(more, limits, strict=True))
         assert plan.ratio <= 1.02
         arena.check(plan.arena)
+
+
+def test_the_check_against_what_is_held_can_fail():
+    """A plan that takes views for copies, or counts them for nobody, differs from what is held."""
+    graph, inputs = Train(Net(Block(12, B, B, ONE))), inputs_for(ONE, S0)
+    probe = measured(graph, inputs, [0])
+    program = graph.program
+    assert plan_memory(program, 0).live == probe.peak(0)
+    planned = lives(program)
+    assert min(np.subtract(probe.live[0], planned)) == 0
+    copies = replace(program, steps=[replace(s, aliases=False) for s in program.steps])
+    assert min(np.subtract(probe.live[0], lives(copies))) < 0
+    every = replace(program, steps=[replace(s, aliases=True) for s in program.steps])
+    assert plan_memory(every, 0).live < probe.peak(0)
+
+
+def lives(program, rank=0):
+    events = call_events(program, rank)
+    return live_bytes(buffers_of(events), len(events))
+
+
+VIEWS = {
+    "transpose": lambda x: x.transpose(0, 1) + 1,
+    "a reshape that copies": lambda x: x.transpose(0, 1).reshape(-1) * 2,
+    "a reshape that does not": lambda x: (x + 1).reshape(-1) * 2,
+    "a reshape back": lambda x: (x + 1).transpose(0, 1).transpose(0, 1).reshape(-1) * 2,
+    "elementwise on a transpose": lambda x: flow.exp(x.transpose(0, 1)).reshape(-1) * 2,
+    "expand": lambda x: (x + 1)[:, :1].expand(6, 8) * x,
+    "mean and its repetition": lambda x: (x - x.mean(1, keepdim=True)).exp(),
+    "slices": lambda x: (x + 1)[1:, ::2].transpose(0, 1).reshape(-1) * 2,
+    "flip and cat": lambda x: flow.cat([x, (x * 2).flip(0)], 0).sum(),
+    "diagonal": lambda x: (x + 1).diagonal() * 2,
+    "unfold": lambda x: (x + 1).unfold(1, 3, 2).sum(-1),
+    "max with indices": lambda x: (x * 2).max(1)[0],
+    "softmax of a transpose": lambda x: flow.softmax((x * 2).t(), -1).t().reshape(-1) + 1,
+    "matmul of transposes": lambda x: ((x * 2).t() @ (x + 1)).t().reshape(-1) + 1,
+    "an output that is an input": lambda x: x.view(-1),
+    "an input that is seen": lambda x: x.view(-1)[3:] * 2,
+    "draws": lambda x: flow.dropout(x, 0.5) + 1,
+    "sources": lambda x: x + flow.arange(8, dtype=flow.float32, **place_of(x)),
+    "gather and cut": lambda x: relaid(x + 1, S1) * 2,
+    "to partial": lambda x: (x.t() @ x).sum() + 1,
+    "cut from whole": lambda x: relaid(relaid(x + 1, B), S0) * 2,
+}
+
+
+def place_of(x):
+    return {} if x.is_local else {"placement": x.placement, "sbp": B}
+
+
+def relaid(x, split):
+    return x if x.is_local else x.to_global(x.placement, split)
+
+
+@pytest.mark.parametrize("where", [None, ONE, PAIR], ids=["local", "one rank", "two ranks"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_copies_are_told_apart_at_every_step(name, where):
+    place = {} if where is None else {"placement": where, "sbp": S0}
+    x = flow.tensor(np.ones((6, 8), np.float32), **place)
+    graph = nn.Graph.trace(VIEWS[name])
+    ranks = [0] if where is None else list(where.flat_ranks)
+    probe = measured(graph, [x], ranks)
+    for rank in ranks:
+        assert lives(graph.program, rank) == probe.live[rank]
+
+
+PARTS = {
+    "split": lambda x: sum(part * 2 for part in (x + 1).split(2, 1)),
+    "unbind": lambda x: sum(part * 2 for part in (x + 1).unbind(1)),
+}
+
+
+@pytest.mark.parametrize("where", [None, ONE, PAIR], ids=["local", "one rank", "two ranks"])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_share_the_buffer_of_the_whole(name, where):
+    place = {} if where is None else {"placement": where, "sbp": S0}
+    x = flow.tensor(np.ones((6, 8), np.float32), **place)
+    graph = nn.Graph.trace(PARTS[name])
+    ranks = [0] if where is None else list(where.flat_ranks)
+    probe = measured(graph, [x], ranks)
+    for rank in ranks:
+        planned = lives(graph.program, rank)
+        assert probe.peak(rank) == max(planned)
+        # The executor may hold on to the last part, and with it the whole; see `held_back`.
+        more = np.subtract(probe.live[rank], planned)
+        assert set(more.tolist()) <= {0, 192 // len(ranks)}
+
+
+def test_ranks_of_other_stages_hold_their_own_part(world):
+    other = flow.placement("cpu", [2, 3])
+
+    class Stages(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(12, 16, placement=PAIR, sbp=B)
+            self.second = nn.Linear(16, 12, placement=other, sbp=S0)
+
+        def forward(self, x):
+            return self.second(flow.relu(self.first(x)).to_global(other, B))
+
+    inputs = [
+        flow.tensor(np.ones((7, 12), np.float32), placement=where, sbp=split)
+        for where, split in ((PAIR, S0), (other, B))
+    ]
+    graph = Train(Stages())
+    probe = measured(graph, inputs, range(4))
+    plans = [graph.memory(rank) for rank in range(4)]
+    assert [plan.live for plan in plans] == [probe.peak(rank) for rank in range(4)]
+    assert [plan.persistent for plan in plans] == [4 * (12 * 16 + 16)] * 2 + [4 * (6 * 16 + 6)] * 2
+    assert [plan.inputs for plan in plans] == [4 * 4 * 12, 4 * 3 * 12] + [4 * 7 * 12] * 2
+
+
+# Whole calls.
+
+
+def test_gradients_of_micro_batches_are_summed_in_new_tensors():
+    """A program of one gradient of 1024 bytes: what is held with it, run by run."""
+
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(flow.ones(256))
+
+        def forward(self, x):
+            return self.weight * x
+
+    class Step1(nn.Graph):
+        def __init__(self, count):
+            super().__init__()
+            self.model = Square()
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+            self.config.set_gradient_accumulation_steps(count)
+
+        def build(self, x):
+            self.model(x).sum().backward()
+            return x.sum()
+
+    kept = {}
+    for count in (1, 2, 3):
+        graph = Step1(count)
+        graph._compile(flow.ones(count, 256))
+        assert len(graph.program.gradients) == 1
+        events = call_events(graph.program, 0, count)
+        sums = [e for e in events if e.made and e.label == "add" and e.made[0][0][0] < 0]
+        assert len(sums) == count - 1
+        plan = graph.memory(0)
+        arena.check(plan.arena)
+        assert plan.persistent == 1024
+        assert plan.inputs == 1024 * count
+        kept[count] = plan.kept
+    assert kept == {1: 1024 + 4, 2: 1024 + 2 * 4, 3: 1024 + 3 * 4}
+
+
+def test_a_graph_says_what_it_needs():
+    graph, inputs = Train(two_layers(PAIR)), inputs_for(PAIR, S0, rows=4)
+    with pytest.raises(OnefoldRuntimeError, match=r"call the graph first, or graph\._compile"):
+        graph.memory(0)
+    graph._compile(*inputs)
+    plan = graph.memory(1)
+    assert graph.memory(1) is plan
+    assert plan.persistent == 4 * (12 * 40 + 40 + 40 * 12 + 12)
+    assert plan.inputs == 2 * 4 * 2 * 6 * 12
+    assert plan.total == plan.persistent + plan.inputs + plan.peak
+    assert plan.live <= plan.lower_bound <= plan.peak
+    assert plan.kept == plan.persistent + 4  # the gradients and the loss
+    text = str(plan)
+    assert text.startswith("memory of rank 1, in bytes\n")
+    for number in (plan.persistent, plan.peak, plan.lower_bound, plan.total):
+        assert f"{number:,}" in text
+    with pytest.raises(OnefoldValueError, match=r"rank 2 is in none .* \[0, 1\]"):
+        graph.memory(2)
+    with pytest.raises(OnefoldTypeError, match="integer"):
+        graph.memory(True)
+
+
+def test_local_tensors_are_on_every_rank():
+    graph = nn.Graph.trace(lambda x: x * 2)
+    graph(flow.ones(100))
+    assert graph.memory(0) == replace(graph.memory(5), rank=0)
+    assert graph.memory(5).inputs == 400
+    with pytest.raises(OnefoldValueError, match="none of"):
+        graph.memory(-1)
+
+
+def test_the_latest_used_compiled_graph_is_told():
+    graph = nn.Graph.trace(lambda x: x * 2)
+    for rows in (100, 200, 100):
+        graph(flow.ones(rows))
+        assert graph.memory(0).inputs == 4 * rows
+
+
+def test_a_deep_training_step_needs_hardly_more_than_its_bound():
+    graph = Train(Net(*(Block(16, B, B, ONE) for _ in range(12))))
+    x = [flow.ones(4, 8, 16, placement=ONE, sbp=S0) for _ in range(2)]
+    graph._compile(*x)
+    plan = graph.memory(0)
+    arena.check(plan.arena)
+    assert len(plan.arena.buffers) > 300
+    assert plan.ratio <= 1.02
+
+
+def test_planning_computes_nothing_and_leaves_real_tensors_behind():
+    """Fake tensors in which ops are followed must not end up where real ones are used."""
+    graph, inputs = Train(two_layers(ONE)), inputs_for(ONE, S0)
+    graph._compile(*inputs)
+    before = [p.numpy() for p in graph.model.parameters()]
+    graph.memory(0)
+    after = [p.numpy() for p in graph.model.parameters()]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    assert np.isfinite(graph(*inputs).numpy())
