@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from .liveness import Buffer, live_bytes
 
 ALIGNMENT = 64  # bytes; every offset is a multiple
-TRIES = 10_000  # placements that may be spent on improving one plan
-_MIN_ROUNDS, _MAX_ROUNDS = 4, 200
+TRIES = 5_000  # placements that may be spent on improving one plan
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 
 Ints = NDArray[np.int64]
 

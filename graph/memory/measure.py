@@ -57,13 +57,15 @@ class Probe:
     ) -> Callable[..., Any]:
         def watched(*args: Any) -> Any:
             result = run(*args)
-            for shards, meta in zip(result if several else (result,), metas, strict=True):
+            parts = tuple([_apart(shards) for shards in (result if several else (result,))])
+            del result
+            for shards, meta in zip(parts, metas, strict=True):
                 self._note(shards, meta)
             for rank, held in self._held.items():
                 for pointer in [p for p, storage in held.items() if not storage.there]:
                     del held[pointer]
                 self.live[rank].append(sum(storage.nbytes for storage in held.values()))
-            return result
+            return parts if several else parts[0]
 
         return watched
 
@@ -93,6 +95,15 @@ class _Storage:
     @property
     def there(self) -> bool:
         return any(tensor() is not None for tensor in self.tensors)
+
+
+def _apart(shards: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The same storages under tensors that only this value holds.
+
+    In a virtual world boxing may hand one rank's tensor to another, which then lives longer.
+    """
+    once = {id(shard): shard.detach() for shard in shards}
+    return tuple([once[id(shard)] for shard in shards])
 
 
 def _own_bytes(shard: torch.Tensor, meta: Meta) -> int:
