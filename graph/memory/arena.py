@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,14 @@ from numpy.typing import NDArray
 from .liveness import Buffer, live_bytes
 
 ALIGNMENT = 64  # bytes; every offset is a multiple
-TRIES = 5_000  # placements that may be spent on improving one plan
+TRIES = 10_000  # placements that may be spent on improving one plan
+ENOUGH = 1.0005  # a ratio with which no more is tried
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
+_STUCK = 8  # rounds without success before a fresh start
+_NOISE = 0.2  # of the logarithm of sizes, in a fresh start
 
-Ints = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.int64]
+Fit: TypeAlias = Literal["best", "first"]  # the smallest gap, or the lowest
 
 
 @dataclass(frozen=True)
@@ -64,18 +69,20 @@ def plan(buffers: Sequence[Buffer], tries: int = TRIES) -> Arena:
     >>> print(plan([Buffer("x", 100, 0, 1), Buffer("y", 10, 1, 2), Buffer("z", 90, 2, 3)]))
     arena of 192 bytes for 3 buffers: 1.0000 x the lower bound of 192
     """
+    if not buffers:
+        return Arena((), (), 0, 0)
     work = _Work(buffers)
     bound = lower_bound(buffers)
-    found: list[tuple[int, Ints, Ints]] = []
-    for key in _ORDERS:
+    found: list[tuple[int, Ints, Ints, Fit]] = []
+    for key, fit in _ORDERS:
         order = np.lexsort(key(work)[::-1])  # its last key is the first to decide
-        offsets = work.place(order)
-        found.append((work.peak(offsets), offsets, order))
-        if found[-1][0] == bound:
+        offsets = work.place(order, fit)
+        found.append((work.peak(offsets), offsets, order, fit))
+        if found[-1][0] <= ENOUGH * bound:
             break
-    peak, best, order = min(found, key=lambda plan: plan[0])
-    if peak > bound and tries:
-        best = _improved(work, best, order, bound, tries)
+    peak, best, order, fit = min(found, key=lambda plan: plan[0])
+    if peak > ENOUGH * bound and tries:
+        best = _improved(work, best, order, fit, bound, tries)
     return Arena(tuple(buffers), tuple(best.tolist()), work.peak(best), bound)
 
 
@@ -108,12 +115,22 @@ class _Work:
         self.size: Ints = np.array([aligned(b.nbytes) for b in buffers], np.int64)
         self.first: Ints = np.array([b.first for b in buffers], np.int64)
         self.last: Ints = np.array([b.last for b in buffers], np.int64)
+        self.span: Ints = self.last - self.first + 1
 
     def peak(self, offsets: Ints) -> int:
         return int((offsets + self.size).max(initial=0))
 
-    def place(self, order: Ints) -> Ints:
-        """Each buffer of `order` in the smallest gap that holds it, else on top of all it meets."""
+    def crowd(self) -> Ints:
+        """The most aligned bytes that are there during each buffer's life."""
+        change = np.zeros(int(self.last.max()) + 2, np.int64)
+        np.add.at(change, self.first, self.size)
+        np.add.at(change, self.last + 1, -self.size)
+        live = change.cumsum()
+        spans = zip(self.first.tolist(), self.last.tolist(), strict=True)
+        return np.array([live[first : last + 1].max() for first, last in spans], np.int64)
+
+    def place(self, order: Ints, fit: Fit) -> Ints:
+        """Each buffer of `order` in a gap that holds it, else on top of all that it meets."""
         offsets = np.zeros(len(self.size), np.int64)
         # What lies there already, by offset: start, end, first and last event.
         rows: Ints = np.empty((4, len(self.size)), np.int64)
@@ -124,7 +141,7 @@ class _Work:
             if size == 0:
                 continue
             meets = (rows[2, :used] <= last) & (rows[3, :used] >= first)
-            offset = _best_gap(rows[0, :used][meets], rows[1, :used][meets], size)
+            offset = _gap(rows[0, :used][meets], rows[1, :used][meets], size, fit)
             offsets[index] = offset
             at = int(rows[0, :used].searchsorted(offset))
             rows[:, at + 1 : used + 1] = rows[:, at:used].copy()
@@ -133,8 +150,8 @@ class _Work:
         return offsets
 
 
-def _best_gap(starts: Ints, ends: Ints, size: int) -> int:
-    """The start of the smallest gap that holds `size`; `starts` go up, intervals may overlap."""
+def _gap(starts: Ints, ends: Ints, size: int, fit: Fit) -> int:
+    """The start of a gap that holds `size`; `starts` go up, what lies there may overlap."""
     if not len(starts):
         return 0
     tops = np.maximum.accumulate(ends)
@@ -143,33 +160,45 @@ def _best_gap(starts: Ints, ends: Ints, size: int) -> int:
     fits = np.flatnonzero(gaps >= size)
     if not len(fits):
         return int(tops[-1])
-    best = int(fits[gaps[fits].argmin()])
-    return int(tops[best - 1]) if best else 0
+    chosen = int(fits[0] if fit == "first" else fits[gaps[fits].argmin()])
+    return int(tops[chosen - 1]) if chosen else 0
 
 
-_ORDERS: tuple[Callable[[_Work], tuple[Ints, ...]], ...] = (
-    lambda w: (-w.size, w.first),
-    lambda w: (-w.size * (w.last - w.first + 1), w.first),
-    lambda w: (w.first - w.last, -w.size),
-    lambda w: (w.first, -w.size),
+# What to place first, by the keys in turn, and in which gap. The first is the best for training
+# steps: of buffers alike, those that stay longest lie lowest.
+_ORDERS: tuple[tuple[Callable[[_Work], tuple[Ints, ...]], Fit], ...] = (
+    (lambda w: (-w.size, -w.last), "first"),
+    (lambda w: (-w.size, w.first), "best"),
+    (lambda w: (-w.size * w.span, -w.crowd()), "best"),
+    (lambda w: (-w.crowd(), -w.size), "first"),
+    (lambda w: (-w.crowd(), -w.span), "best"),
+    (lambda w: (-w.span, -w.size), "best"),
+    (lambda w: (w.first, -w.size), "best"),
 )
 
 
-def _improved(work: _Work, offsets: Ints, order: Ints, bound: int, tries: int) -> Ints:
+def _improved(work: _Work, offsets: Ints, order: Ints, fit: Fit, bound: int, tries: int) -> Ints:
     """Take the buffers that stand above the bound out, put them in again first, then the others.
 
-    Until nothing changes or the rounds are used up; a round may be worse than the one before, the
-    best is kept.
+    A round may be worse than the one before, the best is kept. When nothing is won any more it
+    starts again from an order by size with some (always the same) noise.
     """
-    best, peak, placed = offsets, work.peak(offsets), offsets
-    for _ in range(min(_MAX_ROUNDS, max(_MIN_ROUNDS, tries // max(1, len(order))))):
+    rng = np.random.default_rng(0)
+    best, peak, placed, stuck = offsets, work.peak(offsets), offsets, 0
+    for _ in range(min(_MAX_ROUNDS, max(_MIN_ROUNDS, tries // len(order)))):
         high = (placed + work.size)[order] > bound
         count = int(high.sum())
-        if not count or high[:count].all():
-            break
-        order = np.concatenate([order[high], order[~high]])
-        placed = work.place(order)
+        if stuck >= _STUCK or high[:count].all():
+            weight = work.size if rng.random() < 0.5 else work.size * work.span
+            noisy = weight * np.exp(_NOISE * rng.standard_normal(len(order)))
+            order, stuck = np.argsort(-noisy, kind="stable"), 0
+        else:
+            order = np.concatenate([order[high], order[~high]])
+        placed = work.place(order, fit)
         found = work.peak(placed)
+        stuck += 1
         if found < peak:
-            best, peak = placed, found
+            best, peak, stuck = placed, found, 0
+        if peak <= ENOUGH * bound:
+            break
     return best

@@ -167,8 +167,8 @@ def test_the_improvement_finds_what_no_order_does():
     greedy = [arena.plan(each, tries=0).ratio for each in sets]
     ratios = [arena.plan(each).ratio for each in sets]
     assert all(after <= before for after, before in zip(ratios, greedy, strict=True))
-    assert mean(ratios) < 1.02 < mean(greedy)
-    assert max(ratios) < 1.07
+    assert mean(ratios) < 1.015 < mean(greedy) < 1.03
+    assert max(ratios) < 1.06
 
 
 @pytest.mark.parametrize(
@@ -513,7 +513,7 @@ def test_a_deep_training_step_needs_hardly_more_than_its_bound():
     plan = graph.memory(0)
     arena.check(plan.arena)
     assert len(plan.arena.buffers) > 300
-    assert plan.ratio <= 1.02
+    assert plan.ratio <= arena.ENOUGH
 
 
 def test_planning_computes_nothing_and_leaves_real_tensors_behind():
