@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from .capture import Capture
 from .config import GraphConfig, GraphModule
 from .draws import Draws
 from .ir import Program, verify
+from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
@@ -52,6 +53,16 @@ class Compiled:
     program: Program
     executable: OneByOne | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
+    micro_batches: int = 1
+    memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
+
+    def memory(self, rank: int) -> MemoryPlan:
+        """What the rank needs for one call; planned once."""
+        found = self.memory_plans.get(rank)
+        if found is None or type(rank) is not int:  # True is no rank, but equals 1
+            found = plan_memory(self.program, rank, self.micro_batches)
+            self.memory_plans[rank] = found
+        return found
 
     @property
     def stages(self) -> StagePlan | None:
@@ -129,7 +140,7 @@ def compile_graph(
     else:
         executable = OneByOne(program, micro_batches)
     zero.store()
-    return Compiled(program, executable, returned)
+    return Compiled(program, executable, returned, micro_batches)
 
 
 def _capture(

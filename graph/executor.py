@@ -53,6 +53,8 @@ def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> 
             else:
                 for place, part in zip(made, result, strict=True):
                     places[place] = part
+                part = None  # else it would be there until the next such step
+            result = None
             for place in dead:
                 places[place] = None
             index += 1
@@ -75,7 +77,7 @@ class Executable:
         self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [place(value) for value in program.inputs]
         last = _last_uses(program)
-        self._calls = []
+        self._calls: list[Call] = []
         for index, step in enumerate(program.steps):
             values = {v.number: v for v in (*step.reads(), *step.outputs)}
             dead = [v for v in values.values() if last.get(v.number, index) == index]
@@ -86,6 +88,10 @@ class Executable:
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[Step]]]:
+        """All calls, with the steps that they are of."""
+        return [(self._calls, self.program.steps)]
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.

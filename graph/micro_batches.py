@@ -10,8 +10,8 @@ from ..engine.names import names
 from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldValueError
-from .executor import Executable
-from .ir import Program
+from .executor import Call, Executable
+from .ir import Program, Step
 
 
 def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
@@ -85,6 +85,10 @@ class OneByOne:
         self.program = program
         self.count = count
         self._executable = Executable(program)
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[Step]]]:
+        """All calls, with the steps that they are of."""
+        return self._executable.call_lists()
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The outputs of all micro-batches, joined, and the means of the gradients."""

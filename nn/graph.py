@@ -16,6 +16,7 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.ir import describe
+from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
 from ..graph.zero import Zero
 from ..optim.grad_scaler import StaticGradScaler
@@ -318,6 +319,20 @@ class Graph:
                 "some inputs with graph._compile(*inputs)"
             )
         return next(reversed(self._compiled.values()))  # type: ignore[no-any-return]
+
+    def memory(self, rank: int) -> MemoryPlan:
+        """The bytes that `rank` needs for a call of the latest used compiled graph; it prints.
+
+        Raises OnefoldRuntimeError before the first compile, OnefoldValueError for a rank on which
+        nothing of the program lies.
+        """
+        if not self._compiled:
+            raise OnefoldRuntimeError(
+                f"{self.name}.memory: nothing is compiled yet; call the graph first, or "
+                "graph._compile(...) with its inputs to compile without running"
+            )
+        found: Compiled = next(reversed(self._compiled.values()))
+        return found.memory(rank)
 
     def __repr__(self) -> str:
         lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]

@@ -17,8 +17,8 @@ from ...engine.inplace import take
 from ...engine.names import names
 from ...engine.tensor import Tensor
 from ...errors import OnefoldError
-from ..executor import Places, execute, kept_by_outputs, read_variables, shared
-from ..ir import Value
+from ..executor import Call, Places, execute, kept_by_outputs, read_variables, shared
+from ..ir import Step, Value
 from ..micro_batches import join, pieces
 from ..schedules.actions import Action
 from .cut import Part
@@ -57,6 +57,12 @@ class Pipeline:
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[Step]]]:
+        """All calls, with the steps that they are of."""
+        staged = self.plan.staged
+        ends = [(self.once, staged.once), (self.feeds, staged.feeds), (self.after, staged.after)]
+        return [*ends, *((part.calls, part.steps) for part in self.parts.values())]
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The outputs of all micro-batches, joined, and the means of the gradients."""

@@ -1,0 +1,109 @@
+"""The planned memory of a GPT training step: peak against the lower bound, and how long it takes.
+
+    python benchmarks/graph_memory.py        # prints the table, writes results/graph_memory.json
+
+The model of examples/gpt.py on one rank and, for 24 layers, each rank's plan of other strategies.
+`planned` is the most bytes that the plan says are live at once. `measured` is what the steps'
+tensors hold at most when the program runs, without the kernels' own temporaries; it is more only
+where the executor holds on to a tensor that it does not need any more. `seconds` is the whole
+plan: following the ops for their storages, lifetimes, and the arena.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import timing
+import torch
+
+import onefold as flow
+from onefold.graph.memory import arena
+from onefold.graph.memory.measure import Probe
+from onefold.graph.memory.plan import plan_memory
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import gpt
+
+CASES = (
+    ("single", 1, 12), ("single", 1, 24), ("single", 1, 48), ("dp", 2, 24), ("tp", 2, 24),
+    ("mixed", 4, 24),
+)  # fmt: skip
+WIDTH = 128
+
+
+def build(strategy: str, ranks: int, layers: int) -> tuple[gpt.Training, list[flow.Tensor]]:
+    """The graph of a training step, compiled, and its inputs."""
+    words = f"--strategy {strategy} --ranks {ranks} --layers {layers} --width {WIDTH}"
+    args = gpt.parse(words.split())
+    layout = gpt.stages(strategy, list(range(ranks)), "cpu")
+    flow.manual_seed(0)
+    model = gpt.GPT(args, layout)
+    inputs = [
+        flow.randint(0, 256, (4, 32), placement=stage.placement, sbp=stage.data)
+        for stage in (layout[0], layout[-1])
+    ]
+    graph = gpt.Training(model, flow.optim.AdamW(model.parameters(), lr=1e-4), 1)
+    graph._compile(*inputs)
+    return graph, inputs
+
+
+def measure(graph: gpt.Training, inputs: list[flow.Tensor], ranks: int) -> list[int]:
+    """The peak of each rank."""
+    compiled = next(reversed(graph._compiled.values()))
+    probe = Probe(compiled.executable, range(ranks))
+    with flow.no_grad():
+        probe.run(inputs)
+    return [probe.peak(rank) for rank in range(ranks)]
+
+
+def rows_of(strategy: str, ranks: int, layers: int) -> list[dict[str, Any]]:
+    graph, inputs = build(strategy, ranks, layers)
+    measured = measure(graph, inputs, ranks)
+    rows = []
+    for rank in range(ranks):
+        start = time.perf_counter()
+        plan = plan_memory(graph.program, rank)
+        seconds = time.perf_counter() - start
+        arena.check(plan.arena)
+        rows.append({
+            "strategy": strategy,
+            "rank": rank,
+            "layers": layers,
+            "steps": len(graph.program.steps),
+            "buffers": len(plan.arena.buffers),
+            "persistent": plan.persistent,
+            "planned": plan.live,
+            "measured": measured[rank],
+            "lower bound": plan.lower_bound,
+            "peak": plan.peak,
+            "ratio": plan.ratio,
+            "seconds": seconds,
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    names = ("planned", "measured", "lower bound", "peak")
+    print(f"{'strategy':>8} {'rank':>4} {'layers':>6} {'steps':>6} {'buffers':>7} "
+          + " ".join(f"{n:>11}" for n in names) + f" {'ratio':>8} {'seconds':>7}")  # fmt: skip
+    plan_memory(build("single", 1, 1)[0].program, 0)  # what torch prepares once is not counted
+    for case in CASES:
+        for row in rows_of(*case):
+            rows.append(row)
+            print(f"{row['strategy']:>8} {row['rank']:4d} {row['layers']:6d} {row['steps']:6d} "
+                  f"{row['buffers']:7d} " + " ".join(f"{row[name]:11,}" for name in names)
+                  + f" {row['ratio']:8.5f} {row['seconds']:7.2f}")  # fmt: skip
+    print(f"\nwritten to {timing.save('graph_memory', rows)}")
+
+
+if __name__ == "__main__":
+    main()

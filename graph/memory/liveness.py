@@ -1,0 +1,76 @@
+"""Liveness: which buffers a rank holds while work is done in a given order, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Key: TypeAlias = Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One piece of work: the buffers (key, bytes) it makes, and those it is the last to need.
+
+    While it is done both are there.
+    """
+
+    label: str
+    made: tuple[tuple[Key, int], ...] = ()
+    freed: tuple[Key, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of one rank: there from the event number `first` to the event number `last`."""
+
+    key: Key
+    nbytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Buffer) -> bool:
+        """Whether both are there during some event."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def buffers_of(events: Sequence[Event]) -> list[Buffer]:
+    """The buffers in the order in which they are made; what nothing frees is there to the end.
+
+    >>> [b.last for b in buffers_of([Event("a", (("x", 4), ("y", 4))), Event("b", freed=("x",))])]
+    [1, 1]
+    >>> [b.last for b in buffers_of([Event("a", (("x", 4),), ("x",)), Event("b", (("y", 4),))])]
+    [0, 1]
+    """
+    made: dict[Key, tuple[int, int]] = {}
+    freed: dict[Key, int] = {}
+    for index, event in enumerate(events):
+        for key, nbytes in event.made:
+            assert key not in made, f"{key!r} is made twice, again by {event.label}"
+            made[key] = nbytes, index
+        for key in event.freed:
+            assert key in made, f"{key!r} is freed by {event.label} but was never made"
+            assert key not in freed, f"{key!r} is freed twice, again by {event.label}"
+            freed[key] = index
+    end = len(events) - 1
+    return [
+        Buffer(key, nbytes, first, freed.get(key, end)) for key, (nbytes, first) in made.items()
+    ]
+
+
+def live_bytes(buffers: Sequence[Buffer], events: int) -> list[int]:
+    """The bytes that are there during each of so many events.
+
+    >>> live_bytes([Buffer("x", 4, 0, 1), Buffer("y", 8, 1, 2)], 3)
+    [4, 12, 8]
+    """
+    change = [0] * (events + 1)
+    for buffer in buffers:
+        change[buffer.first] += buffer.nbytes
+        change[buffer.last + 1] -= buffer.nbytes
+    total, found = 0, []
+    for more in change[:events]:
+        total += more
+        found.append(total)
+    return found

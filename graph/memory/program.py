@@ -1,0 +1,145 @@
+"""The events of a program on one rank: what each step allocates and is the last to use there."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..ir import Program, Step, Value
+from .liveness import Event, Key
+from .storages import Form, Storages, position_of, whole
+
+Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-batch
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A step, and the lane in which it is run: its values are those of the same lane.
+
+    A step that reads from other lanes says from which, one for each of its inputs. A step without
+    outputs only keeps its inputs until then.
+    """
+
+    step: Step
+    lane: Lane = None
+    reads: tuple[Lane, ...] | None = None
+
+
+def events_of(
+    work: Sequence[Work],
+    rank: int,
+    given: Iterable[tuple[Value, Lane]] = (),
+    shared: Iterable[Value] = (),
+    wanted: Iterable[tuple[Value, Lane]] = (),
+) -> list[Event]:
+    """One event for each piece of work, in the order in which the executor does it.
+
+    `given` (inputs) and `shared` values (variables, the same in every lane) are there before and
+    are not counted, nor is what only looks at their memory. `wanted` values stay to the end. A
+    view shares the buffer of what it is a view of, which is there until the last use of either.
+    Kernels' own temporaries are not known here.
+    """
+    storages = Storages(rank)
+    common = {value.number for value in shared}
+
+    def name(value: Value, lane: Lane) -> tuple[int, Lane]:
+        return value.number, None if value.number in common else lane
+
+    home: dict[Key, Key | None] = {}  # the buffer that a value lies in; None: not the program's
+    forms: dict[Key, Form | None] = {}
+    for value, lane in (*given, *((value, None) for value in shared)):
+        position = position_of(value.meta, rank)
+        forms[name(value, lane)] = None if position is None else whole(value.meta, position)
+        home[name(value, lane)] = None
+    made: list[list[tuple[Key, int]]] = []
+    last: dict[Key, int] = {}
+    for index, each in enumerate(work):
+        step, lane = each.step, each.lane
+        lanes = each.reads or (lane,) * len(step.inputs)
+        names = [
+            name(v, of) if type(v) is Value else None
+            for v, of in zip(step.inputs, lanes, strict=True)
+        ]
+        last.update((home[n], index) for n in names if n is not None and home[n] is not None)
+        new: dict[Key, int] = {}
+        named: dict[int, Key] = {}  # new memory after the first output that lies in it
+        found = storages.made(step, [None if n is None else forms[n] for n in names])
+        for value, here in zip(step.outputs, found, strict=True):
+            own = name(value, lane)
+            home[own], forms[own] = None, None
+            if here is None:
+                continue
+            forms[own] = here.form
+            if here.source >= 0:
+                source = names[here.source]
+                assert source is not None
+                home[own] = home[source]
+            else:
+                home[own] = named.setdefault(here.group, own)
+                new[home[own]] = here.nbytes
+            if home[own] is not None:
+                last[home[own]] = index
+        made.append([item for item in new.items() if item[1]])
+    kept = {home[name(value, lane)] for value, lane in wanted}
+    freed: list[list[Key]] = [[] for _ in work]
+    for key in dict.fromkeys(key for items in made for key, _ in items):
+        if key not in kept:
+            freed[last[key]].append(key)
+    return [
+        Event(each.step.name, tuple(items), tuple(ends))
+        for each, items, ends in zip(work, made, freed, strict=True)
+    ]
+
+
+def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Event]:
+    """What a graph does in one call: so many runs of the program, one after the other.
+
+    Each run after the first adds its gradients to the sums of those before, in new tensors, and
+    they stay until the next run is done. The means are new tensors, too. What a run assigns stays
+    until the next run assigns.
+    """
+    sums, means = (
+        [
+            Value(-2 * index - which, value.meta)
+            for index, (_, value) in enumerate(program.gradients)
+        ]
+        for which in (1, 2)
+    )
+    gradients = [value for _, value in program.gradients]
+    assigned = [value for _, value in program.assigns]
+    work: list[Work] = []
+    for lane in range(micro_batches):
+        work += [Work(step, lane) for step in program.steps]
+        if lane:
+            before = gradients if lane == 1 else sums
+            work.append(_until_now([*gradients, *assigned], lane - 1))
+            for total, one, new in zip(before, gradients, sums, strict=True):
+                work.append(Work(_elementwise("add", (total, one), new), lane, (lane - 1, lane)))
+            work.append(_until_now(before, lane - 1))
+    end = micro_batches - 1
+    if end:
+        work += [Work(_elementwise("mul", (x,), y), end) for x, y in zip(sums, means, strict=True)]
+        work.append(_until_now([*sums, *gradients], end))
+    wanted = [(value, lane) for lane in range(micro_batches) for value in program.outputs]
+    wanted += [(value, end) for value in (*assigned, *(means if end else gradients))]
+    return events_of(
+        work,
+        rank,
+        [(value, lane) for lane in range(micro_batches) for value in program.inputs],
+        [variable.value for variable in program.variables],
+        wanted,
+    )
+
+
+def _elementwise(name: str, inputs: tuple[Value, ...], output: Value) -> Step:
+    return Step(name, name, inputs, (), (output,), _never)
+
+
+def _until_now(values: Sequence[Value], lane: Lane) -> Work:
+    """Nothing is done but that these values are dropped."""
+    return Work(Step("drop", "drop", tuple(values), (), (), _never), lane)
+
+
+def _never(*_: object) -> None:
+    raise AssertionError("this step is only planned")

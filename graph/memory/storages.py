@@ -1,0 +1,193 @@
+"""Storages: which memory each output of a step lies in on one rank, and how many bytes that is.
+
+Each op's own kernel is run on torch's fake tensors, which have shapes, strides and storages but no
+data, as they would lie on the CPU. So it is known whether a reshape is a view or a copy, and that
+an expanded value is small. Any rank can be asked about, also one that another process owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from ...engine import boxing
+from ...engine.boxing.boxes import cut_out, take
+from ...engine.boxing.joins import Layout
+from ...engine.boxing.steps import Local as LocalStep
+from ...engine.boxing.steps import Step as BoxingStep
+from ...engine.boxing.transfer import Route
+from ...engine.meta import Meta
+from ...engine.op import Local, Op
+from ...engine.plan import ops
+from ..ir import Step, Value
+
+_TRACED = (Value, type(None), bool, int, float, complex)
+# What torch says of a kernel that cannot be followed without data.
+_UNTRACED = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a shard lies in its storage."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One output of a step: its form and where it lies.
+
+    `source` is the input (>= 0) whose storage it shares, or -1 for new memory; outputs of one step
+    with the same `group` share that, which has `nbytes`.
+    """
+
+    form: Form
+    source: int
+    group: int
+    nbytes: int
+
+
+def position_of(meta: Meta, rank: int) -> int | None:
+    """The rank's place in the flattened mesh; 0 for local tensors, None where it has no shard."""
+    return 0 if meta.placement is None else meta.placement.position.get(rank)
+
+
+def whole(meta: Meta, position: int) -> Form:
+    """A shard in row-major order, in memory of its own."""
+    shape = tuple(meta.local_shape(position))
+    return Form(shape, _row_major(shape))
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(max(1, size) for size in shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+class Storages:
+    """The answers for one rank; steps alike on shards alike are asked once."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._mode = FakeTensorMode()
+        self._known: dict[Any, tuple[Made, ...]] = {}
+
+    def made(self, step: Step, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
+        """For each output of the step where it lies, None if this rank has no shard of it.
+
+        `forms` are those of the step's inputs; None for numbers and where the rank has no shard.
+        """
+        if not step.outputs:
+            return ()
+        positions = [position_of(value.meta, self.rank) for value in step.outputs]
+        if step.name == "boxing":
+            return (self._boxed(step, forms[0], positions[0]),)
+        if positions[0] is None:
+            return (None,) * len(positions)
+        position = positions[0]
+        metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
+        outputs = tuple([value.meta for value in step.outputs])
+        key = (step.origin, metas, outputs, step.attrs, tuple(forms))
+        found = self._known.get(key)
+        if found is None:
+            # What a kernel draws at random it computes, data or not.
+            traced = all(type(v) in _TRACED for v in step.inputs)
+            found = self._traced(step, position, forms) if traced else None
+            found = found or _plain(step, position, forms)
+            self._known[key] = found
+        return found
+
+    def _traced(
+        self, step: Step, position: int, forms: Sequence[Form | None]
+    ) -> tuple[Made, ...] | None:
+        inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
+        outputs = tuple([value.meta for value in step.outputs])
+        local = Local(position, inputs, outputs, outputs[0].placement)
+        for op in ops.get(step.name, ()):
+            if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:
+                try:
+                    return self._run(op, local, step, forms)
+                except _UNTRACED:
+                    continue
+        return None
+
+    def _run(
+        self, op: Op, local: Local, step: Step, forms: Sequence[Form | None]
+    ) -> tuple[Made, ...] | None:
+        with self._mode:
+            given = [
+                v if form is None else _fake(form, v.meta.dtype)
+                for v, form in zip(step.inputs, forms, strict=True)
+            ]
+            results = op.bind(local, step.attrs)(*given)
+        results = tuple(results) if step.several else (results,)
+        storages = [
+            x.untyped_storage()._cdata if isinstance(x, FakeTensor) else None for x in given
+        ]
+        groups: dict[int, int] = {}
+        found = []
+        for value, result in zip(step.outputs, results, strict=True):
+            if not isinstance(result, FakeTensor):
+                return None
+            form = Form(tuple(result.shape), tuple(result.stride()))
+            if form.shape != tuple(value.meta.local_shape(local.position)):
+                return None
+            storage = result.untyped_storage()
+            source = storages.index(storage._cdata) if storage._cdata in storages else -1
+            group = groups.setdefault(storage._cdata, len(groups))
+            found.append(Made(form, source, group, storage.nbytes()))
+        return tuple(found)
+
+    def _boxed(self, step: Step, form: Form | None, position: int | None) -> Made | None:
+        """As a launched rank does it; its shard may be a part of the one it held before."""
+        if position is None:
+            return None
+        (given,), (value,) = step.inputs, step.outputs
+        new = _new(value.meta, position)
+        if form is None:
+            return new
+        with self._mode:
+            x = _fake(form, value.meta.dtype)
+            for each in boxing.plan(given.meta, value.meta).steps:
+                cut = _kept(each, self.rank)
+                if cut is None:
+                    return new
+                x = take(x, cut)
+        return Made(Form(tuple(x.shape), tuple(x.stride())), 0, 0, 0)
+
+
+def _kept(step: BoxingStep, rank: int) -> Any:
+    """The cut of its own shard that a rank has after a boxing step; None for new memory."""
+    if rank not in step.ranks:
+        return None
+    if isinstance(step, LocalStep):
+        region = step.keeps(rank)
+        kept = region is not None and Layout([region], step.made(rank), step.fill).whole
+        return cut_out(step.made(rank), step.held(rank)) if kept else None
+    if isinstance(step, Route):
+        parts = [part for part in step.parts(rank) if rank in part.takers]
+        layout = Layout([part.box for part in parts], step.made(rank), step.fill)
+        kept = layout.whole and all(part.sources == (rank,) for part in parts)
+        return cut_out(step.made(rank), step.held(rank)) if kept else None
+    return None
+
+
+def _fake(form: Form, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(form.shape, form.strides, dtype=dtype)
+
+
+def _new(meta: Meta, position: int, group: int = 0) -> Made:
+    form = whole(meta, position)
+    return Made(form, -1, group, prod(form.shape) * meta.dtype.itemsize)
+
+
+def _plain(step: Step, position: int, forms: Sequence[Form | None]) -> tuple[Made, ...]:
+    """Each output in row-major order in memory of its own, or in the first input's if it may be."""
+    found = [_new(value.meta, position, group) for group, value in enumerate(step.outputs)]
+    if step.aliases and forms[0] is not None:
+        return tuple([Made(made.form, 0, 0, 0) for made in found])
+    return tuple(found)
