@@ -1,10 +1,11 @@
 """Train a small GPT on the bytes of Python's own standard library under any parallelism.
 
     python examples/gpt.py --strategy mixed --ranks 4 --graph
+    python examples/gpt.py --strategy pp --graph --schedule zb-h1 --micro-batches 8
     python -m onefold.distributed.launch --nproc_per_node 4 examples/gpt.py --strategy tp
 
 The same seed gives the same loss curve under every strategy, on virtual ranks or processes, eagerly
-or as a graph, for any number of micro-batches.
+or as a graph, for any schedule and number of micro-batches, with or without checkpointing.
 """
 
 from __future__ import annotations
@@ -13,56 +14,22 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import gpt_curve
 import gpt_data
+import gpt_options
 import numpy as np
 import torch
+from gpt_stages import STRATEGIES, Stage, stage_of_layer, stages, table
 from tqdm import tqdm
 
 import onefold as flow
 from onefold import nn
+from onefold.graph.schedules.generate import make
+from onefold.graph.schedules.picture import draw
+from onefold.graph.schedules.simulate import Times, simulate
 
-B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
-STRATEGIES = ("single", "dp", "tp", "pp", "mixed")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where some of the layers live, and how they are laid out there."""
-
-    placement: flow.placement
-    data: flow.sbp.sbp  # of activations (batch, length, channels)
-    columns: flow.sbp.sbp  # of weights (out, in) whose outputs may be split
-    rows: flow.sbp.sbp  # of weights (out, in) that take those
-
-    @staticmethod
-    def data_parallel(placement: flow.placement) -> Stage:
-        return Stage(placement, S0, B, B)
-
-    @staticmethod
-    def tensor_parallel(placement: flow.placement) -> Stage:
-        return Stage(placement, B, S0, S1)
-
-
-def stages(strategy: str, ranks: list[int], device: str) -> list[Stage]:
-    """The stages of a strategy on these ranks, in the order of the layers."""
-    every = flow.placement(device, ranks)
-    half = len(ranks) // 2
-    if strategy == "single":
-        return [Stage.data_parallel(flow.placement(device, ranks[:1]))]
-    if strategy == "dp":
-        return [Stage.data_parallel(every)]
-    if strategy == "tp":
-        return [Stage.tensor_parallel(every)]
-    if strategy == "pp":
-        return [Stage.data_parallel(flow.placement(device, [rank])) for rank in ranks]
-    first, second = ranks[:half] or ranks, ranks[half:]
-    return [
-        Stage.data_parallel(flow.placement(device, first)),
-        Stage.tensor_parallel(flow.placement(device, second)),
-    ]
+B = flow.sbp.broadcast
 
 
 class Attention(nn.Module):
@@ -110,13 +77,13 @@ class GPT(nn.Module):
         super().__init__()
         self.layout = layout
         first, last = layout[0], layout[-1]
-        of_layer = [layout[i * len(layout) // args.layers] for i in range(args.layers)]
-        self.of_layer = of_layer
+        self.of_layer = stage_of_layer(args.layers, len(layout))
+        self.checkpoint = args.checkpoint and not args.graph  # a graph has a setting for it
         width, vocabulary = args.width, gpt_data.VOCABULARY
         self.tokens = nn.Embedding(vocabulary, width, placement=first.placement, sbp=B)
         self.places = nn.Embedding(args.length, width, placement=first.placement, sbp=B)
         self.blocks = nn.ModuleList(
-            Block(width, args.heads, args.dropout, stage) for stage in of_layer
+            Block(width, args.heads, args.dropout, layout[stage]) for stage in self.of_layer
         )
         self.norm = nn.LayerNorm(width, placement=last.placement, sbp=B)
         self.head = nn.Linear(width, vocabulary, placement=last.placement, sbp=last.columns)
@@ -125,9 +92,18 @@ class GPT(nn.Module):
         place = flow.arange(bytes_.shape[1], placement=self.layout[0].placement, sbp=B)
         x = self.tokens(bytes_) + self.places(place)
         for block, stage in zip(self.blocks, self.of_layer, strict=True):
-            x = block(x.to_global(stage.placement, stage.data))
+            x = x.to_global(self.layout[stage].placement, self.layout[stage].data)
+            x = flow.checkpoint.checkpoint(block, x) if self.checkpoint else block(x)
         last = self.layout[-1]
         return self.head(self.norm(x.to_global(last.placement, last.data)))
+
+    def set_stages(self) -> None:
+        """Say which stage each module is, for graphs: the same as where it lives."""
+        last = len(self.layout) - 1
+        ends = [(self.tokens, 0), (self.places, 0), (self.norm, last), (self.head, last)]
+        for module, stage in [*zip(self.blocks, self.of_layer, strict=True), *ends]:
+            view = module.to(nn.graph.GraphModule)
+            view.set_stage(stage, self.layout[stage].placement)
 
 
 Step = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
@@ -141,11 +117,23 @@ def loss_of(model: GPT, bytes_: flow.Tensor, following: flow.Tensor) -> flow.Ten
 class Training(nn.Graph):
     """One training step as a graph."""
 
-    def __init__(self, model: GPT, optimizer: flow.optim.Optimizer, micro_batches: int) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        optimizer: flow.optim.Optimizer,
+        micro_batches: int,
+        schedule: str | None = None,
+        checkpoint: bool = False,
+    ) -> None:
         super().__init__()
         self.model = model
         self.add_optimizer(optimizer)
         self.config.set_gradient_accumulation_steps(micro_batches)
+        if schedule is not None:
+            model.set_stages()
+            self.config.set_schedule(schedule)
+        for block in model.blocks:
+            block.to(nn.graph.GraphModule).activation_checkpointing = checkpoint
 
     def build(self, bytes_: flow.Tensor, following: flow.Tensor) -> flow.Tensor:
         loss = loss_of(self.model, bytes_, following)
@@ -166,16 +154,30 @@ def eager_step(model: GPT, optimizer: flow.optim.Optimizer) -> Step:
     return step
 
 
+def layout_of(args: argparse.Namespace, strategy: str) -> list[Stage]:
+    """The stages of a strategy on as many ranks as the arguments say."""
+    ranks = list(range(args.ranks))
+    return stages(strategy, ranks, args.device, args.chunks, turns=args.schedule == "zb-v")
+
+
+def draw_schedule(args: argparse.Namespace) -> None:
+    """Draw which ranks work when, if a backward takes as long as two forwards."""
+    layout = layout_of(args, args.strategy)
+    rows = list(dict.fromkeys(", ".join(map(str, stage.ranks)) for stage in layout))
+    schedule = make(args.schedule, len(layout), args.micro_batches, len(rows))
+    draw(simulate(schedule, Times()), args.schedule_picture, [f"ranks {row}" for row in rows])
+    print(f"schedule drawn in {args.schedule_picture}")
+
+
 def train(args: argparse.Namespace, text: np.ndarray) -> tuple[GPT, list[float]]:
     """Train as the arguments say; the model, and the loss of every step."""
-    ranks = list(range(1 if args.strategy == "single" else args.ranks))
-    layout = stages(args.strategy, ranks, args.device)
+    layout = layout_of(args, args.strategy)
     flow.manual_seed(args.seed)
     model = GPT(args, layout)
     optimizer = flow.optim.AdamW(model.parameters(), lr=args.lr)
     step: Step = eager_step(model, optimizer)
     if args.graph:
-        step = Training(model, optimizer, args.micro_batches)
+        step = Training(model, optimizer, args.micro_batches, args.schedule, args.checkpoint)
     first, last = layout[0], layout[-1]
     losses = []
     bar = tqdm(range(args.steps), unit="step", disable=flow.env.get_rank() != 0)
@@ -209,44 +211,21 @@ def sample(model: GPT, start: bytes, count: int, length: int) -> bytes:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--strategy", choices=STRATEGIES, default="mixed")
-    parser.add_argument("--ranks", type=int, help="default: the launched world's, else 4")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--graph", action="store_true", help="capture the step as a graph")
-    parser.add_argument("--micro-batches", type=int, default=1, help="per step (needs --graph)")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64, help="bytes seen at once")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", help="folder of .py files (default: the standard library)")
-    parser.add_argument("--sample", type=int, default=200, help="bytes to draw at the end")
-    parser.add_argument("--curve", default="gpt_loss.png", help="where to draw it ('': nowhere)")
-    parser.add_argument("--losses", help="write the loss of every step to this JSON file")
-    args = parser.parse_args(arguments)
-    if args.micro_batches != 1 and not args.graph:
-        parser.error("--micro-batches needs --graph")
-    if args.width % args.heads:
-        parser.error(f"--width {args.width} must be divisible by --heads {args.heads}")
-    launched = flow.env.get_world_size() if flow.env.is_launched() else None
-    args.ranks = args.ranks or launched or 4
-    if launched is not None and args.ranks > launched:
-        parser.error(f"--ranks {args.ranks} needs so many processes, but {launched} were launched")
-    return args
+    return gpt_options.parse(arguments, __doc__)
 
 
 def main() -> None:
     args = parse()
+    first = flow.env.get_rank() == 0
+    if args.list:
+        if first:
+            print(table({name: layout_of(args, name) for name in STRATEGIES}, args.layers))
+        return
+    if args.schedule_picture and first:
+        draw_schedule(args)
     model, losses = train(args, gpt_data.load(args.data))
     text = sample(model, b"def ", args.sample, args.length)
-    if flow.env.get_rank() == 0:
+    if first:
         print(f"{len(losses)} steps, last loss {losses[-1]:.3f}; drawn from the model:")
         print(text.decode(errors="replace"))
         if args.losses:

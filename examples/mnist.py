@@ -3,9 +3,11 @@
     python examples/mnist.py --strategy mixed --ranks 4
     python -m onefold.distributed.launch --nproc_per_node 4 examples/mnist.py --strategy mixed
     python examples/mnist.py --strategy mixed --graph
+    python examples/mnist.py --strategy pp --graph --schedule 1f1b
 
 The first line runs all ranks in this one process, the second one process per rank, the third the
-captured step. The losses are the same, and the same as with `--strategy single`.
+captured step, the fourth a pipeline whose stages work at the same time. The losses are the same,
+and the same as with `--strategy single`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from tqdm import tqdm
 
 import onefold as flow
 from onefold import nn, sbp
+from onefold.graph.schedules.generate import make
+from onefold.graph.schedules.picture import draw
+from onefold.graph.schedules.simulate import Times, simulate
 
 Step: TypeAlias = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
 
@@ -32,6 +37,7 @@ B = sbp.broadcast
 S0 = sbp.split(0)
 
 STRATEGIES = ("single", "dp", "mp", "pp", "mixed")
+SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-h2")  # those of one stage per rank
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,11 @@ class Layout:
     wide_weight: flow.sbp.sbp  # of its weight (out, in)
     head: flow.placement  # of the last layer
     head_data: flow.sbp.sbp
+
+    @property
+    def stages(self) -> list[flow.placement]:
+        """The parts of the network that are not together, in order."""
+        return list(dict.fromkeys((self.convs, self.wide, self.head)))
 
     @staticmethod
     def of(strategy: str, ranks: list[int], device: str) -> Layout:
@@ -94,16 +105,37 @@ class LeNet(nn.Module):
         x = x.to_global(layout.head, layout.head_data)
         return self.head(x)  # (N, 10)
 
+    def set_stages(self) -> None:
+        """Say which stage of a pipeline each layer is, for graphs: the same as where it lives."""
+        layout = self.layout
+        for layers, where in (
+            ((self.conv1, self.conv2), layout.convs),
+            ((self.wide,), layout.wide),
+            ((self.head,), layout.head),
+        ):
+            for layer in layers:
+                view = layer.to(nn.graph.GraphModule)
+                view.set_stage(layout.stages.index(where), where)
+
 
 class Training(nn.Graph):
     """One training step as a graph: captured at the first call, then run as a program."""
 
-    def __init__(self, model: LeNet, optimizer: flow.optim.Optimizer, micro_batches: int) -> None:
+    def __init__(
+        self,
+        model: LeNet,
+        optimizer: flow.optim.Optimizer,
+        micro_batches: int,
+        schedule: str | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss_of = nn.CrossEntropyLoss()
         self.add_optimizer(optimizer)
         self.config.set_gradient_accumulation_steps(micro_batches)
+        if schedule is not None:
+            model.set_stages()
+            self.config.set_schedule(schedule)
 
     def build(self, images: flow.Tensor, labels: flow.Tensor) -> flow.Tensor:
         loss = self.loss_of(self.model(images), labels)
@@ -139,7 +171,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.03)
     parser.add_argument("--graph", action="store_true", help="capture the step as a graph")
     parser.add_argument(
-        "--micro-batches", type=int, default=1, help="accumulate gradients over so many (--graph)"
+        "--micro-batches",
+        type=int,
+        help="accumulate gradients over so many (--graph); default 1, with a schedule 4",
+    )
+    parser.add_argument(
+        "--schedule", choices=SCHEDULES, help="let the stages overlap (--strategy pp --graph)"
+    )
+    parser.add_argument(
+        "--schedule-picture", metavar="PNG", help="draw the schedule into this file"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="stop after this many steps (for a quick look)")
@@ -149,8 +189,24 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--losses", help="write the loss of every step to this JSON file")
     args = parser.parse_args(arguments)
+    if args.micro_batches is None:
+        args.micro_batches = 4 if args.schedule else 1
+    if args.schedule and args.strategy != "pp":
+        parser.error(
+            f"--schedule needs --strategy pp, whose parts have ranks of their own, not "
+            f"{args.strategy}"
+        )
+    if args.schedule and not args.graph:
+        parser.error("--schedule needs --graph")
+    if args.schedule_picture and not args.schedule:
+        parser.error("--schedule-picture needs --schedule")
     if args.micro_batches != 1 and not args.graph:
         parser.error("--micro-batches needs --graph")
+    if args.micro_batches < 1 or args.batch_size % args.micro_batches:
+        parser.error(
+            f"--batch-size {args.batch_size} cannot be cut into {args.micro_batches} "
+            "--micro-batches"
+        )
     return args
 
 
@@ -181,10 +237,20 @@ def evaluate(model: LeNet, images: torch.Tensor, labels: torch.Tensor) -> float:
     return right / len(labels)
 
 
+def draw_schedule(args: argparse.Namespace, layout: Layout) -> None:
+    """Draw which ranks work when, if a backward takes as long as two forwards."""
+    rows = [f"rank {stage.flat_ranks[0]}" for stage in layout.stages]
+    schedule = make(args.schedule, len(rows), args.micro_batches)
+    draw(simulate(schedule, Times()), args.schedule_picture, rows)
+    print(f"schedule drawn in {args.schedule_picture}")
+
+
 def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[float], float]:
     """Train as the arguments say; the loss of every step, and the test accuracy."""
     ranks = choose_ranks(args.ranks, args.strategy)
     layout = Layout.of(args.strategy, ranks, args.device)
+    if args.schedule and len(layout.stages) == 1:
+        raise SystemExit("--schedule needs at least 2 ranks, but --ranks is 1")
     first = flow.env.get_rank() == 0
     train_images, train_labels = map(torch.from_numpy, (data.train_images, data.train_labels))
     test_images, test_labels = map(torch.from_numpy, (data.test_images, data.test_labels))
@@ -193,7 +259,7 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
     model = LeNet(layout)
     optimizer = flow.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     step = (
-        Training(model, optimizer, args.micro_batches)
+        Training(model, optimizer, args.micro_batches, args.schedule)
         if args.graph
         else eager_step(model, optimizer)
     )
@@ -204,6 +270,8 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
             title = f"MNIST, strategy {args.strategy}: which rank holds which part"
             layout_picture.save(model, args.picture, title)
             print(f"layout drawn in {args.picture}")
+        if args.schedule_picture:
+            draw_schedule(args, layout)
 
     losses: list[float] = []
     batches = len(train_labels) // args.batch_size

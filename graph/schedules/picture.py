@@ -52,22 +52,23 @@ _ROW = 0.4  # inches
 _COLUMNS = 200  # of a text that is still worth reading
 
 
-def draw(timeline: Timeline, path: str | Path) -> None:
+def draw(timeline: Timeline, path: str | Path, rows: Sequence[str] | None = None) -> None:
     """Draw a timeline into a PNG file: time goes to the right, idle time is white.
 
     Bars carry the number of their micro-batch where it fits. Where ranks have several stages, the
-    later ones are darker. Raises OSError when the file cannot be written.
+    later ones are darker. `rows` are the names of the rows, by default "rank 0" and so on. Raises
+    OSError when the file cannot be written.
 
     >>> from onefold.graph.schedules.generate import make
     >>> from onefold.graph.schedules.simulate import Times, simulate
     >>> draw(simulate(make("1f1b", stages=4, micro_batches=8), Times()), "1f1b.png")
     """
-    figure = picture(timeline)
+    figure = picture(timeline, rows)
     FigureCanvasAgg(figure)  # draws without a display
     figure.savefig(path, dpi=DPI, format="png")
 
 
-def picture(timeline: Timeline) -> Figure:
+def picture(timeline: Timeline, rows: Sequence[str] | None = None) -> Figure:
     """The same as a figure of matplotlib, whose only axes hold one bar for each action."""
     schedule = timeline.schedule
     shortest = min((end - start for start, end in timeline.spans.values() if end > start))
@@ -79,8 +80,8 @@ def picture(timeline: Timeline) -> Figure:
     for rank, actions in enumerate(schedule.ranks):
         for action in actions:
             _bar(axes, timeline, rank, action, width / timeline.makespan)
-    ranks = range(len(schedule.ranks))
-    axes.set_yticks(list(ranks), [f"rank {rank}" for rank in ranks])
+    ranks = list(range(len(schedule.ranks)))
+    axes.set_yticks(ranks, [f"rank {rank}" for rank in ranks] if rows is None else list(rows))
     axes.set_ylim(len(schedule.ranks) - 0.5, -0.5)
     axes.set_xlim(0, timeline.makespan)
     axes.set_xlabel("time")
@@ -92,10 +93,7 @@ def picture(timeline: Timeline) -> Figure:
 def title(timeline: Timeline) -> str:
     """What schedule it is."""
     schedule = timeline.schedule
-    return (
-        f"{schedule.name}: {schedule.stages} stages on {len(schedule.ranks)} ranks, "
-        f"{schedule.micro_batches} micro-batches"
-    )
+    return f"{schedule.name}: {schedule.stages} stages, {schedule.micro_batches} micro-batches"
 
 
 def bubble(timeline: Timeline) -> str:

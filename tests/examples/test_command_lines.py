@@ -8,8 +8,8 @@ from source_tree import REPO
 
 FOLDER = REPO / "examples"
 OPTIONS = {
-    "gpt.py": ["--strategy", "--ranks", "--graph"],
-    "mnist.py": ["--strategy", "--ranks", "--graph"],
+    "gpt.py": ["--strategy", "--ranks", "--graph", "--schedule", "--checkpoint", "--list"],
+    "mnist.py": ["--strategy", "--ranks", "--graph", "--schedule"],
     "parallelism.py": ["--device"],
 }
 

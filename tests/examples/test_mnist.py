@@ -61,6 +61,24 @@ def test_a_graph_gives_the_losses_of_eager(strategy, images):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("schedule", mnist.SCHEDULES)
+def test_losses_do_not_depend_on_the_schedule(schedule, ranks, images, single):
+    more = ["--graph", "--schedule", schedule]
+    with virtual_world():
+        losses, _ = run("pp", few_test_images(images), ranks, *more, steps=4)
+    np.testing.assert_allclose(losses, single[:4], rtol=1e-4)
+
+
+def test_processes_run_a_pipeline(images, single):
+    def program():
+        more = ["--graph", "--schedule", "1f1b"]
+        return run("pp", few_test_images(images), 2, *more, steps=4)[0]
+
+    for losses in run_ranks(2, program, timeout=120):
+        np.testing.assert_allclose(losses, single[:4], rtol=1e-4)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_losses_do_not_depend_on_the_number_of_processes(ranks, images, single):
     small = few_test_images(images)
@@ -91,6 +109,38 @@ def test_the_picture_shows_every_parameter(tmp_path):
         path = tmp_path / "layout.png"
         mnist.layout_picture.save(mnist.LeNet(layout), str(path), "mixed")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_a_schedule(tmp_path, images, capsys):
+    path = tmp_path / "schedule.png"
+    more = ["--graph", "--schedule", "1f1b", "--schedule-picture", str(path)]
+    with virtual_world():
+        run("pp", few_test_images(images), 3, *more, steps=1)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert f"schedule drawn in {path}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--micro-batches 2", "--micro-batches needs --graph"),
+        ("--graph --micro-batches 3", "--batch-size 100 cannot be cut into 3 --micro-batches"),
+        ("--graph --micro-batches 0", "--batch-size 100 cannot be cut into 0 --micro-batches"),
+        ("--graph --schedule 1f1b", "--schedule needs --strategy pp, whose parts have ranks"),
+        ("--strategy pp --schedule 1f1b", "--schedule needs --graph"),
+        ("--schedule zb-v", "invalid choice: 'zb-v' (choose from 'gpipe', '1f1b'"),
+        ("--schedule-picture a.png", "--schedule-picture needs --schedule"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, said, capsys):
+    with pytest.raises(SystemExit):
+        mnist.parse(arguments.split())
+    assert said in capsys.readouterr().err
+
+
+def test_a_pipeline_of_one_rank_is_refused(images):
+    with virtual_world(), pytest.raises(SystemExit, match="at least 2 ranks, but --ranks is 1"):
+        run("pp", images, 1, "--graph", "--schedule", "1f1b")
 
 
 def test_more_ranks_than_processes_is_explained():
