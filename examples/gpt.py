@@ -218,8 +218,9 @@ def main() -> None:
     args = parse()
     first = flow.env.get_rank() == 0
     if args.list:
+        layouts = {name: layout_of(args, name) for name in STRATEGIES}  # by every process
         if first:
-            print(table({name: layout_of(args, name) for name in STRATEGIES}, args.layers))
+            print(table(layouts, args.layers))
         return
     if args.schedule_picture and first:
         draw_schedule(args)

@@ -1,4 +1,4 @@
-"""The parallelism strategies on one matrix multiplication: data, model, pipeline, mixed.
+"""The parallelism strategies on one matrix multiplication: data, model, pipeline, mixed, graphs.
 
     python examples/parallelism.py
     python -m onefold.distributed.launch --nproc_per_node 4 examples/parallelism.py
@@ -114,40 +114,53 @@ class StagedGraph(nn.Graph):
     def __init__(self, model: TwoStages) -> None:
         super().__init__()
         self.model = model
-        model.stage0.to(nn.graph.GraphModule).set_stage(0, model.stage0.w.placement)
-        model.stage1.to(nn.graph.GraphModule).set_stage(1, model.second)
+        self.model.stage0.to(nn.graph.GraphModule).set_stage(0, model.stage0.w.placement)
+        self.model.stage1.to(nn.graph.GraphModule).set_stage(1, model.second)
+        # Two halves of the batch: while stage 1 works on one, stage 0 works on the next.
+        self.config.set_gradient_accumulation_steps(2)
 
     def build(self, x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
         return self.model(x)
 
 
-class TrainingGraph(nn.Graph):
-    """One whole training step: forward, backward, update."""
+def graph(device: str) -> None:
+    """The mixed program captured once and run as a graph of two stages."""
+    first, second = flow.placement(device, [0, 1]), flow.placement(device, [2, 3])
+    model = TwoStages(first, second)
+    x = flow.randn(4, 5, placement=first, sbp=flow.sbp.split(0))
+    out0, out1 = StagedGraph(model)(x)
+    check(out1, x, model.stage0.w, model.stage1.w)
+    show("graph", f"{tuple(out0.shape)} as {out0.sbp}, {tuple(out1.shape)} as {out1.sbp}")
+
+
+class TrainingGraph(StagedGraph):
+    """One whole training step as a pipeline: forward and backward of 4 micro-batches, update."""
 
     def __init__(self, model: TwoStages, lr: float) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.add_optimizer(flow.optim.SGD(model.parameters(), lr=lr))
+        self.config.set_gradient_accumulation_steps(4)
 
     def build(self, x: flow.Tensor) -> flow.Tensor:
         _, out = self.model(x)
         loss = (out * out).mean()
         loss.backward()
-        return loss
+        return loss  # one for each micro-batch
 
 
-def graph(device: str) -> None:
-    """The mixed program captured once and run as a graph: forward alone, then training."""
+def training(device: str) -> None:
+    """A pipelined training graph; its first loss is that of the eager program."""
     first, second = flow.placement(device, [0, 1]), flow.placement(device, [2, 3])
     model = TwoStages(first, second)
-    x = flow.randn(4, 5, placement=first, sbp=flow.sbp.split(0))
-    staged = StagedGraph(model)
-    out0, out1 = staged(x)
-    check(out1, x, model.stage0.w, model.stage1.w)
-    show("graph", f"{tuple(out0.shape)} as {out0.sbp}, {tuple(out1.shape)} as {out1.sbp}")
+    x = flow.randn(8, 5, placement=first, sbp=flow.sbp.split(0))
+    eager = model(x)[1]
+    wanted = (eager * eager).mean().item()
     train = TrainingGraph(model, lr=0.01)
-    losses = [train(x).item() for _ in range(2)]
-    show("", f"loss {losses[0]:.4f}, after one step {losses[1]:.4f}")
+    losses = [train(x).mean().item() for _ in range(2)]
+    np.testing.assert_allclose(losses[0], wanted, rtol=1e-5)
+    show("training", f"loss {losses[0]:.4f}, after one step {losses[1]:.4f}")
+    for line in train.schedule().splitlines():
+        show("", line)
 
 
 PROGRAMS = {
@@ -156,6 +169,7 @@ PROGRAMS = {
     "pipeline": (pipeline, 2),
     "mixed": (mixed, 4),
     "graph": (graph, 4),
+    "training": (training, 4),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+from ...errors import user_line
 from ..config import GraphConfig
 from ..ir import Program
 from .cut import cut
@@ -27,8 +28,9 @@ def compile_stages(
         schedule = forward_only(schedule)
     if len(ranks) > 1 and config.micro_batches == 1:
         warnings.warn(
-            f"the graph has {len(ranks)} stages but one micro-batch, so while one stage works the "
-            "others wait; cut the batch with config.set_gradient_accumulation_steps(n)",
+            f"the graph called at {user_line()} has {len(ranks)} stages but one micro-batch, so "
+            "while one stage works the others wait; cut the batch with "
+            "self.config.set_gradient_accumulation_steps(n) in the graph's __init__",
             PipelineWarning,
             stacklevel=2,
         )

@@ -409,7 +409,9 @@ def test_unknown_schedules():
 
 
 def test_one_micro_batch_warns(world):
-    with pytest.warns(flow.PipelineWarning, match="2 stages but one micro-batch"):
+    with pytest.warns(
+        flow.PipelineWarning, match=r"at pipelines\.py:\d+ .* 2 stages but one micro-"
+    ):
         pipelines.run(MIXED, None, 1)
 
 
