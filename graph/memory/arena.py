@@ -170,6 +170,7 @@ _ORDERS: tuple[tuple[Callable[[_Work], tuple[Ints, ...]], Fit], ...] = (
     (lambda w: (-w.size, -w.last), "first"),
     # Activations of pipelines below, what one segment makes and drops above them.
     (lambda w: (w.span <= w.span.mean(), -w.size, -w.last), "first"),
+    (lambda w: (w.span <= w.span.mean(), -w.last, -w.size), "first"),
     (lambda w: (-w.size, w.first), "best"),
     (lambda w: (-w.size * w.span, -w.crowd()), "best"),
     (lambda w: (-w.crowd(), -w.size), "first"),
