@@ -21,6 +21,7 @@ import timing
 import torch
 
 import onefold as flow
+from onefold import nn
 from onefold.graph.memory import arena
 from onefold.graph.memory.measure import Probe
 from onefold.graph.memory.plan import plan_memory
@@ -28,49 +29,65 @@ from onefold.graph.memory.plan import plan_memory
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt
 
+# Strategy, ranks, layers; then schedule and micro-batches where stages overlap.
 CASES = (
-    ("single", 1, 12), ("single", 1, 24), ("single", 1, 48), ("dp", 2, 24), ("tp", 2, 24),
-    ("mixed", 4, 24),
+    ("single", 1, 12, "", 1), ("single", 1, 24, "", 1), ("single", 1, 48, "", 1),
+    ("dp", 2, 24, "", 1), ("tp", 2, 24, "", 1), ("mixed", 4, 24, "", 1),
+    ("pp", 4, 24, "gpipe", 8), ("pp", 4, 24, "1f1b", 8), ("pp", 4, 24, "zb-h1", 8),
+    ("mixed", 4, 24, "1f1b", 8),
 )  # fmt: skip
 WIDTH = 128
 
 
-def build(strategy: str, ranks: int, layers: int) -> tuple[gpt.Training, list[flow.Tensor]]:
+def build(
+    strategy: str, ranks: int, layers: int, schedule: str, micro_batches: int
+) -> tuple[gpt.Training, list[flow.Tensor]]:
     """The graph of a training step, compiled, and its inputs."""
     words = f"--strategy {strategy} --ranks {ranks} --layers {layers} --width {WIDTH}"
     args = gpt.parse(words.split())
     layout = gpt.stages(strategy, list(range(ranks)), "cpu")
     flow.manual_seed(0)
     model = gpt.GPT(args, layout)
+    if schedule:
+        for block, stage in zip(model.blocks, model.of_layer, strict=True):
+            block.to(nn.graph.GraphModule).set_stage(layout.index(stage), stage.placement)
     inputs = [
-        flow.randint(0, 256, (4, 32), placement=stage.placement, sbp=stage.data)
+        flow.randint(0, 256, (4 * micro_batches, 32), placement=stage.placement, sbp=stage.data)
         for stage in (layout[0], layout[-1])
     ]
-    graph = gpt.Training(model, flow.optim.AdamW(model.parameters(), lr=1e-4), 1)
+    graph = gpt.Training(model, flow.optim.AdamW(model.parameters(), lr=1e-4), micro_batches)
+    graph.config.set_schedule(schedule or None)
     graph._compile(*inputs)
     return graph, inputs
 
 
-def measure(graph: gpt.Training, inputs: list[flow.Tensor], ranks: int) -> list[int]:
-    """The peak of each rank."""
+def measure(graph: gpt.Training, inputs: list[flow.Tensor], ranks: int) -> list[int | None]:
+    """The peak of each rank; None with stages, whose messages the probe does not see by itself."""
     compiled = next(reversed(graph._compiled.values()))
+    if compiled.stages is not None:
+        return [None] * ranks
     probe = Probe(compiled.executable, range(ranks))
     with flow.no_grad():
         probe.run(inputs)
     return [probe.peak(rank) for rank in range(ranks)]
 
 
-def rows_of(strategy: str, ranks: int, layers: int) -> list[dict[str, Any]]:
-    graph, inputs = build(strategy, ranks, layers)
+def rows_of(
+    strategy: str, ranks: int, layers: int, schedule: str, micro_batches: int
+) -> list[dict[str, Any]]:
+    graph, inputs = build(strategy, ranks, layers, schedule, micro_batches)
+    stages = next(reversed(graph._compiled.values())).stages
     measured = measure(graph, inputs, ranks)
     rows = []
     for rank in range(ranks):
         start = time.perf_counter()
-        plan = plan_memory(graph.program, rank)
+        plan = plan_memory(graph.program, rank, micro_batches, stages)
         seconds = time.perf_counter() - start
         arena.check(plan.arena)
         rows.append({
             "strategy": strategy,
+            "schedule": schedule,
+            "micro-batches": micro_batches,
             "rank": rank,
             "layers": layers,
             "steps": len(graph.program.steps),
@@ -86,6 +103,10 @@ def rows_of(strategy: str, ranks: int, layers: int) -> list[dict[str, Any]]:
     return rows
 
 
+def _cell(nbytes: int | None) -> str:
+    return f"{'-' if nbytes is None else format(nbytes, ','):>11}"
+
+
 def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -93,14 +114,17 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     names = ("planned", "measured", "lower bound", "peak")
-    print(f"{'strategy':>8} {'rank':>4} {'layers':>6} {'steps':>6} {'buffers':>7} "
+    print(f"{'strategy':>8} {'schedule':>8} {'rank':>4} {'layers':>6} {'steps':>6} {'buffers':>7} "
           + " ".join(f"{n:>11}" for n in names) + f" {'ratio':>8} {'seconds':>7}")  # fmt: skip
-    plan_memory(build("single", 1, 1)[0].program, 0)  # what torch prepares once is not counted
+    plan_memory(
+        build("single", 1, 1, "", 1)[0].program, 0
+    )  # what torch prepares once is not counted
     for case in CASES:
         for row in rows_of(*case):
             rows.append(row)
-            print(f"{row['strategy']:>8} {row['rank']:4d} {row['layers']:6d} {row['steps']:6d} "
-                  f"{row['buffers']:7d} " + " ".join(f"{row[name]:11,}" for name in names)
+            print(f"{row['strategy']:>8} {row['schedule']:>8} {row['rank']:4d} "
+                  f"{row['layers']:6d} {row['steps']:6d} {row['buffers']:7d} "
+                  + " ".join(_cell(row[name]) for name in names)
                   + f" {row['ratio']:8.5f} {row['seconds']:7.2f}")  # fmt: skip
     print(f"\nwritten to {timing.save('graph_memory', rows)}")
 

@@ -60,7 +60,7 @@ class Compiled:
         """What the rank needs for one call; planned once."""
         found = self.memory_plans.get(rank)
         if found is None or type(rank) is not int:  # True is no rank, but equals 1
-            found = plan_memory(self.program, rank, self.micro_batches)
+            found = plan_memory(self.program, rank, self.micro_batches, self.stages)
             self.memory_plans[rank] = found
         return found
 

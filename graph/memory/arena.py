@@ -168,6 +168,9 @@ def _gap(starts: Ints, ends: Ints, size: int, fit: Fit) -> int:
 # steps: of buffers alike, those that stay longest lie lowest.
 _ORDERS: tuple[tuple[Callable[[_Work], tuple[Ints, ...]], Fit], ...] = (
     (lambda w: (-w.size, -w.last), "first"),
+    # Activations of pipelines below, what one segment makes and drops above them.
+    (lambda w: (w.span <= w.span.mean(), -w.size, -w.last), "first"),
+    (lambda w: (w.span <= w.span.mean(), -w.last, -w.size), "first"),
     (lambda w: (-w.size, w.first), "best"),
     (lambda w: (-w.size * w.span, -w.crowd()), "best"),
     (lambda w: (-w.crowd(), -w.size), "first"),

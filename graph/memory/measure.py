@@ -51,7 +51,7 @@ class Probe:
             *((v.tensor, v.value) for v in program.variables),
             *zip(inputs, program.inputs, strict=True),
         ):
-            self._note(tensor.shards, value.meta, outside=True)
+            self.note(tensor.shards, value.meta, outside=True)
         lists = self._executable.call_lists()
         before = [list(calls) for calls, _ in lists]
         for calls, steps in lists:
@@ -74,10 +74,10 @@ class Probe:
     ) -> Callable[..., Any]:
         def watched(*args: Any) -> Any:
             result = run(*args)
-            parts = tuple([_apart(shards) for shards in (result if several else (result,))])
+            parts = tuple([apart(shards) for shards in (result if several else (result,))])
             del result
             for shards, meta in zip(parts, metas, strict=True):
-                self._note(shards, meta)
+                self.note(shards, meta)
             for rank, held in self._held.items():
                 for pointer in [p for p, storage in held.items() if not storage.there]:
                     del held[pointer]
@@ -86,7 +86,8 @@ class Probe:
 
         return watched
 
-    def _note(self, shards: Sequence[torch.Tensor], meta: Meta, outside: bool = False) -> None:
+    def note(self, shards: Sequence[torch.Tensor], meta: Meta, outside: bool = False) -> None:
+        """Count what these shards lie in from now on; memory from `outside` counts nothing."""
         owned = (0,) if meta.placement is None else meta.placement.owned
         for rank, held in self._held.items():
             position = position_of(meta, rank)
@@ -114,7 +115,7 @@ class _Storage:
         return any(tensor() is not None for tensor in self.tensors)
 
 
-def _apart(shards: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def apart(shards: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The same storages under tensors that only this value holds.
 
     In a virtual world boxing may hand one rank's tensor to another, which then lives longer.

@@ -8,10 +8,12 @@ from math import prod
 from ...engine.meta import Meta
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ..ir import Program
+from ..stages.plan import StagePlan
 from . import arena
 from .arena import Arena
 from .liveness import buffers_of, live_bytes
 from .program import call_events
+from .stages import stage_events
 from .storages import position_of
 
 
@@ -66,13 +68,20 @@ class MemoryPlan:
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
 
 
-def plan_memory(program: Program, rank: int, micro_batches: int = 1) -> MemoryPlan:
+def plan_memory(
+    program: Program, rank: int, micro_batches: int = 1, stages: StagePlan | None = None
+) -> MemoryPlan:
     """The memory of one call: so many runs of the program, whose gradients are summed.
+
+    With `stages` they overlap as those say.
 
     Raises OnefoldValueError for a rank that is in none of the program's placements.
     """
     _check_rank(program, rank)
-    events = call_events(program, rank, micro_batches)
+    if stages is None:
+        events = call_events(program, rank, micro_batches)
+    else:
+        events = stage_events(stages, rank)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
     inputs = [_batch(value.meta, micro_batches) for value in program.inputs]

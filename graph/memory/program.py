@@ -61,6 +61,10 @@ def events_of(
             name(v, of) if type(v) is Value else None
             for v, of in zip(step.inputs, lanes, strict=True)
         ]
+        for value, n in zip(step.inputs, names, strict=True):
+            if n is not None and n not in home:
+                assert position_of(value.meta, rank) is None, f"{value!r} is not there yet"
+                home[n], forms[n] = None, None  # of a stage on other ranks
         last.update((home[n], index) for n in names if n is not None and home[n] is not None)
         new: dict[Key, int] = {}
         named: dict[int, Key] = {}  # new memory after the first output that lies in it
@@ -81,7 +85,7 @@ def events_of(
             if home[own] is not None:
                 last[home[own]] = index
         made.append([item for item in new.items() if item[1]])
-    kept = {home[name(value, lane)] for value, lane in wanted}
+    kept = {home.get(name(value, lane)) for value, lane in wanted}
     freed: list[list[Key]] = [[] for _ in work]
     for key in dict.fromkeys(key for items in made for key, _ in items):
         if key not in kept:
@@ -113,14 +117,14 @@ def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Eve
         work += [Work(step, lane) for step in program.steps]
         if lane:
             before = gradients if lane == 1 else sums
-            work.append(_until_now([*gradients, *assigned], lane - 1))
+            work.append(until_now([*gradients, *assigned], lane - 1))
             for total, one, new in zip(before, gradients, sums, strict=True):
-                work.append(Work(_elementwise("add", (total, one), new), lane, (lane - 1, lane)))
-            work.append(_until_now(before, lane - 1))
+                work.append(Work(elementwise("add", (total, one), new), lane, (lane - 1, lane)))
+            work.append(until_now(before, lane - 1))
     end = micro_batches - 1
     if end:
-        work += [Work(_elementwise("mul", (x,), y), end) for x, y in zip(sums, means, strict=True)]
-        work.append(_until_now([*sums, *gradients], end))
+        work += [Work(elementwise("mul", (x,), y), end) for x, y in zip(sums, means, strict=True)]
+        work.append(until_now([*sums, *gradients], end))
     wanted = [(value, lane) for lane in range(micro_batches) for value in program.outputs]
     wanted += [(value, end) for value in (*assigned, *(means if end else gradients))]
     return events_of(
@@ -132,11 +136,12 @@ def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Eve
     )
 
 
-def _elementwise(name: str, inputs: tuple[Value, ...], output: Value) -> Step:
+def elementwise(name: str, inputs: tuple[Value, ...], output: Value) -> Step:
+    """A step that is only planned: one value in new memory from others."""
     return Step(name, name, inputs, (), (output,), _never)
 
 
-def _until_now(values: Sequence[Value], lane: Lane) -> Work:
+def until_now(values: Sequence[Value], lane: Lane) -> Work:
     """Nothing is done but that these values are dropped."""
     return Work(Step("drop", "drop", tuple(values), (), (), _never), lane)
 

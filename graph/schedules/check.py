@@ -19,9 +19,11 @@ def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) ->
 def _complete(schedule: Schedule) -> None:
     """Each stage does F, and B or I and W, exactly once per micro-batch, on its own rank.
 
-    Where no rank does anything backward, F alone.
+    Micro-batches come in order, since sums and buffers depend on it. Where no rank does anything
+    backward, F alone.
     """
     found: dict[Action, int] = {}
+    newest: dict[tuple[str, int], int] = {}
     for rank, actions in enumerate(schedule.ranks):
         for action in actions:
             if not (
@@ -36,6 +38,10 @@ def _complete(schedule: Schedule) -> None:
                     f"{schedule.rank_of[action.stage]}",
                 )
             found[action] = found.get(action, 0) + 1
+            before = newest.get((action.kind, action.stage), -1)
+            if action.micro_batch < before:
+                raise _wrong(schedule, f"{action} comes after micro-batch {before} of its stage")
+            newest[action.kind, action.stage] = action.micro_batch
     twice = sorted(action for action, count in found.items() if count > 1)
     if twice:
         raise _wrong(schedule, f"{twice[0]} is done more than once")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...errors import user_line
 from ..config import GraphConfig
 from ..ir import Program
+from ..schedules.forms import check_forms
 from .cut import cut
 from .plan import StagePlan, forward_only, plan_stages, schedule_for
 from .rendezvous import check_rendezvous
@@ -26,6 +27,8 @@ def compile_stages(
     staged = cut(program, ranks, split)
     if not any(kind != "F" for kind, _ in staged.segments):
         schedule = forward_only(schedule)
+    else:
+        check_forms(schedule)
     if len(ranks) > 1 and config.micro_batches == 1:
         warnings.warn(
             f"the graph called at {user_line()} has {len(ranks)} stages but one micro-batch, so "

@@ -69,6 +69,33 @@ class Staged:
                 pairs.update((maker[v.number], stage) for v in step.reads() if v.number in maker)
         return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
 
+    def shared_by_stages(self, group: int) -> list[Value]:
+        """The values that segments of several stages of a group need, but no output.
+
+        Which of the segments is the last differs between micro-batches.
+        """
+        stages: dict[int, set[int]] = {}
+        made: dict[int, Value] = {}
+        for transfer in self.transfers:
+            made[transfer.result.number] = transfer.result
+            stages[transfer.result.number] = {transfer.target[1]}
+        for (_, stage), value in self._made():
+            made[value.number] = value
+            stages[value.number] = {stage}
+        for (_, stage), steps in self.segments.items():
+            for step in steps:
+                for value in step.reads():
+                    stages.get(value.number, set()).add(stage)
+        for transfer in self.transfers:
+            stages[transfer.value.number].add(transfer.source[1])
+        kept = {value.number for value in self.program.outputs}
+        kept |= {value.number for _, value in self.program.assigns}
+        return [
+            made[number]
+            for number, its in stages.items()
+            if len(its) > 1 and number not in kept and self.group_of[min(its)] == group
+        ]
+
     def _made(self) -> Iterable[tuple[Part, Value]]:
         for part, steps in self.segments.items():
             yield from ((part, value) for step in steps for value in step.outputs)

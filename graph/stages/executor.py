@@ -18,12 +18,12 @@ from ...engine.names import names
 from ...engine.tensor import Tensor
 from ...errors import OnefoldError
 from ..executor import Call, Places, execute, kept_by_outputs, read_variables, shared
-from ..ir import Step, Value
+from ..ir import Step
 from ..micro_batches import join, pieces
 from ..schedules.actions import Action
 from .cut import Part
 from .lower import Lowered, lower
-from .plan import Message, StagePlan
+from .plan import Instruction, Message, StagePlan
 
 _NAME = "boxing"
 
@@ -43,6 +43,10 @@ class Pipeline:
         self.once = [self.places.call(step, ()) for step in staged.once]
         self.feeds = [self.places.call(step, ()) for step in staged.feeds]
         self.parts = lower(staged, self.places)
+        self.shared_by_stages = [
+            [place(value) for value in staged.shared_by_stages(group)]
+            for group in range(len(staged.ranks))
+        ]
         self.after = [self.places.call(step, ()) for step in staged.after]
         self.crossings = [boxing.crossing(t.value.meta, t.result.meta) for t in staged.transfers]
         self.sources = [place(t.value) for t in staged.transfers]
@@ -77,7 +81,10 @@ class Pipeline:
         gradients = call.finish()
         for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
             tensor.shared = True
-        results = [[shared(shards, value.meta) for shards, value in row] for row in call.outputs]
+        results = [
+            [shared(values[place] or (), value.meta) for place, value in self.outputs]
+            for values in call.values
+        ]
         if self.count == 1:
             return results[0], gradients
         return join(results), [names.mul(gradient, 1.0 / self.count) for gradient in gradients]
@@ -104,13 +111,8 @@ class _Call:
             execute(pipeline.feeds, staged.feeds, values)
             self.values.append(values)
         self.groups = _groups(plan, self.rank)
-        self.left = [0] * pipeline.count  # actions of each micro-batch that are still to be done
-        for group in self.groups:
-            for each in plan.instructions[group]:
-                if isinstance(each, Action):
-                    self.left[each.micro_batch] += 1
+        self.left = [plan.left(group) for group in range(len(plan.instructions))]
         self.totals: dict[int, Tensor] = {}
-        self.outputs: list[list[tuple[Any, Value]]] = [[]] * pipeline.count
         self.mail: dict[tuple[int, int], Any] = {}
         self.sent: list[Posted] = []
 
@@ -123,26 +125,28 @@ class _Call:
             moved = False
             for group in self.groups:
                 while next_of[group] < len(instructions[group]):
-                    if not self._follow(instructions[group][next_of[group]]):
+                    if not self._follow(group, instructions[group][next_of[group]]):
                         break
                     next_of[group] += 1
                     moved = True
         assert all(next_of[group] == len(instructions[group]) for group in self.groups)
         for posted in self.sent:
             posted.wait()
-        for micro, left in enumerate(self.left):
-            if not self.outputs[micro]:
-                assert left == 0
-                self._take_outputs(micro)
 
-    def _follow(self, instruction: Action | Message) -> bool:
+    def _follow(self, group: int, instruction: Instruction) -> bool:
         """Do one instruction; False when another group has to send first."""
-        if isinstance(instruction, Action):
-            return self._act(instruction)
-        if instruction.kind == "send":
-            self._send(instruction.transfer, instruction.micro_batch)
-        else:
-            self._expect(instruction.transfer, instruction.micro_batch)
+        micro = instruction.micro_batch
+        if isinstance(instruction, Message) and instruction.kind == "receive":
+            self._expect(instruction.transfer, micro)
+            return True
+        if isinstance(instruction, Message):
+            self._send(instruction.transfer, micro)
+        elif not self._act(instruction):
+            return False
+        self.left[group][micro] -= 1
+        if not self.left[group][micro]:
+            for place in self.pipeline.shared_by_stages[group]:
+                self.values[micro][place] = None
         return True
 
     def _act(self, action: Action) -> bool:
@@ -160,9 +164,6 @@ class _Call:
         pipeline.program.draws.move_to(micro)
         execute(lowered.calls, lowered.steps, values)
         self._keep(lowered, values)
-        self.left[micro] -= 1
-        if not self.left[micro] and not lowered.sends:
-            self._take_outputs(micro)
         return True
 
     def _keep(self, lowered: Lowered, values: list[Any]) -> None:
@@ -174,11 +175,6 @@ class _Call:
             self.totals[value.number] = grad if before is None else names.add(before, grad)
         for place in lowered.dead:
             values[place] = None
-
-    def _take_outputs(self, micro: int) -> None:
-        values = self.values[micro]
-        self.outputs[micro] = [(values[p] or (), value) for p, value in self.pipeline.outputs]
-        self.values[micro] = []
 
     # Messages.
 

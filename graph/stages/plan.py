@@ -49,6 +49,14 @@ class StagePlan:
         found = [i for i, ranks in enumerate(self.staged.ranks) if rank in ranks]
         return found[0] if found else None
 
+    def left(self, group: int) -> list[int]:
+        """For each micro-batch, how many actions and sends of a group there are."""
+        found = [0] * self.schedule.micro_batches
+        for each in self.instructions[group]:
+            if isinstance(each, Action) or each.kind == "send":
+                found[each.micro_batch] += 1
+        return found
+
     def in_flight(self, group: int) -> int:
         """The most micro-batches, counted for each of its stages, that a group holds at once."""
         return in_flight(self.schedule, group, "W")

@@ -10,6 +10,7 @@ from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueEr
 from onefold.graph.schedules.actions import Action, chain
 from onefold.graph.schedules.check import check, in_flight
 from onefold.graph.schedules.diagram import diagram
+from onefold.graph.schedules.forms import check_forms
 from onefold.graph.schedules.generate import SCHEDULES, make
 from onefold.graph.schedules.simulate import Times, simulate
 
@@ -144,7 +145,8 @@ F, B = (lambda m: Action("F", 0, m)), (lambda m: Action("B", 0, m))
         ([F(0), F(1), B(0)], r"stage 0 does \['F'\] for micro-batch 1; it must do F and B"),
         ([F(0), F(1), B(0), B(1), B(1)], r"B0\.1 is done more than once"),
         ([F(0), F(1), B(0), B(1), Action("W", 0, 1)], r"does \['B', 'F', 'W'\]"),
-        ([F(0), B(1), F(1), B(0)], r"cannot run: rank 0 before B0\.1, rank 1 before F1\.1 wait"),
+        ([B(0), F(0), F(1), B(1)], r"cannot run: rank 0 before B0\.0, rank 1 before F1\.0 wait"),
+        ([F(0), F(1), B(1), B(0)], r"B0\.0 comes after micro-batch 1 of its stage"),
         ([F(0), F(1), B(0), Action("B", 1, 1)], r"B1\.1 is on rank 0, but its stage lives on rank"),
         ([F(0), F(1), B(0), B(7)], r"B0\.7 on rank 0 is of no stage or micro-batch"),
     ],
@@ -153,6 +155,26 @@ def test_a_wrong_schedule_is_noticed(actions, text):
     check(GOOD)
     with pytest.raises(OnefoldRuntimeError, match=text):
         check(changed(0, actions))
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@pytest.mark.parametrize("p", STAGES)
+def test_schedules_have_their_closed_forms(name, p):
+    for v in (1, 2, 3, 4) if name == "interleaved" else (2,) if name == "zb-v" else (1,):
+        for m in MICRO_BATCHES:
+            assert check_forms(make(name, p * v, m, p)) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "text"),
+    [
+        (replace(make("gpipe", 2, 4), name="1f1b"), "rank 0 holds 4 micro-batches at once and sh"),
+        (replace(make("1f1b", 4, 8), name="zb-h1"), "its bubble is 9 and should be 3"),
+    ],
+)
+def test_another_bubble_or_memory_is_noticed(schedule, text):
+    with pytest.raises(OnefoldRuntimeError, match=text):
+        check_forms(schedule)
 
 
 def test_a_deadlock_is_noticed_when_timed():
