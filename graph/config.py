@@ -137,7 +137,7 @@ def _check_between(name: str, value: Any, least: int, most: int | None) -> None:
         raise OnefoldValueError(f"enable_zero: {name} must be {allowed}, but got {value}")
 
 
-@dataclass
+@dataclass(slots=True)  # so that a setting misspelled is an error
 class GraphModule:
     """A module as graphs see it; `module.to(nn.graph.GraphModule)` gives it."""
 
@@ -156,7 +156,10 @@ class GraphModule:
         if stage_id is None and placement is None:
             raise OnefoldValueError("set_stage needs a stage_id, a placement, or both")
         if stage_id is not None and (isinstance(stage_id, bool) or not isinstance(stage_id, int)):
-            raise OnefoldTypeError(f"set_stage: stage_id must be an integer, but got {stage_id!r}")
+            raise OnefoldTypeError(
+                f"set_stage: stage_id must be an integer, but got {stage_id!r}; write "
+                "set_stage(0, placement)"
+            )
         if stage_id is not None and stage_id < 0:
             raise OnefoldValueError(f"set_stage: stage_id must be >= 0, but got {stage_id}")
         if placement is not None and not isinstance(placement, Placement):

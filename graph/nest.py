@@ -22,10 +22,16 @@ def rebuild(nest: Any, function: Callable[[Tensor], Any], what: str) -> Any:
     def refuse(other: Any) -> Any:
         if other is None:
             return None
+        kind = type(other)
+        if kind.__module__.split(".")[0] in ("numpy", "torch"):
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            advice = "Make it a Tensor with flow.tensor(data, placement=..., sbp=...)"
+        else:
+            name = kind.__name__
+            advice = "What does not change from call to call can be an attribute of the graph"
         raise OnefoldTypeError(
-            f"{what} of a graph must be a Tensor, None, or a list, tuple or dict of those, but got "
-            f"{type(other).__name__}. What does not change from call to call can be an attribute "
-            "of the graph"
+            f"{what} of a graph must be a Tensor, None, or a list, tuple or dict of those, "
+            f"but got {name}. {advice}"
         )
 
     return _rebuild(nest, function, refuse)

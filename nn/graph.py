@@ -304,8 +304,12 @@ class Graph:
         """What one rank does in a call of the latest used compiled graph, a line a step.
 
         With stages: its instructions (actions of the schedule, sends, receives), then the steps
-        of each action.
+        of each action. Raises OnefoldTypeError or OnefoldValueError for what is no rank.
         """
+        if isinstance(rank, bool) or not isinstance(rank, int):
+            raise OnefoldTypeError(f"{self.name}.plan: rank must be an integer, but got {rank!r}")
+        if rank < 0:
+            raise OnefoldValueError(f"{self.name}.plan: rank must be 0 or more, but got {rank}")
         return self._latest("plan").plan(rank)
 
     def schedule(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pipelines
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from launched import run_ranks
@@ -439,3 +440,37 @@ def test_a_batch_that_cannot_be_cut_and_other_dtypes(world):
         graph(x.double(), y)
     for parameter, value in zip(model.parameters(), before, strict=True):
         np.testing.assert_array_equal(parameter.numpy(), value)
+
+
+def test_questions_about_what_is_no_rank(world):
+    graph, _ = pipelines.run(MIXED, None, 2)
+    for rank, error in (("0", OnefoldTypeError), (True, OnefoldTypeError), (-1, OnefoldValueError)):
+        with pytest.raises(error, match=r"Train\.plan: rank must be"):
+            graph.plan(rank)
+
+
+def test_bad_stages(world):
+    module = view(Two().a)
+    where = flow.placement("cpu", [0])
+    for arguments, error, text in (
+        ((where, 0), OnefoldTypeError, r"stage_id must be an integer.*write set_stage\(0, place"),
+        ((0, "cpu"), OnefoldTypeError, "placement must be an onefold.placement, but got 'cpu'"),
+        ((-1, where), OnefoldValueError, "stage_id must be >= 0, but got -1"),
+        ((), OnefoldValueError, "set_stage needs a stage_id, a placement, or both"),
+    ):
+        with pytest.raises(error, match=text):
+            module.set_stage(*arguments)
+    assert module.stage_id is None
+    with pytest.raises(AttributeError, match="no attribute 'activation_checkpoint'"):
+        module.activation_checkpoint = True
+
+
+def test_inputs_that_are_no_tensors_of_ours(world):
+    graph = Forward(Two())
+    for data, text in (
+        (torch.ones(4, 2), r"got torch\.Tensor\. Make it a Tensor with flow\.tensor\("),
+        (np.ones((4, 2)), r"got numpy\.ndarray\. Make it a Tensor with flow\.tensor\("),
+        (3, r"got int\. What does not change from call to call can be an attribute"),
+    ):
+        with pytest.raises(OnefoldTypeError, match=text):
+            graph(data)
