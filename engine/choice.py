@@ -62,6 +62,43 @@ def choose(
     return tuple(wanted), produced
 
 
+def op_time(
+    op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta], placement: Placement
+) -> float:
+    """Modelled seconds of the op itself in these layouts: on every axis split or done by all."""
+    kind = placement.device_type
+    tensors = [meta for meta in metas if meta is not None]
+    moved = sum(meta.nbytes for meta in (*tensors, *outputs))
+    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    for axis, parts in enumerate(placement.shape):
+        if any(meta.nd_sbp[axis].is_split for meta in (*tensors, *outputs)):
+            work /= parts
+    return work
+
+
+def signatures_along(
+    op: Op,
+    metas: Sequence[Meta | None],
+    described: Sequence[Any],
+    attrs: tuple[Any, ...],
+    axis: int,
+) -> list[Signature]:
+    """The legal signatures on one axis where the inputs' other axes stay as they are."""
+    tensors = [meta for meta in metas if meta is not None]
+    placement = tensors[0].placement
+    assert placement is not None
+    seen = _Seen(described, metas)
+    num_outputs = op.num_outputs
+    for other, parts in enumerate(placement.shape):
+        if other == axis:
+            continue
+        inputs = tuple([meta.nd_sbp[other] for meta in tensors])
+        seen.split(Signature(inputs, (broadcast,) * num_outputs), parts)
+    parts = placement.shape[axis]
+    rule = op.rule(seen.axis(parts), *seen.args, *attrs)
+    return [*rule, all_broadcast(len(tensors), num_outputs)]
+
+
 def _bytes_along(meta: Meta, axis: int) -> float:
     """Bytes of the tensor over one group of the axis: what the other axes leave of it."""
     assert meta.placement is not None
