@@ -24,6 +24,7 @@ from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.boxing_chains import merge_boxings
 from .passes.common import share_common
+from .passes.layouts import search_layouts
 from .passes.partials import delay_partials
 from .passes.unused import drop_unused
 from .stages.assign import assign_stages
@@ -43,7 +44,8 @@ def passes(layout_search: bool) -> list[Callable[[Program], Program]]:
     """
     merge = partial(merge_boxings, exact=not layout_search)
     delay = partial(delay_partials, exact=not layout_search)
-    return [*PASSES, merge, delay, *PASSES]
+    search = [search_layouts] if layout_search else []
+    return [*PASSES, *search, merge, delay, *PASSES]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
+from typing import Any
 
 import torch
 
 from ...engine import boxing
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
+from ...engine.runner import runner
 from ..ir import Program, Step, Value
 
 
@@ -51,6 +53,17 @@ def box(value: Value, made: Value, near: Step) -> Step:
         near, name="boxing", origin=BOXING, inputs=(value,), attrs=(), outputs=(made,), run=run,
         several=False, aliases=plan.aliases, repeatable=True, op=None, asked=False,
     )  # fmt: skip
+
+
+def relaid(step: Step, inputs: tuple[Any, ...], outputs: tuple[Value, ...]) -> Step:
+    """The step on inputs and outputs in other layouts, which must be legal for its op."""
+    assert step.op is not None
+    placement = outputs[0].meta.placement
+    assert placement is not None
+    metas = tuple([v.meta if type(v) is Value else None for v in inputs])
+    made = tuple([value.meta for value in outputs])
+    run = runner(step.op, metas, made, step.attrs, placement)
+    return replace(step, inputs=inputs, outputs=outputs, run=run)
 
 
 def together(a: Step, b: Step) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine.choice import op_time, signatures_along
 from ...engine.meta import Meta
 from ...engine.op import Op
-from ...engine.runner import runner
-from ...engine.sbp import Sbp
 from ..ir import Program, Step, Value
 from .edit import (
     box,
@@ -18,6 +16,7 @@ from .edit import (
     is_boxing,
     is_inexact,
     received,
+    relaid,
     same_bits,
     source_of,
     time,
@@ -125,39 +124,32 @@ class _Search:
         if self.exact and not self._keeps_elements(step):
             return None
         placement = output.meta.placement
-        found: list[_Pass] = []
         metas = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         if placement is None or any(m is not None and m.placement is not placement for m in metas):
             return None
         given = [v.meta if type(v) is Value else v for v in step.inputs]
-        reduced = next(v for v in step.reads() if v.number in now)
-        for signature in signatures_along(op, metas, given, step.attrs, axis):
-            new = dict(zip(_places(step), signature.inputs, strict=True))
-            kind = now[reduced.number].meta.nd_sbp[axis]
-            if new[step.inputs.index(reduced)] is kind and signature.outputs[0].is_partial:
-                passed = self._laid(index, step, op, now, axis, new, signature.outputs[0])
+        reduced = next(i for i, v in enumerate(step.inputs) if type(v) is Value and v.number in now)
+        kind = now[step.inputs[reduced].number].meta.nd_sbp[axis]
+        found: list[_Pass] = []
+        for new, (made,) in signatures_along(op, given, metas, (output.meta,), step.attrs, axis):
+            read = new[reduced]
+            assert read is not None
+            if read.nd_sbp[axis] is kind and made.nd_sbp[axis].is_partial:
+                passed = self._laid(index, op, now, new, made)
                 found += [passed] if passed is not None else []
         return min(found, key=lambda each: each.extra, default=None)
 
     def _laid(
-        self,
-        index: int,
-        step: Step,
-        op: Op,
-        now: dict[int, Value],
-        axis: int,
-        new: dict[int, Sbp],
-        made: Sbp,
+        self, index: int, op: Op, now: dict[int, Value], new: Sequence[Meta | None], made: Meta
     ) -> _Pass | None:
+        """The step on inputs in these layouts; None where they are not to be had."""
+        step = self.program.steps[index]
         inputs: list[tuple[Value, Meta] | None] = []
-        before: list[Meta | None] = []
         extra, moved = 0.0, 0
-        for place, value in enumerate(step.inputs):
-            if type(value) is not Value:
+        for value, target in zip(step.inputs, new, strict=True):
+            if target is None:
                 inputs.append(None)
-                before.append(None)
                 continue
-            target = _along(value.meta, axis, new[place])
             start = now.get(value.number)
             if start is None:
                 start, seconds, count = self._boxed(value, target)
@@ -167,16 +159,12 @@ class _Search:
                 return None
             extra, moved = extra + seconds, moved + count
             inputs.append((start, target))
-            before.append(value.meta)
-        metas = tuple([each[1] if each is not None else None for each in inputs])
         (old,) = step.outputs
-        output = _along(old.meta, axis, made)
-        if op.instead(metas, step.attrs) is not None:
+        if op.instead(tuple(new), step.attrs) is not None:
             return None
-        assert output.placement is not None
-        extra += op_time(op, metas, (output,), output.placement)
-        extra -= op_time(op, before, (old.meta,), output.placement)
-        return _Pass(index, tuple(inputs), output, extra, moved)
+        before = [v.meta if type(v) is Value else None for v in step.inputs]
+        extra += op_time(op, new, (made,)) - op_time(op, before, (old.meta,))
+        return _Pass(index, tuple(inputs), made, extra, moved)
 
     def _boxed(self, value: Value, target: Meta) -> tuple[Value, float, int]:
         """What to box another input from, with the seconds and bytes beyond those that it took."""
@@ -197,14 +185,6 @@ class _Search:
         assert step.op is not None
         values = [*step.reads(), *step.outputs]
         return step.op.aliases or not any(is_inexact(value.meta.dtype) for value in values)
-
-
-def _places(step: Step) -> Iterator[int]:
-    return (place for place, value in enumerate(step.inputs) if type(value) is Value)
-
-
-def _along(meta: Meta, axis: int, sbp: Sbp) -> Meta:
-    return meta.like(nd_sbp=(*meta.nd_sbp[:axis], sbp, *meta.nd_sbp[axis + 1 :]))
 
 
 def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
@@ -237,14 +217,3 @@ def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
         if passed is passes[-1]:
             steps.append(box(made, old, step))
     return replace(program, steps=steps)
-
-
-def relaid(step: Step, inputs: tuple[Any, ...], outputs: tuple[Value, ...]) -> Step:
-    """The step on inputs and outputs in other layouts, which must be legal for its op."""
-    assert step.op is not None
-    placement = outputs[0].meta.placement
-    assert placement is not None
-    metas = tuple([v.meta if type(v) is Value else None for v in inputs])
-    made = tuple([value.meta for value in outputs])
-    run = runner(step.op, metas, made, step.attrs, placement)
-    return replace(step, inputs=inputs, outputs=outputs, run=run)
