@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from ...engine.meta import Meta
 from ..ir import Program, Step, Value
@@ -54,10 +55,12 @@ class _Descent:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.tried: dict[Any, Form | None] = {}  # in a sweep: what was best for a node so placed
 
     def run(self) -> None:
         for sweep in range(_SWEEPS):
             before = self.flow.time
+            self.tried.clear()
             nodes = self.flow.nodes
             for node in nodes if sweep % 2 == 0 else reversed(nodes):
                 if node.free and any(map(self.flow.boxed, self.flow.touched(node))):
@@ -66,17 +69,36 @@ class _Descent:
                 return
 
     def _improve(self, node: Node) -> None:
-        """Give the node the form that is best with all that follows from it."""
+        """Give the node the form that is best with all that follows from it.
+
+        Layers are alike: what was best for a node among nodes alike is all that is tried again.
+        """
         least = self.flow.time * (1 - _LEAST)
         best: list[tuple[Node, Form]] = []
-        for form in self.flow.forms(node):
+        key = self._place(node)
+        forms = self.flow.forms(node)
+        if key in self.tried:
+            known = self.tried[key]
+            forms = [known] if known is not None else []
+        self.tried.setdefault(key, None)
+        for form in forms:
             log = self._try(node, form)
             if self.flow.time < least:
                 least = self.flow.time * (1 - _LEAST)
                 best = [(changed, changed.form) for changed, _ in log]
+                self.tried[key] = form
             self._undo(log)
         for changed, form in best:
             self.flow.apply(changed, form)
+
+    def _place(self, node: Node) -> Any:
+        """What tells nodes apart for the search: the ops and the forms of it and those around."""
+        around = [(other.step.origin, other.form) for other in self._around(node)]
+        metas = tuple([(m, *self.flow.wants.get(n, ())) for n, m in self._metas(node)])
+        return node.step.origin, node.step.attrs, node.form, metas, tuple(around)
+
+    def _metas(self, node: Node) -> Iterable[tuple[int, Meta]]:
+        return [(number, self.flow.meta[number]) for number in self.flow.touched(node)]
 
     def _try(self, node: Node, form: Form) -> list[tuple[Node, Form]]:
         """Change a node and let those around follow; returns who had which form before."""
@@ -87,6 +109,8 @@ class _Descent:
         while waiting and len(log) < _REACH:
             other = waiting.popleft()
             if other.index in changed or not other.free:
+                continue
+            if not self.flow.misfits(other):
                 continue
             before = other.form
             self._respond(other)
