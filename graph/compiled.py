@@ -67,6 +67,7 @@ class Compiled:
     program: Program
     executable: OneByOne | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
+    captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     micro_batches: int = 1
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
 
@@ -145,6 +146,7 @@ def compile_graph(
         zero.store()
         program, returned = captured()  # with the layouts that ops now meet
     verify(program)
+    before = program
     assign: Callable[[Program], Program] = partial(assign_stages, ranks)
     for each in (assign, *passes(config.layout_search), zero.rewrite):
         program = each(program)
@@ -155,7 +157,7 @@ def compile_graph(
     else:
         executable = OneByOne(program, micro_batches)
     zero.store()
-    return Compiled(program, executable, returned, micro_batches)
+    return Compiled(program, executable, returned, before, micro_batches)
 
 
 def _capture(
