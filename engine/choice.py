@@ -62,6 +62,63 @@ def choose(
     return tuple(wanted), produced
 
 
+def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+    """Modelled seconds of the op itself in these layouts: on every axis split or done by all."""
+    placement = outputs[0].placement
+    assert placement is not None
+    kind = placement.device_type
+    tensors = [meta for meta in metas if meta is not None]
+    moved = sum(meta.nbytes for meta in (*tensors, *outputs))
+    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    for axis, parts in enumerate(placement.shape):
+        if any(meta.nd_sbp[axis].is_split for meta in (*tensors, *outputs)):
+            work /= parts
+    return work
+
+
+def signatures_along(
+    op: Op,
+    described: Sequence[Any],
+    metas: Sequence[Meta | None],
+    outputs: Sequence[Meta],
+    attrs: tuple[Any, ...],
+    axis: int,
+) -> list[tuple[tuple[Meta | None, ...], tuple[Meta, ...]]]:
+    """Every legal layout of inputs and outputs that differs along one axis at most from this one.
+
+    `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes
+    before it leave, as in `choose`.
+    """
+    tensors = [meta for meta in metas if meta is not None]
+    placement = tensors[0].placement
+    assert placement is not None
+    used = [
+        Signature(tuple([m.nd_sbp[a] for m in tensors]), tuple([m.nd_sbp[a] for m in outputs]))
+        for a in range(placement.ndim)
+    ]
+    plain = all_broadcast(len(tensors), len(outputs))
+
+    def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
+        seen = _Seen(described, metas)
+        for signature, parts in zip(signatures, placement.shape, strict=False):
+            seen.split(signature, parts)
+        return [*op.rule(seen.axis(placement.shape[at]), *seen.args, *attrs), plain]
+
+    found = []
+    for signature in rule(axis, used[:axis]):
+        chosen = [*used[:axis], signature, *used[axis + 1 :]]
+        later = range(axis + 1, placement.ndim)
+        if all(chosen[other] in rule(other, chosen[:other]) for other in later):
+            ins = iter([_along(m, axis, s) for m, s in zip(tensors, signature.inputs, strict=True)])
+            outs = [_along(m, axis, s) for m, s in zip(outputs, signature.outputs, strict=True)]
+            found.append((tuple([m and next(ins) for m in metas]), tuple(outs)))
+    return found
+
+
+def _along(meta: Meta, axis: int, sbp: Sbp) -> Meta:
+    return meta.like(nd_sbp=(*meta.nd_sbp[:axis], sbp, *meta.nd_sbp[axis + 1 :]))
+
+
 def _bytes_along(meta: Meta, axis: int) -> float:
     """Bytes of the tensor over one group of the axis: what the other axes leave of it."""
     assert meta.placement is not None

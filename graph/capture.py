@@ -228,7 +228,9 @@ class Capture(interp.Interpreter):
             with self.calling():
                 return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
         several = op.num_outputs != 1
-        values = self._step(op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases)
+        values = self._step(
+            op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases, op=op
+        )
         return self._tensors(op, plan, slots, attrs, values)
 
     def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
@@ -276,6 +278,8 @@ class Capture(interp.Interpreter):
         several: bool = False,
         aliases: bool = False,
         repeatable: bool = True,
+        op: Op | None = None,
+        asked: bool = True,
     ) -> tuple[Value, ...]:
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
@@ -284,7 +288,7 @@ class Capture(interp.Interpreter):
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=user_line(), aliases=aliases, repeatable=repeatable,
+                line=user_line(), aliases=aliases, repeatable=repeatable, op=op, asked=asked,
             )
         )  # fmt: skip
         return outputs
@@ -321,21 +325,23 @@ class Capture(interp.Interpreter):
     def _box(self, x: Tensor, target: Meta, grad_sbp: NdSbp | None) -> Tensor:
         if target is x.meta and grad_sbp is None:
             return x
-        y = self._moved(x, target, "to_global")
+        y = self._moved(x, target, "to_global", asked=True)
         if x.node is not None and interp.grad_enabled:
             op = _InScope(BOXING, self, self.value_of(y))
             y.node = Node(op, (x.node,), (x.meta, grad_sbp), None, target)
         return y
 
     def _relayout(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
-        y = self._moved(x, target, op_name)
+        y = self._moved(x, target, op_name, asked=False)
         y.node = x.node
         return y
 
-    def _moved(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
+    def _moved(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> Tensor:
         plan = boxing.plan(x.meta, target)
         run = partial(boxing.run, plan, op=op_name)
-        (value,) = self._step("boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases)
+        (value,) = self._step(
+            "boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases, asked=asked
+        )
         return Tensor(value, target)  # type: ignore[arg-type]
 
     def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:

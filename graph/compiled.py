@@ -22,7 +22,10 @@ from .ir import Program, verify
 from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
+from .passes.boxing_chains import merge_boxings
 from .passes.common import share_common
+from .passes.layouts import search_layouts
+from .passes.partials import delay_partials
 from .passes.unused import drop_unused
 from .stages.assign import assign_stages
 from .stages.compile import compile_stages
@@ -32,6 +35,17 @@ from .stages.plan import StagePlan
 from .zero import Zero
 
 PASSES = (share_common, drop_unused)
+
+
+def passes(layout_search: bool) -> list[Callable[[Program], Program]]:
+    """The passes that every program goes through, in order.
+
+    Without `layout_search` none of them changes a bit of any result.
+    """
+    merge = partial(merge_boxings, exact=not layout_search)
+    delay = partial(delay_partials, exact=not layout_search)
+    search = [search_layouts] if layout_search else []
+    return [*PASSES, *search, merge, delay, *PASSES]
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,7 @@ class Compiled:
     program: Program
     executable: OneByOne | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
+    captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     micro_batches: int = 1
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
 
@@ -131,7 +146,9 @@ def compile_graph(
         zero.store()
         program, returned = captured()  # with the layouts that ops now meet
     verify(program)
-    for each in (partial(assign_stages, ranks), *PASSES, zero.rewrite):
+    before = program
+    assign: Callable[[Program], Program] = partial(assign_stages, ranks)
+    for each in (assign, *passes(config.layout_search), zero.rewrite):
         program = each(program)
         verify(program)
     executable: OneByOne | Pipeline
@@ -140,7 +157,7 @@ def compile_graph(
     else:
         executable = OneByOne(program, micro_batches)
     zero.store()
-    return Compiled(program, executable, returned, micro_batches)
+    return Compiled(program, executable, returned, before, micro_batches)
 
 
 def _capture(

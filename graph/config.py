@@ -29,6 +29,7 @@ class GraphConfig:
         self._micro_batches = 1
         self._schedule: str | None = None
         self._amp: torch.dtype | None = None
+        self._layout_search = False
         self.zero: ZeroSettings | None = None  # set by enable_zero
         self.training = False  # set by the graph: whether a call trains
 
@@ -91,6 +92,25 @@ class GraphConfig:
             )
         self._amp = dtype if mode else None
 
+    @property
+    def layout_search(self) -> bool:
+        """Whether `enable_layout_search` is on."""
+        return self._layout_search
+
+    def enable_layout_search(self, mode: bool = True) -> None:
+        """Decide the layouts of all ops together, not one by one as eager does.
+
+        The program that eager would run is improved until no op's other layout makes the modelled
+        time of all boxing and ops shorter; layouts that were asked for (to_global, parameters,
+        inputs, outputs, gradients) stay. Sums over ranks are also put off past linear ops where
+        that saves bytes. Results are the same up to the order of sums.
+        """
+        if not isinstance(mode, bool):
+            raise OnefoldTypeError(
+                f"enable_layout_search: mode must be True or False, but got {mode!r}"
+            )
+        self._layout_search = mode
+
     def enable_zero(
         self,
         mode: bool = True,
@@ -119,13 +139,13 @@ class GraphConfig:
     @property
     def settings(self) -> tuple[Any, ...]:
         """What a compiled graph depends on."""
-        return self._micro_batches, self._schedule, self._amp
+        return self._micro_batches, self._schedule, self._amp, self._layout_search
 
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
             f"{self._micro_batches}, schedule={self._schedule!r}, amp={self._amp}, "
-            f"zero={self.zero})"
+            f"layout_search={self._layout_search}, zero={self.zero})"
         )
 
 

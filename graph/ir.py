@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.meta import Meta
+from ..engine.op import Op
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
 from .draws import Draws
@@ -56,6 +57,8 @@ class Step:
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
     repeatable: bool = True  # whether the same inputs and attributes always give the same
+    op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
+    asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
 
     def reads(self) -> Iterator[Value]:
         return (value for value in self.inputs if type(value) is Value)

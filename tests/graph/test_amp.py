@@ -244,7 +244,7 @@ def test_the_config_says_what_is_set():
     assert config.set_gradient_accumulation_steps(2) is None
     assert repr(config) == (
         "GraphConfig(training=False, gradient_accumulation_steps=2, schedule=None, "
-        "amp=torch.bfloat16, zero=None)"
+        "amp=torch.bfloat16, layout_search=False, zero=None)"
     )
     config.enable_amp(False)
     assert config.amp_dtype is None

@@ -1,0 +1,242 @@
+"""The search over layouts: never worse than eager, as good as trying all, the same values."""
+
+from itertools import product
+
+import pipelines
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from launched import run_ranks
+
+import onefold as flow
+from onefold import nn, sbp
+from onefold.engine import boxing
+from onefold.engine.sbp import parse
+from onefold.errors import OnefoldTypeError
+from onefold.graph.ir import verify
+from onefold.graph.passes.flow import Flow
+from onefold.graph.passes.layouts import modelled_time, search_layouts
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global
+from onefold.testing.programs import onefold_tensors, programs
+
+B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)
+
+
+def tensor(shape, nd_sbp, ranks=(0, 1, 2, 3), seed=0):
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return make_global(values, flow.placement("cpu", list(ranks)), parse(nd_sbp), seed)
+
+
+def greedy_and_searched(function, *inputs):
+    """The program with eager's layouts, the one that the search makes of it, and both's values."""
+    graph = nn.Graph.trace(function)
+    wanted = graph(*inputs)
+    searching = nn.Graph.trace(function)
+    searching.config.enable_layout_search()
+    found = searching(*inputs)
+    after = search_layouts(graph.program)
+    verify(after)
+    return graph.program, after, wanted, found
+
+
+def assert_near(found, wanted):
+    assert found.meta is wanted.meta
+    torch.testing.assert_close(value_of(found), value_of(wanted), rtol=1e-6, atol=1e-6)
+
+
+def bytes_of(function, *inputs):
+    function(*inputs)
+    with flow.profiler.comm() as log:
+        function(*inputs)
+    return log.total_bytes()
+
+
+# Each is better with layouts that no op would take by itself.
+
+
+def to_one_column(x, w):
+    """The product is partial; gelu needs a sum, and what follows only a part of it."""
+    return flow.gelu(flow.matmul(x, w)).to_global(sbp=S0)
+
+
+def both_ways(x, w):
+    y = flow.exp(x.to_global(sbp=S1))
+    return y.to_global(sbp=S0) * x, y
+
+
+def rows_again(x, w):
+    return flow.tanh(flow.sigmoid(flow.matmul(x, w))) * 2.0 + flow.ones(
+        256, 256, placement=x.placement, sbp=S0
+    )
+
+
+CASES = [
+    (to_one_column, "(S1)", "(S0)"),
+    (rows_again, "(S1)", "(S0)"),
+    (both_ways, "(S0)", "(B)"),
+]
+
+
+def optimum(program):
+    """The least modelled time over all forms of all ops, by brute force."""
+    flow_ = Flow(program)
+    free = [node for node in flow_.nodes if node.free]
+    choices = []
+    for node in free:
+        found = {node.form: None}
+        waiting = [node.form]
+        while waiting:
+            node.form = waiting.pop()
+            for form in flow_.forms(node):
+                if form not in found:
+                    found[form] = None
+                    waiting.append(form)
+        choices.append(list(found))
+        node.form = choices[-1][0]
+    least = flow_.time
+    for forms in product(*choices):
+        for node, form in zip(free, forms, strict=True):
+            if node.form is not form:
+                flow_.apply(node, form)
+        least = min(least, flow_.time)
+    return least
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].__name__)
+def test_as_good_as_trying_everything(case, world):
+    function, *layouts = case
+    x, w = (tensor((256, 256), layout, seed=i) for i, layout in enumerate(layouts))
+    before, after, wanted, found = greedy_and_searched(function, x, w)
+    least = optimum(before)
+    assert least <= modelled_time(before)
+    assert modelled_time(after) == pytest.approx(least)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for ours, theirs in pairs:
+        assert_near(ours, theirs)
+
+
+def test_a_sum_goes_to_the_layout_that_is_needed_in_the_end(world):
+    x, w = tensor((256, 256), "(S1)"), tensor((256, 256), "(S0)", seed=1)
+    before, after, _, _ = greedy_and_searched(rows_again, x, w)
+    graph = nn.Graph.trace(rows_again)
+    graph.config.enable_layout_search()
+    assert modelled_time(after) <= modelled_time(before)
+    assert bytes_of(graph, x, w) <= bytes_of(rows_again, x, w)
+    assert bytes_of(graph, x, w) == 4 * 256 * 256 * 3  # one reduction to splits
+
+
+class TwoPlacements(nn.Module):
+    """Data-parallel, then model-parallel elsewhere: gradients come back as partial sums."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = flow.placement("cpu", [0, 1]), flow.placement("cpu", [2, 3])
+        self.body = nn.Linear(64, 128, placement=self.first, sbp=B)
+        self.head = nn.Linear(128, 64, placement=self.second, sbp=S0)
+
+    def forward(self, x):
+        return self.head(flow.gelu(self.body(x)).to_global(self.second, B))
+
+
+class Train(nn.Graph):
+    def __init__(self, model, search, micro=1):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+        self.config.set_gradient_accumulation_steps(micro)
+        self.config.enable_layout_search(search)
+
+    def build(self, x):
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def training(search, steps=3, micro=1):
+    """Losses and parameters, and the program of a step, of the same model and data."""
+    flow.manual_seed(3)
+    model = TwoPlacements()
+    x = flow.randn(64, 64, placement=model.first, sbp=S0)
+    graph = Train(model, search, micro)
+    losses = [graph(x).numpy() for _ in range(steps)]
+    return [*losses, *[p.numpy() for p in model.parameters()]], graph.program
+
+
+def received(program):
+    """Bytes that all ranks receive in the program's own boxing."""
+    steps = [step for step in program.steps if step.name == "boxing"]
+    plans = [boxing.plan(step.inputs[0].meta, step.outputs[0].meta) for step in steps]
+    return sum(plan.received(rank) for plan in plans for rank in range(4))
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_gradients_between_placements_come_as_they_are_needed(micro, world):
+    wanted, greedy = training(False, micro=micro)
+    found, program = training(True, micro=micro)
+    assert pipelines.differ(found, wanted, exact=False) == []
+    assert 1.2 * received(program) < received(greedy)
+
+
+def test_processes_run_what_virtual_ranks_run(world):
+    wanted, _ = training(True)
+    for found in run_ranks(4, lambda: training(True)[0]):
+        assert pipelines.differ(found, wanted) == []
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
+def test_stages_and_schedules(schedule, world):
+    spec = pipelines.Spec(([0, 1], [2, 3], [[4, 5], [6, 7]]), (0, 1, 0), shortcut=True, dropout=0.1)
+
+    def change(graph):
+        graph.config.enable_layout_search()
+
+    _, wanted = pipelines.run(spec, schedule, 4)
+    _, found = pipelines.run(spec, schedule, 4, change=change)
+    assert pipelines.differ(found, wanted, exact=False) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "first", "second"),
+    [("(S0)", "(B)", "(B)"), ("(B)", "(S1)", "(S0)"), ("(B)", "(B)", "(B)")],
+)
+def test_what_is_best_already_stays(data, first, second, world):
+    x, w, v = (tensor((64, 64), layout, seed=i) for i, layout in enumerate((data, first, second)))
+    graph = nn.Graph.trace(lambda x, w, v: flow.matmul(flow.relu(flow.matmul(x, w)), v))
+    graph(x, w, v)
+    assert search_layouts(graph.program) is graph.program
+
+
+def test_layouts_that_were_asked_for_stay(world):
+    x = tensor((64, 64), "(S0)")
+
+    def function(x):
+        return flow.exp(flow.tanh(x).to_global(sbp=S1)).to_global(sbp=S0)
+
+    before, after, _, _ = greedy_and_searched(function, x)
+    layouts = [[v.meta for s in p.steps if s.asked and s.op is None for v in s.outputs]
+               for p in (before, after)]  # fmt: skip
+    assert layouts[0] == layouts[1] and len(layouts[0]) == 2
+
+
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@given(programs(), st.integers(0, 9))
+def test_never_worse_than_eager(program, seed):
+    graph = nn.Graph.trace(lambda: onefold_tensors(program, seed))
+    graph()
+    after = search_layouts(graph.program)
+    verify(after)
+    if after is not graph.program:
+        assert modelled_time(after) < modelled_time(graph.program)
+    assert [v.meta for v in after.outputs] == [v.meta for v in graph.program.outputs]
+
+
+def test_the_setting(world):
+    graph = nn.Graph.trace(lambda x: x + 1)
+    with pytest.raises(OnefoldTypeError, match="mode must be True or False, but got 1"):
+        graph.config.enable_layout_search(1)
+    assert graph.config.layout_search is False
+    before = graph.config.settings
+    assert graph.config.enable_layout_search() is None
+    assert graph.config.layout_search is True and graph.config.settings != before
