@@ -22,6 +22,7 @@ from ..graph.zero import Zero
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
+from .graph_state import Parts, load_state, state_of
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -59,6 +60,7 @@ class Graph:
             "_flat": [],  # all modules of the modules, as of the last compilation
             "_told": (-1, (0,)),
             "_zero": Zero(None),
+            "_steps": 0,  # how many calls have trained
         }
         self.__dict__.update(fields)
 
@@ -210,14 +212,8 @@ class Graph:
                     views[id(module)] = module.__dict__["_graph_view"]
             for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
                 tensors[f"{lead}.{name}"] = tensor
-        known = {id(tensor) for tensor in tensors.values()}
-        trained = [p for o, _ in self._optimizers for g in o.param_groups for p in g["params"]]
-        unknown = sum(id(param) not in known for param in trained)
-        if unknown:
-            raise OnefoldRuntimeError(
-                f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
-                "module of this graph; assign their module to the graph (self.model = model)"
-            )
+        self._parts().paths()  # raises for parameters that are in no module
+        trained = [param for _, _, param in self._parts().trained()]
         scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
         return State(tensors, paths, views, trained, self.config.amp_dtype, scale)
 
@@ -240,38 +236,30 @@ class Graph:
         for _, schedule in self._optimizers:
             if schedule is not None:
                 schedule.step()
+        self.__dict__["_steps"] += 1
 
     # State.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Each module's state under its name, optimizers' as "optimizer.N", the scaler's too."""
-        found: dict[str, Any] = {name: m.state_dict() for name, m in self._modules.items()}
-        for index, (optim, schedule) in enumerate(self._optimizers):
-            found[f"optimizer.{index}"] = optim.state_dict()
-            if schedule is not None:
-                found[f"lr_scheduler.{index}"] = schedule.state_dict()
-        if self._scaler is not None:
-            found["grad_scaler"] = self._scaler.state_dict()
-        return found
+    def _parts(self) -> Parts:
+        return Parts(self.name, self._modules, self._optimizers, self._scaler, self._steps)
+
+    def state_dict(self, destination: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Each module's state under its name, and flat keys for what training keeps.
+
+        Those are "model.weight-momentum" (`-m`, `-v`, `-max_v` and `-step` for AdamW, else the
+        optimizer's own names), and with "System-Train-" before the graph's name "TrainStep-",
+        "ParamGroups-" (the groups' options, by optimizer), "LRScheduler-" and "GradScaler-".
+        Values are logical: a graph with other layouts, or with ZeRO, takes them as well.
+        """
+        return state_of(self._parts(), destination)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` gave; raises OnefoldRuntimeError for other keys if `strict`."""
-        own = set(self.state_dict())
-        if strict and own != set(state_dict):
-            raise OnefoldRuntimeError(
-                f"load_state_dict: {self.name} has {sorted(own)}, but the given state has "
-                f"{sorted(state_dict)}; pass strict=False to take what both have"
-            )
-        for name, module in self._modules.items():
-            if name in state_dict:
-                module.load_state_dict(state_dict[name], strict)
-        for index, (optim, schedule) in enumerate(self._optimizers):
-            if f"optimizer.{index}" in state_dict:
-                optim.load_state_dict(state_dict[f"optimizer.{index}"])
-            if schedule is not None and f"lr_scheduler.{index}" in state_dict:
-                schedule.load_state_dict(state_dict[f"lr_scheduler.{index}"])
-        if self._scaler is not None and "grad_scaler" in state_dict:
-            self._scaler.load_state_dict(state_dict["grad_scaler"])
+        """Restore what `state_dict` gave, before the first call or later; all or nothing.
+
+        Raises OnefoldRuntimeError for missing and unknown keys (if `strict`), other shapes, and
+        the state of another optimizer.
+        """
+        self.__dict__["_steps"] = load_state(self._parts(), state_dict, strict)
 
     # Looking.
 
@@ -326,13 +314,7 @@ class Graph:
         Raises OnefoldRuntimeError before the first compile, OnefoldValueError for a rank on which
         nothing of the program lies.
         """
-        if not self._compiled:
-            raise OnefoldRuntimeError(
-                f"{self.name}.memory: nothing is compiled yet; call the graph first, or "
-                "graph._compile(...) with its inputs to compile without running"
-            )
-        found: Compiled = next(reversed(self._compiled.values()))
-        return found.memory(rank)
+        return self._latest("memory").memory(rank)
 
     def __repr__(self) -> str:
         lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]

@@ -124,6 +124,10 @@ class Optimizer:
 
     # State.
 
+    def state_names(self, group: Group) -> tuple[str, ...] | None:
+        """What is kept of each parameter of a group that was updated; None: not known."""
+        return None
+
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
         numbers: dict[int, int] = {}

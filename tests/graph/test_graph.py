@@ -350,25 +350,6 @@ def test_a_parameter_that_changed_after_the_capture(world):
         predict(flow.ones(1, 2))
 
 
-def test_state_can_be_saved_and_restored(world):
-    def fresh():
-        flow.manual_seed(0)
-        model = Net()
-        return model, Train(model, OPTIMIZERS["adamw"](model.parameters()))
-
-    _, train = fresh()
-    train(*batch(0))
-    saved = train.state_dict()
-    flow.manual_seed(1)
-    wanted = train(*batch(1)).item()
-    _, other = fresh()
-    other.load_state_dict(saved)
-    flow.manual_seed(1)
-    assert other(*batch(1)).item() == wanted
-    with pytest.raises(OnefoldRuntimeError, match="load_state_dict: Train has"):
-        other.load_state_dict({})
-
-
 def test_a_traced_function_runs_as_a_graph(world):
     @nn.Graph.trace
     def double(x):
