@@ -51,8 +51,10 @@ class Capture(interp.Interpreter):
         views: Mapping[int, GraphModule],
         amp: torch.dtype | None = None,
         loss_scale: Callable[[], float] | None = None,
+        lines: Callable[[], str] = user_line,
     ) -> None:
         self.program = Program()
+        self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
         self._loss_scale = loss_scale  # asked in every run of the program
@@ -284,7 +286,7 @@ class Capture(interp.Interpreter):
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=user_line(), aliases=aliases, repeatable=repeatable,
+                line=self._lines(), aliases=aliases, repeatable=repeatable,
             )
         )  # fmt: skip
         return outputs

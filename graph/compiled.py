@@ -17,6 +17,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError
 from .capture import Capture
 from .config import GraphConfig, GraphModule
+from .debug import Debug
 from .draws import Draws
 from .ir import Program, verify
 from .memory.plan import MemoryPlan, plan_memory
@@ -44,6 +45,7 @@ class State:
     trained: Sequence[Tensor]  # what the optimizers update
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
     loss_scale: Callable[[], float] | None = None  # what backward starts from, at every run
+    debug: Debug = field(default_factory=Debug)  # what to tell of it
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def compile_graph(
             "enable_zero needs an optimizer, since it splits what training keeps; add one with "
             "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
         )
+    debug = state.debug
+    debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
     micro_batches = config.micro_batches
 
@@ -130,16 +134,19 @@ def compile_graph(
     if zero.decide(program) and zero.stored_as_is:
         zero.store()
         program, returned = captured()  # with the layouts that ops now meet
+    debug.stage("captured", program)
     verify(program)
     for each in (partial(assign_stages, ranks), *PASSES, zero.rewrite):
         program = each(program)
         verify(program)
+    debug.stage("rewritten by the passes", program)
     executable: OneByOne | Pipeline
     if ranks:
         executable = Pipeline(compile_stages(program, ranks, config))
     else:
         executable = OneByOne(program, micro_batches)
     zero.store()
+    debug.finish(program, micro_batches)
     return Compiled(program, executable, returned, micro_batches)
 
 
@@ -154,7 +161,9 @@ def _capture(
         raise OnefoldRuntimeError(
             "a graph was called inside another graph's build(); call its module instead"
         )
-    capture = Capture(state.tensors, state.paths, state.views, state.amp, state.loss_scale)
+    capture = Capture(
+        state.tensors, state.paths, state.views, state.amp, state.loss_scale, state.debug.lines
+    )
     before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
     remaining = iter(enumerate(metas))
 

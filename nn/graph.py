@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
-from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph
 from ..graph.config import GraphConfig, GraphModule
-from ..graph.ir import describe
+from ..graph.debug import Debug, debug_settings
 from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
 from ..graph.zero import Zero
@@ -23,6 +22,7 @@ from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .graph_state import Parts, load_state, state_of
+from .graph_text import GraphTree
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -50,7 +50,16 @@ class Graph:
 
     max_compiled = MAX_COMPILED
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        enable_get_runtime_state_dict: bool = False,
+        debug_v_level: int = -1,
+        debug_ranks: int | Sequence[int] | None = None,
+        debug_max_py_stack_depth: int = 2,
+        debug_only_user_py_stack: bool = True,
+        debug_op_repr_with_py_stack: bool = False,
+    ) -> None:
         fields: dict[str, Any] = {
             "config": GraphConfig(),
             "_modules": OrderedDict(),
@@ -58,11 +67,18 @@ class Graph:
             "_scaler": None,
             "_compiled": OrderedDict(),
             "_flat": [],  # all modules of the modules, as of the last compilation
-            "_told": (-1, (0,)),
+            "_debug": Debug(),
             "_zero": Zero(None),
             "_steps": 0,  # how many calls have trained
         }
         self.__dict__.update(fields)
+        self.debug(
+            debug_v_level,
+            ranks=debug_ranks,
+            max_py_stack_depth=debug_max_py_stack_depth,
+            only_user_py_stack=debug_only_user_py_stack,
+            op_repr_with_py_stack=debug_op_repr_with_py_stack,
+        )
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """One step; to be written by every graph."""
@@ -169,7 +185,6 @@ class Graph:
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
-            self._tell(found, metas)
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
 
@@ -215,7 +230,8 @@ class Graph:
         self._parts().paths()  # raises for parameters that are in no module
         trained = [param for _, _, param in self._parts().trained()]
         scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
-        return State(tensors, paths, views, trained, self.config.amp_dtype, scale)
+        debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
+        return State(tensors, paths, views, trained, self.config.amp_dtype, scale, debug)
 
     def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
         if not self._optimizers:
@@ -263,25 +279,26 @@ class Graph:
 
     # Looking.
 
-    def debug(self, v_level: int = -1, *, ranks: int | Sequence[int] | None = None) -> None:
-        """Print what is compiled: from level 0 a line for each, from 1 each step of the program.
+    def debug(
+        self,
+        v_level: int = -1,
+        *,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
+        """Tell on stdout what is compiled from now on.
 
-        On rank 0, or the `ranks` given (-1: all). Level -1 prints nothing.
+        Level -1 tells nothing, 0 the stages of compiling, 1 also each module, 2 also each operator,
+        3 also the program and the memory of each rank. On rank 0, or on the `ranks` given (-1:
+        all). With `op_repr_with_py_stack` operators, also those of `repr(graph)`, show up to
+        `max_py_stack_depth` lines of the program that called them, innermost first; with
+        `only_user_py_stack` False lines of onefold's own layers count too.
         """
-        if isinstance(v_level, bool) or not isinstance(v_level, int):
-            raise OnefoldTypeError(f"debug: v_level must be an integer, but got {v_level!r}")
-        given = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
-        self.__dict__["_told"] = (v_level, given)
-
-    def _tell(self, compiled: Compiled, metas: Sequence[Meta]) -> None:
-        level, ranks = self._told
-        if level < 0 or not ((world().rank or 0) in ranks or -1 in ranks):
-            return
-        steps = len(compiled.program.steps)
-        inputs = ", ".join(map(describe, metas))
-        sys.stdout.write(f"{self.name}: compiled {steps} steps for ({inputs})\n")
-        if level > 0:
-            sys.stdout.write(f"{compiled.program}\n")
+        self.__dict__["_debug"] = debug_settings(
+            v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack
+        )
 
     @property
     def program(self) -> Any:
@@ -317,13 +334,8 @@ class Graph:
         return self._latest("memory").memory(rank)
 
     def __repr__(self) -> str:
-        lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]
-        for name, module in self._modules.items():
-            text = repr(module).replace("\n", "\n  ")
-            lines.append(f"  (MODULE:{name}): {text}")
-        if self._compiled:
-            lines += ["  " + line for line in str(self.program).splitlines()]
-        return "\n".join([*lines, ")"])
+        tree = GraphTree(self.program, self._debug.op_lines)
+        return tree.text(self.name, type(self).__name__, self.config, self._modules)
 
     @staticmethod
     def with_dynamic_input_shape(
