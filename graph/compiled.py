@@ -24,6 +24,7 @@ from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.common import share_common
+from .passes.fuse_add import fuse_add
 from .passes.unused import drop_unused
 from .stages.assign import assign_stages
 from .stages.compile import compile_stages
@@ -136,7 +137,8 @@ def compile_graph(
         program, returned = captured()  # with the layouts that ops now meet
     debug.stage("captured", program)
     verify(program)
-    for each in (partial(assign_stages, ranks), *PASSES, zero.rewrite):
+    asked = (fuse_add,) if config.fuses_add else ()
+    for each in (partial(assign_stages, ranks), *PASSES, *asked, zero.rewrite):
         program = each(program)
         verify(program)
     debug.stage("rewritten by the passes", program)

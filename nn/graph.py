@@ -17,6 +17,7 @@ from ..graph.config import GraphConfig, GraphModule
 from ..graph.debug import Debug, debug_settings
 from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
+from ..graph.not_offered import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
@@ -60,6 +61,8 @@ class Graph:
         debug_only_user_py_stack: bool = True,
         debug_op_repr_with_py_stack: bool = False,
     ) -> None:
+        if enable_get_runtime_state_dict:
+            raise refuse(GRAPH, type(self).__name__, "runtime_state_dict")
         fields: dict[str, Any] = {
             "config": GraphConfig(),
             "_modules": OrderedDict(),
@@ -106,7 +109,7 @@ class Graph:
     def __getattr__(self, name: str) -> Any:
         found = self.__dict__.get("_modules", {}).get(name)
         if found is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise refuse(GRAPH, type(self).__name__, name)
         return found
 
     @property

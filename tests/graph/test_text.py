@@ -151,7 +151,7 @@ def test_levels_of_debug(world, capsys):
     ]
     _, out = told(capsys, 1)
     assert (
-        "(MODULE:model.body) 1 operators, 3 in backward: (float32[4, 6] (S0) on cpu [0, 1]) -> "
+        "(MODULE:model.body) 1 operators, 2 in backward: (float32[4, 6] (S0) on cpu [0, 1]) -> "
         "(float32[4, 8] (S0) on cpu [0, 1])\n"
     ) in out
     assert "OPERATOR" not in out
