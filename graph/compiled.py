@@ -14,7 +14,7 @@ from ..engine.generator import noting_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError
+from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture
 from .config import GraphConfig, GraphModule
 from .debug import Debug
@@ -160,9 +160,7 @@ def _capture(
     state: State,
 ) -> tuple[Program, Any]:
     if interp.capturing():
-        raise OnefoldRuntimeError(
-            "a graph was called inside another graph's build(); call its module instead"
-        )
+        raise nested()
     capture = Capture(
         state.tensors, state.paths, state.views, state.amp, state.loss_scale, state.debug.lines
     )
@@ -187,6 +185,14 @@ def _capture(
         capture.undo()
         _set_gradients(before)
     return program, rebuild(result, lambda x: Tensor(x.shards, x.meta), "the result of build()")
+
+
+def nested() -> OnefoldRuntimeError:
+    """The error for a graph that is called inside another one's build()."""
+    return OnefoldRuntimeError(
+        "a graph was called inside another graph's build(); call its module instead. Called at "
+        f"{user_line()}"
+    )
 
 
 def _note_gradients(capture: Capture, tensors: Iterable[Tensor], trained: Sequence[Tensor]) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
+from ..engine import interp
 from ..engine.grad_mode import no_grad
-from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..graph.compiled import Compiled, State, compile_graph
+from ..graph.compiled import Compiled, State, compile_graph, nested
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.debug import Debug, debug_settings
 from ..graph.memory.plan import MemoryPlan
@@ -23,6 +23,7 @@ from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
 from .graph_state import Parts, load_state, state_of
+from .graph_structure import check_inputs, same_tables, structure, walk
 from .graph_text import GraphTree
 from .module import Module
 
@@ -162,6 +163,8 @@ class Graph:
     # Running.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if interp.capturing():
+            raise nested()
         inputs = leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
@@ -183,8 +186,15 @@ class Graph:
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
-            self._check(form, metas)
-            found = compile_graph(self.build, args, kwargs, metas, state, self.config, self._zero)
+            check_inputs(self.name, self._compiled, form, metas)
+            with same_tables(self._modules) as check:
+
+                def build(*args: Any, **kwargs: Any) -> Any:
+                    result = self.build(*args, **kwargs)
+                    check()
+                    return result
+
+                found = compile_graph(build, args, kwargs, metas, state, self.config, self._zero)
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
@@ -192,7 +202,8 @@ class Graph:
         return found  # type: ignore[no-any-return]
 
     def _modes(self) -> tuple[Any, ...]:
-        return tuple([_mode(module) for module in self._flat])
+        groups = [len(g["params"]) for optim, _ in self._optimizers for g in optim.param_groups]
+        return structure(self._flat), *groups
 
     def _follow_zero(self) -> None:
         """Begin anew when `config.enable_zero` was called since the last call."""
@@ -201,35 +212,8 @@ class Graph:
             self.__dict__["_zero"] = Zero(self.config.zero)
             self._compiled.clear()
 
-    def _check(self, form: Any, metas: Sequence[Meta]) -> None:
-        """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
-        if not self._compiled:
-            return
-        before_form, before, *_ = next(iter(self._compiled))
-        if form != before_form:
-            raise OnefoldTypeError(
-                f"{self.name} was compiled for inputs nested as {before_form}, but was called "
-                f"with {form}; make another graph for them"
-            )
-        for index, (old, new) in enumerate(zip(before, metas, strict=True)):
-            if old.dtype != new.dtype:
-                raise OnefoldTypeError(
-                    f"{self.name} was compiled for an input {index} of dtype {old.dtype}, but was "
-                    f"called with {new.dtype}; convert it with .to({old.dtype}), or make another "
-                    "graph"
-                )
-
     def _state(self) -> State:
-        tensors: dict[str, Tensor] = {}
-        paths: dict[int, str] = {}
-        views: dict[int, GraphModule] = {}
-        for lead, top in self._modules.items():
-            for path, module in top.named_modules():
-                paths[id(module)] = f"{lead}.{path}" if path else lead
-                if "_graph_view" in module.__dict__:
-                    views[id(module)] = module.__dict__["_graph_view"]
-            for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
-                tensors[f"{lead}.{name}"] = tensor
+        tensors, paths, views = walk(self._modules)
         self._parts().paths()  # raises for parameters that are in no module
         trained = [param for _, _, param in self._parts().trained()]
         scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
@@ -364,12 +348,6 @@ class Graph:
         made = _Traced(function)
         update_wrapper(made, function)
         return made
-
-
-def _mode(module: Module) -> Any:
-    """What a compiled graph depends on, of a module."""
-    view = module.__dict__.get("_graph_view")
-    return module.training if view is None else (module.training, *view.settings)
 
 
 class _Traced(Graph):
