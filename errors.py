@@ -103,3 +103,26 @@ def user_line(frame: FrameType | None = None) -> str:
     # Only the file's own name: machines may keep the same program in different folders, and
     # ranks compare these lines.
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+
+
+# What runs an op, and is therefore in every stack.
+_MECHANISM = frozenset({"engine", "graph", "errors"})
+
+
+def user_stack(depth: int, only_user: bool = True) -> str:
+    """Up to `depth` lines, innermost first, joined by " < "; each as `user_line` gives it.
+
+    With `only_user` False lines of the package's own layers (onefold.nn) count as well.
+    """
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) < depth:
+        module = frame.f_globals.get("__name__", "")
+        inner = module.removeprefix(_PACKAGE + ".")
+        ours = inner != module and inner.partition(".")[0] not in _MECHANISM
+        if _is_user(module) or (ours and not only_user):
+            code = frame.f_code
+            name = os.path.basename(code.co_filename)
+            found.append(f"{name}:{frame.f_lineno} in {code.co_name}")
+        frame = frame.f_back
+    return " < ".join(found) or "<no user line>"

@@ -51,8 +51,10 @@ class Capture(interp.Interpreter):
         views: Mapping[int, GraphModule],
         amp: torch.dtype | None = None,
         loss_scale: Callable[[], float] | None = None,
+        lines: Callable[[], str] = user_line,
     ) -> None:
         self.program = Program()
+        self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
         self._loss_scale = loss_scale  # asked in every run of the program
@@ -62,6 +64,7 @@ class Capture(interp.Interpreter):
         self._variables: dict[int, Variable] = {}
         self._changes = Changes()
         self._numbers = 0
+        self._token = object()  # tells its values from those of other captures
         self.where = Where()
         self.differentiated = ""  # the module of the op whose gradient was the last
         self._repetitions = 0
@@ -79,11 +82,15 @@ class Capture(interp.Interpreter):
     def value_of(self, tensor: Tensor) -> Value:
         """The value of a tensor at this point of the program."""
         shards: Any = tensor.shards
-        return shards if type(shards) is Value else self._variable(tensor).value
+        if type(shards) is not Value:
+            return self._variable(tensor).value
+        if shards.owner is not self._token:
+            raise shards.stray()
+        return shards
 
     def _value(self, meta: Meta, name: str = "") -> Value:
         self._numbers += 1
-        return Value(self._numbers, meta, name)
+        return Value(self._numbers, meta, name, self._token)
 
     def _variable(self, tensor: Tensor) -> Variable:
         # By its shards, which a detached twin has too; all without shards have the same ().
@@ -284,11 +291,14 @@ class Capture(interp.Interpreter):
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
         where = self.where
+        line = self._lines()
+        for value in outputs:
+            value.scope, value.line = where.scope, line
         self.program.steps.append(
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=user_line(), aliases=aliases, repeatable=repeatable, op=op, asked=asked,
+                line=line, aliases=aliases, repeatable=repeatable, op=op, asked=asked,
             )
         )  # fmt: skip
         return outputs

@@ -14,9 +14,10 @@ from ..engine.generator import noting_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError
+from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture
 from .config import GraphConfig, GraphModule
+from .debug import Debug
 from .draws import Draws
 from .ir import Program, verify
 from .memory.plan import MemoryPlan, plan_memory
@@ -24,6 +25,7 @@ from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.boxing_chains import merge_boxings
 from .passes.common import share_common
+from .passes.fuse_add import fuse_add
 from .passes.layouts import search_layouts
 from .passes.partials import delay_partials
 from .passes.unused import drop_unused
@@ -37,15 +39,16 @@ from .zero import Zero
 PASSES = (share_common, drop_unused)
 
 
-def passes(layout_search: bool) -> list[Callable[[Program], Program]]:
-    """The passes that every program goes through, in order.
+def passes(layout_search: bool, fuses_add: bool = False) -> list[Callable[[Program], Program]]:
+    """The passes that a program goes through, in order.
 
-    Without `layout_search` none of them changes a bit of any result.
+    Without the two switches none of them changes a bit of any result.
     """
     merge = partial(merge_boxings, exact=not layout_search)
     delay = partial(delay_partials, exact=not layout_search)
     search = [search_layouts] if layout_search else []
-    return [*PASSES, *search, merge, delay, *PASSES]
+    fuse = [fuse_add] if fuses_add else []
+    return [*PASSES, *search, merge, delay, *PASSES, *fuse]
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class State:
     trained: Sequence[Tensor]  # what the optimizers update
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
     loss_scale: Callable[[], float] | None = None  # what backward starts from, at every run
+    debug: Debug = field(default_factory=Debug)  # what to tell of it
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ def compile_graph(
             "enable_zero needs an optimizer, since it splits what training keeps; add one with "
             "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
         )
+    debug = state.debug
+    debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
     micro_batches = config.micro_batches
 
@@ -145,18 +151,22 @@ def compile_graph(
     if zero.decide(program) and zero.stored_as_is:
         zero.store()
         program, returned = captured()  # with the layouts that ops now meet
+    debug.stage("captured", program)
     verify(program)
     before = program
     assign: Callable[[Program], Program] = partial(assign_stages, ranks)
-    for each in (assign, *passes(config.layout_search), zero.rewrite):
+    changes = passes(config.layout_search, config.fuses_add)
+    for each in (assign, *changes, zero.rewrite):
         program = each(program)
         verify(program)
+    debug.stage("rewritten by the passes", program)
     executable: OneByOne | Pipeline
     if ranks:
         executable = Pipeline(compile_stages(program, ranks, config))
     else:
         executable = OneByOne(program, micro_batches)
     zero.store()
+    debug.finish(program, micro_batches)
     return Compiled(program, executable, returned, before, micro_batches)
 
 
@@ -168,10 +178,10 @@ def _capture(
     state: State,
 ) -> tuple[Program, Any]:
     if interp.capturing():
-        raise OnefoldRuntimeError(
-            "a graph was called inside another graph's build(); call its module instead"
-        )
-    capture = Capture(state.tensors, state.paths, state.views, state.amp, state.loss_scale)
+        raise nested()
+    capture = Capture(
+        state.tensors, state.paths, state.views, state.amp, state.loss_scale, state.debug.lines
+    )
     before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
     remaining = iter(enumerate(metas))
 
@@ -193,6 +203,14 @@ def _capture(
         capture.undo()
         _set_gradients(before)
     return program, rebuild(result, lambda x: Tensor(x.shards, x.meta), "the result of build()")
+
+
+def nested() -> OnefoldRuntimeError:
+    """The error for a graph that is called inside another one's build()."""
+    return OnefoldRuntimeError(
+        "a graph was called inside another graph's build(); call its module instead. Called at "
+        f"{user_line()}"
+    )
 
 
 def _note_gradients(capture: Capture, tensors: Iterable[Tensor], trained: Sequence[Tensor]) -> None:

@@ -10,6 +10,7 @@ import torch
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
 from .amp import DTYPES
+from .not_offered import CONFIG, NotOffered, refuse
 from .schedules.generate import SCHEDULES
 
 
@@ -25,13 +26,27 @@ class ZeroSettings:
 class GraphConfig:
     """The settings of one graph (`self.config`)."""
 
+    __slots__ = (
+        "_amp",
+        "_fuse_add",
+        "_layout_search",
+        "_micro_batches",
+        "_schedule",
+        "training",
+        "zero",
+    )
+
     def __init__(self) -> None:
         self._micro_batches = 1
         self._schedule: str | None = None
         self._amp: torch.dtype | None = None
         self._layout_search = False
         self.zero: ZeroSettings | None = None  # set by enable_zero
+        self._fuse_add = False
         self.training = False  # set by the graph: whether a call trains
+
+    def __getattr__(self, name: str) -> Any:
+        raise refuse(CONFIG, "GraphConfig", name)
 
     @property
     def micro_batches(self) -> int:
@@ -137,16 +152,55 @@ class GraphConfig:
         self.zero = ZeroSettings(stage, shard_min_size, shard_restore_level) if mode else None
 
     @property
+    def fuses_add(self) -> bool:
+        """Whether `allow_fuse_add_to_output` was asked for."""
+        return self._fuse_add
+
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Add a product of matrices to something as it is made, where it is used for nothing else.
+
+        Saves a pass over the sum. It is rounded once instead of twice, so that results may differ
+        from eager's in the last digits: about 1e-6 of the greatest addend in float32.
+        """
+        self._fuse_add = _flag("allow_fuse_add_to_output", mode)
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """Accepted for programs that ask: an update is always one call for a group's parameters."""
+        _flag("allow_fuse_model_update_ops", mode)
+
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """Not offered: raises NotOffered for True."""
+        if _flag("allow_fuse_cast_scale", mode):
+            raise NotOffered(
+                "GraphConfig.allow_fuse_cast_scale is not offered: gradients are cast to float32 "
+                "inside the program, and unscaled after it, when those of all micro-batches are "
+                "added up; leave it out, or scale with a power of two, which costs no digits"
+            )
+
+    @property
     def settings(self) -> tuple[Any, ...]:
         """What a compiled graph depends on."""
-        return self._micro_batches, self._schedule, self._amp, self._layout_search
+        return (
+            self._micro_batches,
+            self._schedule,
+            self._amp,
+            self._layout_search,
+            self._fuse_add,
+        )
 
     def __repr__(self) -> str:
         return (
             f"GraphConfig(training={self.training}, gradient_accumulation_steps="
             f"{self._micro_batches}, schedule={self._schedule!r}, amp={self._amp}, "
-            f"layout_search={self._layout_search}, zero={self.zero})"
+            f"layout_search={self._layout_search}, zero={self.zero}"
+            f"{', fuse_add_to_output=True' * self._fuse_add})"
         )
+
+
+def _flag(name: str, mode: Any) -> bool:
+    if not isinstance(mode, bool):
+        raise OnefoldTypeError(f"{name}: mode must be a bool, but got {mode!r}")
+    return mode
 
 
 def _check_between(name: str, value: Any, least: int, most: int | None) -> None:

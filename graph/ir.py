@@ -6,28 +6,68 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError
 from .draws import Draws
 
 
 class Value:
     """One value of a program: made once, by an input, a variable or a step.
 
-    While a graph is captured it stands in a Tensor where the shards will be.
+    While a graph is captured it stands in a Tensor where the shards will be. In a tensor that
+    outlives the capture it still stands there; whoever takes it for shards gets an error.
     """
 
-    __slots__ = ("meta", "name", "number")
+    __slots__ = ("line", "meta", "name", "number", "owner", "scope")
 
-    def __init__(self, number: int, meta: Meta, name: str = "") -> None:
+    def __init__(self, number: int, meta: Meta, name: str = "", owner: object = None) -> None:
         self.number = number
         self.meta = meta
         self.name = name
+        self.owner = owner  # the capture that made it
+        self.scope = ""  # the module in which, and the user's line
+        self.line = ""
 
     def __repr__(self) -> str:
         return f"%{self.name or self.number}"
+
+    def stray(self) -> OnefoldRuntimeError:
+        """The error for its use outside the build() in which it was made."""
+        where = f" in {self.scope}" if self.scope else ""
+        line = f", at {self.line}" if self.line else ""
+        return OnefoldRuntimeError(
+            f"a tensor was used that was made{where} while a graph was captured{line}. It stood "
+            "for a value of the program and has none outside build(), which runs once; return it "
+            "from build(), or keep it in a buffer that is changed in place (buffer.copy_(x))"
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        raise self.stray()
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        raise self.stray()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise self.stray()
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Torch finds it among a kernel's tensors."""
+        given = [*args, *(kwargs or {}).values()]
+        nested = [
+            x for each in given for x in (each if isinstance(each, (list, tuple)) else [each])
+        ]
+        raise next(x for x in nested if isinstance(x, cls)).stray()
 
 
 @dataclass(frozen=True, slots=True)

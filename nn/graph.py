@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any, TypeVar
 
-from ..distributed.world import world
+from ..engine import interp
 from ..engine.grad_mode import no_grad
-from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..graph.compiled import Compiled, State, compile_graph
+from ..graph.compiled import Compiled, State, compile_graph, nested
 from ..graph.config import GraphConfig, GraphModule
-from ..graph.ir import describe
+from ..graph.debug import Debug, debug_settings
 from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
+from ..graph.not_offered import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
+from .graph_state import Parts, load_state, state_of
+from .graph_structure import check_inputs, same_tables, structure, walk
+from .graph_text import GraphTree
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
@@ -49,7 +52,18 @@ class Graph:
 
     max_compiled = MAX_COMPILED
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        enable_get_runtime_state_dict: bool = False,
+        debug_v_level: int = -1,
+        debug_ranks: int | Sequence[int] | None = None,
+        debug_max_py_stack_depth: int = 2,
+        debug_only_user_py_stack: bool = True,
+        debug_op_repr_with_py_stack: bool = False,
+    ) -> None:
+        if enable_get_runtime_state_dict:
+            raise refuse(GRAPH, type(self).__name__, "runtime_state_dict")
         fields: dict[str, Any] = {
             "config": GraphConfig(),
             "_modules": OrderedDict(),
@@ -57,10 +71,18 @@ class Graph:
             "_scaler": None,
             "_compiled": OrderedDict(),
             "_flat": [],  # all modules of the modules, as of the last compilation
-            "_told": (-1, (0,)),
+            "_debug": Debug(),
             "_zero": Zero(None),
+            "_steps": 0,  # how many calls have trained
         }
         self.__dict__.update(fields)
+        self.debug(
+            debug_v_level,
+            ranks=debug_ranks,
+            max_py_stack_depth=debug_max_py_stack_depth,
+            only_user_py_stack=debug_only_user_py_stack,
+            op_repr_with_py_stack=debug_op_repr_with_py_stack,
+        )
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """One step; to be written by every graph."""
@@ -88,7 +110,7 @@ class Graph:
     def __getattr__(self, name: str) -> Any:
         found = self.__dict__.get("_modules", {}).get(name)
         if found is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise refuse(GRAPH, type(self).__name__, name)
         return found
 
     @property
@@ -141,6 +163,8 @@ class Graph:
     # Running.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if interp.capturing():
+            raise nested()
         inputs = leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
@@ -162,17 +186,24 @@ class Graph:
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
-            self._check(form, metas)
-            found = compile_graph(self.build, args, kwargs, metas, state, self.config, self._zero)
+            check_inputs(self.name, self._compiled, form, metas)
+            with same_tables(self._modules) as check:
+
+                def build(*args: Any, **kwargs: Any) -> Any:
+                    result = self.build(*args, **kwargs)
+                    check()
+                    return result
+
+                found = compile_graph(build, args, kwargs, metas, state, self.config, self._zero)
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
-            self._tell(found, metas)
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
 
     def _modes(self) -> tuple[Any, ...]:
-        return tuple([_mode(module) for module in self._flat])
+        groups = [len(g["params"]) for optim, _ in self._optimizers for g in optim.param_groups]
+        return structure(self._flat), *groups
 
     def _follow_zero(self) -> None:
         """Begin anew when `config.enable_zero` was called since the last call."""
@@ -181,45 +212,13 @@ class Graph:
             self.__dict__["_zero"] = Zero(self.config.zero)
             self._compiled.clear()
 
-    def _check(self, form: Any, metas: Sequence[Meta]) -> None:
-        """Raise unless the inputs could be those of a compiled graph, but for their shapes."""
-        if not self._compiled:
-            return
-        before_form, before, *_ = next(iter(self._compiled))
-        if form != before_form:
-            raise OnefoldTypeError(
-                f"{self.name} was compiled for inputs nested as {before_form}, but was called "
-                f"with {form}; make another graph for them"
-            )
-        for index, (old, new) in enumerate(zip(before, metas, strict=True)):
-            if old.dtype != new.dtype:
-                raise OnefoldTypeError(
-                    f"{self.name} was compiled for an input {index} of dtype {old.dtype}, but was "
-                    f"called with {new.dtype}; convert it with .to({old.dtype}), or make another "
-                    "graph"
-                )
-
     def _state(self) -> State:
-        tensors: dict[str, Tensor] = {}
-        paths: dict[int, str] = {}
-        views: dict[int, GraphModule] = {}
-        for lead, top in self._modules.items():
-            for path, module in top.named_modules():
-                paths[id(module)] = f"{lead}.{path}" if path else lead
-                if "_graph_view" in module.__dict__:
-                    views[id(module)] = module.__dict__["_graph_view"]
-            for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
-                tensors[f"{lead}.{name}"] = tensor
-        known = {id(tensor) for tensor in tensors.values()}
-        trained = [p for o, _ in self._optimizers for g in o.param_groups for p in g["params"]]
-        unknown = sum(id(param) not in known for param in trained)
-        if unknown:
-            raise OnefoldRuntimeError(
-                f"{self.name}: {unknown} of the optimizers' {len(trained)} parameters belong to no "
-                "module of this graph; assign their module to the graph (self.model = model)"
-            )
+        tensors, paths, views = walk(self._modules)
+        self._parts().paths()  # raises for parameters that are in no module
+        trained = [param for _, _, param in self._parts().trained()]
         scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
-        return State(tensors, paths, views, trained, self.config.amp_dtype, scale)
+        debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
+        return State(tensors, paths, views, trained, self.config.amp_dtype, scale, debug)
 
     def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
         if not self._optimizers:
@@ -240,60 +239,53 @@ class Graph:
         for _, schedule in self._optimizers:
             if schedule is not None:
                 schedule.step()
+        self.__dict__["_steps"] += 1
 
     # State.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Each module's state under its name, optimizers' as "optimizer.N", the scaler's too."""
-        found: dict[str, Any] = {name: m.state_dict() for name, m in self._modules.items()}
-        for index, (optim, schedule) in enumerate(self._optimizers):
-            found[f"optimizer.{index}"] = optim.state_dict()
-            if schedule is not None:
-                found[f"lr_scheduler.{index}"] = schedule.state_dict()
-        if self._scaler is not None:
-            found["grad_scaler"] = self._scaler.state_dict()
-        return found
+    def _parts(self) -> Parts:
+        return Parts(self.name, self._modules, self._optimizers, self._scaler, self._steps)
+
+    def state_dict(self, destination: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Each module's state under its name, and flat keys for what training keeps.
+
+        Those are "model.weight-momentum" (`-m`, `-v`, `-max_v` and `-step` for AdamW, else the
+        optimizer's own names), and with "System-Train-" before the graph's name "TrainStep-",
+        "ParamGroups-" (the groups' options, by optimizer), "LRScheduler-" and "GradScaler-".
+        Values are logical: a graph with other layouts, or with ZeRO, takes them as well.
+        """
+        return state_of(self._parts(), destination)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` gave; raises OnefoldRuntimeError for other keys if `strict`."""
-        own = set(self.state_dict())
-        if strict and own != set(state_dict):
-            raise OnefoldRuntimeError(
-                f"load_state_dict: {self.name} has {sorted(own)}, but the given state has "
-                f"{sorted(state_dict)}; pass strict=False to take what both have"
-            )
-        for name, module in self._modules.items():
-            if name in state_dict:
-                module.load_state_dict(state_dict[name], strict)
-        for index, (optim, schedule) in enumerate(self._optimizers):
-            if f"optimizer.{index}" in state_dict:
-                optim.load_state_dict(state_dict[f"optimizer.{index}"])
-            if schedule is not None and f"lr_scheduler.{index}" in state_dict:
-                schedule.load_state_dict(state_dict[f"lr_scheduler.{index}"])
-        if self._scaler is not None and "grad_scaler" in state_dict:
-            self._scaler.load_state_dict(state_dict["grad_scaler"])
+        """Restore what `state_dict` gave, before the first call or later; all or nothing.
+
+        Raises OnefoldRuntimeError for missing and unknown keys (if `strict`), other shapes, and
+        the state of another optimizer.
+        """
+        self.__dict__["_steps"] = load_state(self._parts(), state_dict, strict)
 
     # Looking.
 
-    def debug(self, v_level: int = -1, *, ranks: int | Sequence[int] | None = None) -> None:
-        """Print what is compiled: from level 0 a line for each, from 1 each step of the program.
+    def debug(
+        self,
+        v_level: int = -1,
+        *,
+        ranks: int | Sequence[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
+        """Tell on stdout what is compiled from now on.
 
-        On rank 0, or the `ranks` given (-1: all). Level -1 prints nothing.
+        Level -1 tells nothing, 0 the stages of compiling, 1 also each module, 2 also each operator,
+        3 also the program and the memory of each rank. On rank 0, or on the `ranks` given (-1:
+        all). With `op_repr_with_py_stack` operators, also those of `repr(graph)`, show up to
+        `max_py_stack_depth` lines of the program that called them, innermost first; with
+        `only_user_py_stack` False lines of onefold's own layers count too.
         """
-        if isinstance(v_level, bool) or not isinstance(v_level, int):
-            raise OnefoldTypeError(f"debug: v_level must be an integer, but got {v_level!r}")
-        given = (0,) if ranks is None else (ranks,) if isinstance(ranks, int) else tuple(ranks)
-        self.__dict__["_told"] = (v_level, given)
-
-    def _tell(self, compiled: Compiled, metas: Sequence[Meta]) -> None:
-        level, ranks = self._told
-        if level < 0 or not ((world().rank or 0) in ranks or -1 in ranks):
-            return
-        steps = len(compiled.program.steps)
-        inputs = ", ".join(map(describe, metas))
-        sys.stdout.write(f"{self.name}: compiled {steps} steps for ({inputs})\n")
-        if level > 0:
-            sys.stdout.write(f"{compiled.program}\n")
+        self.__dict__["_debug"] = debug_settings(
+            v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack
+        )
 
     @property
     def program(self) -> Any:
@@ -330,22 +322,11 @@ class Graph:
         Raises OnefoldRuntimeError before the first compile, OnefoldValueError for a rank on which
         nothing of the program lies.
         """
-        if not self._compiled:
-            raise OnefoldRuntimeError(
-                f"{self.name}.memory: nothing is compiled yet; call the graph first, or "
-                "graph._compile(...) with its inputs to compile without running"
-            )
-        found: Compiled = next(reversed(self._compiled.values()))
-        return found.memory(rank)
+        return self._latest("memory").memory(rank)
 
     def __repr__(self) -> str:
-        lines = [f"(GRAPH:{self.name}): (", f"  (CONFIG:{self.config!r})"]
-        for name, module in self._modules.items():
-            text = repr(module).replace("\n", "\n  ")
-            lines.append(f"  (MODULE:{name}): {text}")
-        if self._compiled:
-            lines += ["  " + line for line in str(self.program).splitlines()]
-        return "\n".join([*lines, ")"])
+        tree = GraphTree(self.program, self._debug.op_lines)
+        return tree.text(self.name, type(self).__name__, self.config, self._modules)
 
     @staticmethod
     def with_dynamic_input_shape(
@@ -371,12 +352,6 @@ class Graph:
         made = _Traced(function)
         update_wrapper(made, function)
         return made
-
-
-def _mode(module: Module) -> Any:
-    """What a compiled graph depends on, of a module."""
-    view = module.__dict__.get("_graph_view")
-    return module.training if view is None else (module.training, *view.settings)
 
 
 class _Traced(Graph):

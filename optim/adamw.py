@@ -77,6 +77,9 @@ class AdamW(Optimizer):
         for param in params:
             param.version = interp.stamp()
 
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        return ("step", *self._state_keys(group))
+
     @staticmethod
     def _state_keys(group: Group) -> tuple[str, ...]:
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()

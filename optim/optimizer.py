@@ -118,11 +118,17 @@ class Optimizer:
             for key, value in self.state.get(param, {}).items():
                 if isinstance(value, Tensor) and value.meta is not param.meta:
                     self.state[param][key] = _laid_as(value, param)
+            if len(param.shards) > 1:
+                _match_replicas(param, self.state.get(param, {}).values())
 
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         raise NotImplementedError(f"{type(self).__name__} needs _update(group, params, grads)")
 
     # State.
+
+    def state_names(self, group: Group) -> tuple[str, ...] | None:
+        """What is kept of each parameter of a group that was updated; None: not known."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
@@ -192,6 +198,25 @@ def _laid_as(value: Tensor, param: Tensor) -> Tensor:
     moved.shared = True  # perhaps a view, which would keep all of the old memory
     writable(moved)
     return moved
+
+
+def _match_replicas(param: Tensor, state: Iterable[Any]) -> None:
+    """Let state be one tensor exactly where the parameter is, since both are updated together.
+
+    In a virtual world replicas may be one tensor or several, depending on how they were made.
+    """
+    wanted = _firsts(param)
+    for value in state:
+        if isinstance(value, Tensor) and value.shape == param.shape and _firsts(value) != wanted:
+            form = torch.contiguous_format
+            made = {i: value.shards[i].clone(memory_format=form) for i in set(wanted)}
+            value.shards = tuple([made[i] for i in wanted])
+
+
+def _firsts(tensor: Tensor) -> list[int]:
+    """For each shard, the number of the first that is the same tensor."""
+    found: dict[int, int] = {}
+    return [found.setdefault(id(part), index) for index, part in enumerate(tensor.shards)]
 
 
 def zeros_for(param: Tensor) -> Tensor:

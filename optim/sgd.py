@@ -54,6 +54,9 @@ class SGD(Optimizer):
             },
         )
 
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        return ("momentum_buffer",) if group["momentum"] else ()
+
     def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         fresh = [param not in self.state for param in params]
         for first in (True, False):

@@ -179,14 +179,14 @@ def test_the_state_is_saved_and_restored(world):
     for number, factor in enumerate([math.inf, 1.0, 1.0]):
         graph(*batch(where, number, factor))
     saved = graph.state_dict()
-    assert saved["grad_scaler"] == {"scale": 32.0, "good_steps": 2}
+    assert saved["System-Train-GradScaler-Train"] == {"scale": 32.0, "good_steps": 2}
     other = Train(*where, flow.amp.GradScaler(8.0, growth_interval=3))
     other(*batch(where, 0))
     other.load_state_dict(saved)
     for each in (graph, other):
         each(*batch(where, 3))
     assert weights(other) == weights(graph)
-    assert other.state_dict()["grad_scaler"] == {"scale": 64.0, "good_steps": 0}
+    assert other.state_dict()["System-Train-GradScaler-Train"] == {"scale": 64.0, "good_steps": 0}
 
 
 def test_bad_arguments_are_named(world):

@@ -283,23 +283,6 @@ def test_the_oldest_signature_is_forgotten(world):
         nn.Graph.with_dynamic_input_shape(size=0)
 
 
-def test_debug_prints_what_is_compiled(world, capsys):
-    graph = Predict(nn.Linear(2, 3))
-    graph(flow.ones(1, 2))
-    assert capsys.readouterr().out == ""
-    graph.debug(0)
-    graph(flow.ones(2, 2))
-    assert capsys.readouterr().out == "Predict: compiled 1 steps for (float32[2, 2] cpu)\n"
-    graph.debug(1, ranks=-1)
-    graph(flow.ones(3, 2))
-    assert "= linear(%input.0, %model.weight" in capsys.readouterr().out
-    graph.debug(1, ranks=[5])
-    graph(flow.ones(4, 2))
-    assert capsys.readouterr().out == ""
-    with pytest.raises(OnefoldTypeError, match="v_level must be an integer, but got 'all'"):
-        graph.debug("all")
-
-
 def test_random_numbers_go_on_as_in_eager(world):
     class Draws(nn.Graph):
         def build(self):
@@ -350,25 +333,6 @@ def test_a_parameter_that_changed_after_the_capture(world):
         predict(flow.ones(1, 2))
 
 
-def test_state_can_be_saved_and_restored(world):
-    def fresh():
-        flow.manual_seed(0)
-        model = Net()
-        return model, Train(model, OPTIMIZERS["adamw"](model.parameters()))
-
-    _, train = fresh()
-    train(*batch(0))
-    saved = train.state_dict()
-    flow.manual_seed(1)
-    wanted = train(*batch(1)).item()
-    _, other = fresh()
-    other.load_state_dict(saved)
-    flow.manual_seed(1)
-    assert other(*batch(1)).item() == wanted
-    with pytest.raises(OnefoldRuntimeError, match="load_state_dict: Train has"):
-        other.load_state_dict({})
-
-
 def test_a_traced_function_runs_as_a_graph(world):
     @nn.Graph.trace
     def double(x):
@@ -400,22 +364,6 @@ def test_a_stage_gets_its_inputs_on_its_ranks(world):
     assert y.sbp == (S0,)
     wanted = model.second(model.first(x).to_global(OTHER, S0))
     np.testing.assert_array_equal(y.numpy(), wanted.numpy())
-
-
-def test_printing_shows_modules_layouts_and_what_is_kept(world):
-    model = Net()
-    train = Train(model, OPTIMIZERS["sgd"](model.parameters()))
-    assert "linear" not in repr(train)
-    train(*batch(0))
-    text = repr(train)
-    for part in (
-        "(GRAPH:Train)",
-        "# model.hidden",
-        "# model.hidden, backward",
-        "(S0) on cpu [0, 1] = linear(%input.0",
-    ):
-        assert part in text
-    assert "gradient of %model.head.bias" in text
 
 
 class Residual(nn.Module):

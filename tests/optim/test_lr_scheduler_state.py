@@ -106,7 +106,7 @@ def test_a_graph_steps_the_schedule(world):
         graph(flow.ones(1, 2))
     assert group_rates(optimizer) == [0.125]
     np.testing.assert_allclose(model.weight.numpy(), start - 1.75, rtol=1e-6)
-    assert graph.state_dict()["lr_scheduler.0"]["last_step"] == 3
+    assert graph.state_dict()["System-Train-LRScheduler-Train"][0]["last_step"] == 3
 
 
 def test_resuming_at_a_step():

@@ -353,3 +353,26 @@ def test_data_parallel_training_is_single_device_training():
             torch.testing.assert_close(
                 torch.tensor(weight), t.weight.detach(), rtol=1e-5, atol=1e-5
             )
+
+
+@pytest.mark.parametrize("of_state", [False, True])
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_replicas_may_be_one_tensor_or_several(kind, options, of_state, world):
+    pair = flow.placement("cpu", [0, 1])
+    found = []
+    for apart in (False, True):
+        param = flow.nn.Parameter(flow.ones(3, placement=pair, sbp=flow.sbp.broadcast))
+        optimizer = kind([param], **options)
+        for step in range(3):
+            param.grad = flow.full((3,), step + 1.0, placement=pair, sbp=flow.sbp.broadcast)
+            optimizer.step()
+            if apart and step == 0:
+                for x in optimizer.state[param].values() if of_state else [param]:
+                    if isinstance(x, flow.Tensor):
+                        x.shards = tuple(part.clone() for part in x.shards)
+        state = [x for x in optimizer.state[param].values() if isinstance(x, flow.Tensor)]
+        for x in [param, *state]:
+            torch.testing.assert_close(x.shards[0], x.shards[1], rtol=0, atol=0)
+        found.append(values([param, *state]))
+    for one, several in zip(*found, strict=True):
+        torch.testing.assert_close(several, one, rtol=0, atol=0)

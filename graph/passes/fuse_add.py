@@ -1,0 +1,85 @@
+"""Fused addition: a matrix product that is only added to something is added as it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from ...engine.op import Local, Op
+from ...engine.runner import runner, single
+from ...kernels import added
+from ..ir import Program, Step, Value
+
+
+class Added(Op):
+    """x + a @ b, one of the factors perhaps transposed."""
+
+    def __init__(self, form: str, kernel: Callable[..., torch.Tensor]) -> None:
+        self.name = f"addmm_{form}"
+        self.kernel = kernel  # type: ignore[method-assign]
+
+
+_NN, _NT, _TN = Added("nn", added.nn), Added("nt", added.nt), Added("tn", added.tn)
+_FUSED = {"mm": _NN, "matmul": _NN, "mm_nt": _NT, "linear": _NT, "mm_tn": _TN}
+
+
+def fuse_add(program: Program) -> Program:
+    """The program with one step for a product of matrices and its addition, where that is all.
+
+    Results may differ in the last digits: the sum is rounded once instead of twice.
+    """
+    uses = Counter(value.number for step in program.steps for value in step.reads())
+    uses.update(value.number for value in program.wanted())
+    makers = {value.number: step for step in program.steps for value in step.outputs}
+    gone: set[int] = set()  # the numbers of products that are made no more
+    steps = []
+    for step in program.steps:
+        chosen = _product(step, makers, uses)
+        if chosen is None:
+            steps.append(step)
+        else:
+            gone.add(chosen[1].outputs[0].number)
+            steps.append(_fused(step, *chosen))
+    return replace(program, steps=[s for s in steps if s.outputs[0].number not in gone])
+
+
+def _product(step: Step, makers: dict[int, Step], uses: Counter[int]) -> tuple[Value, Step] | None:
+    """What else the step adds, and the product that it adds it to, if it does only that."""
+    if step.name != "add" or step.attrs or len(step.inputs) != 2:
+        return None
+    a, b = step.inputs
+    for x, y in ((a, b), (b, a)):
+        if type(x) is not Value or type(y) is not Value or x is y:
+            continue
+        maker = makers.get(y.number)
+        together = x.meta is y.meta is step.outputs[0].meta
+        if maker is None or not together or uses[y.number] != 1 or not _is_product(maker):
+            continue
+        places = [(s.stage, s.backward, s.again) for s in (maker, step)]
+        if places[0] == places[1]:
+            return x, maker
+    return None
+
+
+def _is_product(step: Step) -> bool:
+    """Whether the step is a product of two matrices of floating point numbers, and no more."""
+    if step.name not in _FUSED or step.attrs:
+        return False
+    a, b, *bias = step.inputs
+    matrices = all(type(v) is Value and v.meta.ndim == 2 and v.meta.is_floating for v in (a, b))
+    return matrices and bias in ([], [None])
+
+
+def _fused(add: Step, x: Value, product: Step) -> Step:
+    op = _FUSED[product.name]
+    inputs = (x, *product.inputs[:2])
+    metas, outputs = tuple([value.meta for value in inputs]), (add.outputs[0].meta,)
+    placement = outputs[0].placement
+    if placement is None:
+        run = single(op, Local(0, metas, outputs, None), ())
+    else:
+        run = runner(op, metas, outputs, (), placement)
+    return replace(add, name=op.name, origin=op, inputs=inputs, run=run)

@@ -1,0 +1,105 @@
+"""What a compiled graph depends on of its modules, and that build() leaves their tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..graph.config import GraphModule
+from .module import Module
+
+_KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
+
+
+def structure(modules: Iterable[Module]) -> tuple[Any, ...]:
+    """Modes, settings, hooks, and which submodules, parameters and buffers there are."""
+    return tuple([_of(module) for module in modules])
+
+
+def _of(module: Module) -> tuple[Any, ...]:
+    fields = module.__dict__
+    view = fields.get("_graph_view")
+    return (
+        fields["training"],
+        view and view.settings,
+        *fields["_modules"].values(),
+        # Their identities: programs keep them, so that no later one can have the same.
+        *map(id, fields["_parameters"].values()),
+        *map(id, fields["_buffers"].values()),
+        *fields["_forward_pre_hooks"],
+        *fields["_forward_hooks"],
+    )
+
+
+@contextmanager
+def same_tables(modules: Mapping[str, Module]) -> Iterator[Callable[[], None]]:
+    """A check that raises if a module got or lost something since; an error undoes that."""
+    kept = [
+        (path, module, table, dict(module.__dict__[table]))
+        for lead, top in modules.items()
+        for path, module in top.named_modules(prefix=lead)
+        for table in _KINDS
+    ]
+
+    def check() -> None:
+        for path, module, table, before in kept:
+            now = module.__dict__[table]
+            for name in [*now, *before]:
+                if now.get(name) is not before.get(name):
+                    raise OnefoldRuntimeError(
+                        f"build() assigned {path}.{name}, a {_KINDS[table]}. A capture runs "
+                        "build() once, for all later calls, so assign it in __init__; change what "
+                        f"a parameter or buffer holds in place, with {path}.{name}.copy_(value)"
+                    )
+
+    try:
+        yield check
+    except BaseException:
+        for _, module, table, before in kept:
+            module.__dict__[table].clear()
+            module.__dict__[table].update(before)
+        raise
+
+
+Tensors = dict[str, Tensor]  # parameters and buffers, by path
+
+
+def walk(modules: Mapping[str, Module]) -> tuple[Tensors, dict[int, str], dict[int, GraphModule]]:
+    """The tensors of all modules, and by the modules' identities their paths and settings."""
+    tensors: Tensors = {}
+    paths: dict[int, str] = {}
+    views: dict[int, GraphModule] = {}
+    for lead, top in modules.items():
+        for path, module in top.named_modules(prefix=lead):
+            paths[id(module)] = path
+            if "_graph_view" in module.__dict__:
+                views[id(module)] = module.__dict__["_graph_view"]
+        for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
+            tensors[f"{lead}.{name}"] = tensor
+    return tensors, paths, views
+
+
+def check_inputs(name: str, compiled: Iterable[Any], form: Any, metas: Sequence[Meta]) -> None:
+    """Raise OnefoldTypeError unless inputs are those of a compiled graph, but for their shapes.
+
+    `compiled` are the keys of the compiled ones, which begin with the form and the metas.
+    """
+    first = next(iter(compiled), None)
+    if first is None:
+        return
+    before_form, before, *_ = first
+    if form != before_form:
+        raise OnefoldTypeError(
+            f"{name} was compiled for inputs nested as {before_form}, but was called with {form}; "
+            "make another graph for them"
+        )
+    for index, (old, new) in enumerate(zip(before, metas, strict=True)):
+        if old.dtype != new.dtype:
+            raise OnefoldTypeError(
+                f"{name} was compiled for an input {index} of dtype {old.dtype}, but was called "
+                f"with {new.dtype}; convert it with .to({old.dtype}), or make another graph"
+            )
