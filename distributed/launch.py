@@ -126,7 +126,7 @@ def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     rest = [options.training_script, *options.training_script_args]
     if options.no_python:
         return rest[0], rest[1:]
-    arguments = ["-u", "-m", f"{__package__ or 'onefold.distributed'}.worker"]
+    arguments = ["-m", f"{__package__ or 'onefold.distributed'}.worker"]
     if options.redirect_stdout_and_stderr:
         arguments.append("--also-print")
     if options.module:

@@ -1,11 +1,13 @@
 """`python -m onefold.distributed.worker [--also-print] [-m] script args...`: one rank's program.
 
-Started by the launcher in place of `python script args...`, and the same to the program. The one
-difference: the traceback of an exception that ends it goes to the launcher, which prints it last.
+Started by the launcher in place of `python script args...`, and the same to the program, but: the
+traceback of an exception that ends it goes to the launcher, which prints it last; and what it
+prints leaves in whole lines, so that those of several ranks do not mix.
 """
 
 from __future__ import annotations
 
+import io
 import runpy
 import sys
 import time
@@ -53,6 +55,8 @@ class _Hook:
 
 def main() -> None:
     """Run the program named on the command line as `__main__`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     arguments = sys.argv[1:]
     also_print = arguments[0] == "--also-print"
     if also_print:

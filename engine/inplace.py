@@ -90,6 +90,7 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
         result = names.cast(result, self.dtype)
     if result.meta is not self.meta:
         result = box(result, self.meta) if self.is_global else names.to(result, self.device)
+    _check_made(result)
     result.shared = True
     return replace(self, result)
 
@@ -97,11 +98,18 @@ def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
 def take(self: Tensor, value: Tensor) -> None:
     """Give `self` the shards of a tensor laid out alike, outside the tape."""
     assert value.meta is self.meta
+    _check_made(value)
     if interp.current is not None:
         interp.current.before_change(self)
     self.shards = value.shards
     self.shared = value.shared = True
     self.version = interp.stamp()
+
+
+def _check_made(value: Tensor) -> None:
+    """Raise OnefoldRuntimeError for what is left of a graph's capture, which has no shards."""
+    if interp.current is None:
+        iter(value.shards)
 
 
 class Data(Tensor):

@@ -58,6 +58,11 @@ class Value:
     def __getitem__(self, index: int) -> torch.Tensor:
         raise self.stray()
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # for what asks whether it can be copied, called ...
+        raise self.stray()
+
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

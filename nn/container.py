@@ -51,6 +51,9 @@ class Sequential(Module):
             return Sequential(OrderedDict(list(self._modules.items())[index]))
         return list(self._modules.values())[_position(index, len(self))]
 
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, list(self._modules)[_position(index, len(self))], module)
+
     def append(self, module: Module) -> Sequential:
         self.add_module(str(len(self)), module)
         return self
@@ -80,7 +83,7 @@ class ModuleList(Module):
         return module
 
     def __setitem__(self, index: int, module: Module) -> None:
-        self._modules[str(_position(index, len(self)))] = module
+        setattr(self, str(_position(index, len(self))), module)
 
     def append(self, module: Module) -> ModuleList:
         self.add_module(str(len(self)), module)
