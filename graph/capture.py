@@ -276,6 +276,7 @@ class Capture(interp.Interpreter):
         several: bool = False,
         aliases: bool = False,
         repeatable: bool = True,
+        start: Callable[..., Any] | None = None,
     ) -> tuple[Value, ...]:
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
@@ -284,7 +285,7 @@ class Capture(interp.Interpreter):
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=user_line(), aliases=aliases, repeatable=repeatable,
+                line=user_line(), aliases=aliases, start=start, repeatable=repeatable,
             )
         )  # fmt: skip
         return outputs
@@ -335,7 +336,10 @@ class Capture(interp.Interpreter):
     def _moved(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
         plan = boxing.plan(x.meta, target)
         run = partial(boxing.run, plan, op=op_name)
-        (value,) = self._step("boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases)
+        start = partial(boxing.start, plan, op=op_name) if plan.communicates else None
+        (value,) = self._step(
+            "boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases, start=start
+        )
         return Tensor(value, target)  # type: ignore[arg-type]
 
     def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:

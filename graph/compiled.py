@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -22,7 +22,9 @@ from .ir import Program, verify
 from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
+from .passes.buckets import bucket_gradients
 from .passes.common import share_common
+from .passes.early import start_early
 from .passes.unused import drop_unused
 from .stages.assign import assign_stages
 from .stages.compile import compile_stages
@@ -31,6 +33,7 @@ from .stages.executor import Pipeline
 from .stages.plan import StagePlan
 from .zero import Zero
 
+Pass: TypeAlias = Callable[[Program], Program]
 PASSES = (share_common, drop_unused)
 
 
@@ -131,7 +134,12 @@ def compile_graph(
         zero.store()
         program, returned = captured()  # with the layouts that ops now meet
     verify(program)
-    for each in (partial(assign_stages, ranks), *PASSES, zero.rewrite):
+    passes: list[Pass] = [partial(assign_stages, ranks), *PASSES, zero.rewrite]
+    if not ranks:
+        if micro_batches == 1 and zero.settings is None:
+            passes.append(bucket_gradients)
+        passes.append(start_early)
+    for each in passes:
         program = each(program)
         verify(program)
     executable: OneByOne | Pipeline
