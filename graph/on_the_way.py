@@ -13,22 +13,32 @@ def in_two(program: Program) -> list[Step]:
     """The program's steps, with boxings that communicate in two where others stand in between.
 
     The first of the two makes no value and the second reads none. All ranks have the same steps,
-    so they begin and end what they communicate in one order.
+    so they begin and end what they communicate in one order. A boxing takes the memory of its
+    input over when nothing else reads that.
     """
-    first: dict[int, int] = {}  # by the number of a value: the first step that reads it
+    readers: dict[int, list[int]] = {}  # by the number of a value: the steps that read it
+    maker: dict[int, Step] = {}
     for index, step in enumerate(program.steps):
         for value in step.reads():
-            first.setdefault(value.number, index)
+            readers.setdefault(value.number, []).append(index)
+        maker.update((value.number, step) for value in step.outputs)
+    wanted = {value.number for value in program.wanted()}
     count = len(program.steps)
     ends: dict[int, list[Step]] = {}
     found: list[Step] = []
     for index, step in enumerate(program.steps):
         found += ends.pop(index, ())
-        needed = first.get(step.outputs[0].number, count) if step.start is not None else index
-        if step.start is None or needed == index + 1:
+        if step.start is None:
             found.append(step)
             continue
-        message = _Message(step.start)
+        ((given,), (made,)) = step.inputs, step.outputs
+        made_by = maker.get(given.number)
+        alone = len(readers[given.number]) == 1 and given.number not in wanted
+        message = _Message(step.start, alone and made_by is not None and not made_by.aliases)
+        needed = readers.get(made.number, [count])[0]
+        if needed == index + 1:
+            found.append(replace(step, run=message.at_once))
+            continue
         found.append(replace(step, outputs=(), several=True, run=message.begin))
         ends.setdefault(needed, []).append(replace(step, inputs=(), run=message.end))
     return found + ends.pop(count, [])
@@ -37,12 +47,16 @@ def in_two(program: Program) -> list[Step]:
 class _Message:
     """One boxing: begun and ended once in each run."""
 
-    def __init__(self, start: Callable[[Shards], Callable[[], Shards]]) -> None:
+    def __init__(self, start: Callable[..., Callable[[], Shards]], consumes: bool) -> None:
         self._start = start
+        self._consumes = consumes
         self._end: Callable[[], Shards] | None = None
 
+    def at_once(self, shards: Shards) -> Shards:
+        return self._start(shards, consumes=self._consumes)()
+
     def begin(self, shards: Shards) -> tuple[()]:
-        self._end = self._start(shards)
+        self._end = self._start(shards, consumes=self._consumes)
         return ()
 
     def end(self) -> Shards:

@@ -30,7 +30,7 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
             found[index] = _one_addend(grad, param.meta)
         elif grad.meta is param.meta:
             found[index] = grad
-        elif param.meta.is_whole and _elementwise(grad.meta):
+        elif _in_bucket(grad.meta, param.meta):
             key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
             buckets.setdefault(key, []).append(index)
         else:
@@ -56,9 +56,10 @@ def _one_addend(grad: Tensor, target: Meta) -> Tensor:
     return box(box(grad, target.like(nd_sbp=nd_sbp)), target)
 
 
-def _elementwise(meta: Meta) -> bool:
-    """Whether the shards of all ranks have the logical shape, so that they flatten alike."""
-    return not any(sbp.kind == "S" for sbp in meta.nd_sbp)
+def _in_bucket(grad: Meta, param: Meta) -> bool:
+    """Whether all ranks have shards of the logical shape, which flatten alike, to be joined."""
+    whole = param.is_whole and not any(sbp.is_split for sbp in grad.nd_sbp)
+    return whole and boxing.plan(grad, param).communicates
 
 
 def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:

@@ -37,13 +37,17 @@ def prepare(step: Step, rank: int) -> Apply:
     return _PREPARE[type(step)](step, rank)
 
 
-def prepare_begin(step: Step, rank: int) -> Begin | None:
+def prepare_begin(step: Step, rank: int, consumes: bool = False) -> Begin | None:
     """A function that starts a step and gives what ends it; None for a step that is done at once.
 
-    What it is given must not change before the end.
+    What it is given must not change before the end; with `consumes` the step may overwrite it.
     """
+    if rank not in step.ranks:
+        return None
+    if isinstance(step, AllReduce):
+        return _all_reduce(step, rank, consumes)
     make = _BEGIN.get(type(step))
-    return None if make is None or rank not in step.ranks else make(step, rank)
+    return None if make is None else make(step, rank)
 
 
 def _local(step: Local, rank: int) -> Apply:
@@ -70,13 +74,15 @@ def _copy(step: Copy, rank: int) -> Apply:
     return lambda shard: _there(shard).to(device)
 
 
-def _all_reduce(step: AllReduce, rank: int) -> Begin:
+def _all_reduce(step: AllReduce, rank: int, consumes: bool) -> Begin:
     group, reduction, dtype = step.group(rank), step.reduction, step.before.dtype
     assert reduction is not None
     exact = not (dtype.is_floating_point or dtype.is_complex)
     nccl = step.placement.device_type == "cuda" and not world().connection().staged
     if exact or nccl or (len(group) == 2 and reduction == "sum"):
-        return lambda shard: collectives.begin_all_reduce(_there(shard), group, reduction)
+        return lambda shard: collectives.begin_all_reduce(
+            _there(shard), group, reduction, inplace=consumes
+        )
     size, count, me = volume(step.held(rank)), len(group), group.index(rank)
     chunks = [balanced(size, count, index) for index in range(count)]
     shapes = [(length,) for _, length in chunks]
@@ -228,7 +234,6 @@ _PREPARE: dict[type[Step], Callable[[Any, int], Apply]] = {
     Copy: _copy,
 }
 _BEGIN: dict[type[Step], Callable[[Any, int], Begin]] = {
-    AllReduce: _all_reduce,
     AllGather: _all_gather,
     Exchange: _exchange,
 }

@@ -46,12 +46,15 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     return program(shards)
 
 
-def start(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Callable[[], Shards]:
+def start(
+    plan: BoxingPlan, shards: Shards, op: str = "boxing", consumes: bool = False
+) -> Callable[[], Shards]:
     """Start what `run` does; what is returned waits for it and gives the shards of `plan.dst`.
 
     All ranks of the world that own shards of either layout start their plans in one order, and
-    end them in one order. `shards` must not change before the end. In a virtual world, and where
-    nothing can be left to others, it is done at once.
+    end them in one order. `shards` must not change before the end; with `consumes` they are not
+    used again and may be overwritten. In a virtual world, and where nothing can be left to others,
+    it is done at once.
     """
     here = world()
     if here.rank is None or not plan.communicates:
@@ -59,19 +62,21 @@ def start(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Callable[[], 
         return lambda: shards
     for step in plan.steps:
         log(step, op)
-    key = "start", here.rank
+    key = "start", here.rank, consumes
     begin: Callable[[Shards], Callable[[], Shards]] | None = plan.programs.get(key)
     if begin is None:
-        begin = plan.programs[key] = _in_two(plan, here.rank)
+        begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     collectives.current_op.name = op
     return begin(shards)
 
 
-def _in_two(plan: BoxingPlan, rank: int) -> Callable[[Shards], Callable[[], Shards]]:
+def _in_two(
+    plan: BoxingPlan, rank: int, consumes: bool
+) -> Callable[[Shards], Callable[[], Shards]]:
     """The plan up to where it waits first, and the rest."""
     at = next((i for i, step in enumerate(plan.steps) if not step.local), 0)
     before = [launched.prepare(step, rank) for step in plan.steps[:at]]
-    waited = launched.prepare_begin(plan.steps[at], rank)
+    waited = launched.prepare_begin(plan.steps[at], rank, consumes and at == 0)
     whole = _launched(plan, rank)
     after = [launched.prepare(step, rank) for step in plan.steps[at + 1 :]]
 

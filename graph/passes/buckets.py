@@ -58,6 +58,7 @@ def _reducible(variable: Meta, grad: Meta) -> bool:
         and variable.is_whole
         and grad.placement is variable.placement
         and not any(sbp.is_split for sbp in grad.nd_sbp)
+        and boxing.plan(grad, grad.like(nd_sbp=variable.nd_sbp)).communicates
     )
 
 
