@@ -21,7 +21,7 @@ from .check import compare, form
 from .connection import Connection, Seats
 from .transfer import Posted, post, transfer
 from .wire import from_bytes, size_in_bytes, to_bytes, to_reducible
-from .works import current_op, run_works, stage
+from .works import begin_works, current_op, run_works, stage
 from .world import world
 
 __all__ = [
@@ -29,6 +29,9 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "barrier",
+    "begin_all_gather",
+    "begin_all_reduce",
+    "begin_exchange",
     "broadcast",
     "current_op",
     "exchange",
@@ -65,24 +68,41 @@ def all_reduce(t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False
     Example: `all_reduce(torch.tensor([1.0, rank]), (0, 1), "sum")` on both ranks gives each
     `tensor([2., 1.])`.
     """
+    return begin_all_reduce(t, ranks, op, inplace)()
+
+
+def begin_all_reduce(
+    t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False
+) -> Callable[[], Tensor]:
+    """Start an `all_reduce`; what is returned waits for it and gives the result.
+
+    All members begin their collectives in one order; they may end them in any. What is sent must
+    not change before the end.
+    """
     link = world().connection()
     data, wire_op, restore = to_reducible(t, op, inplace)
-    if len(ranks) > 1:
-        seats = link.seats(ranks)
-        seats.counter.seq += 1
-        if link.check:
-            _check(link, seats, f"all_reduce {op} {form(t.shape, t.dtype)}")
-        if t.numel():
-            moved, on_device = stage(link, data)
-            run_works(
-                link,
-                "all_reduce",
-                (seats.counter,),
-                on_device,
-                lambda: [dist.all_reduce(moved, _REDUCE[wire_op], seats.handle, async_op=True)],
-            )
-            data = moved.to(t.device)
-    return restore(data)
+    if len(ranks) == 1:
+        return lambda: restore(data)
+    seats = link.seats(ranks)
+    seats.counter.seq += 1
+    if link.check:
+        _check(link, seats, f"all_reduce {op} {form(t.shape, t.dtype)}")
+    if not t.numel():
+        return lambda: restore(data)
+    moved, on_device = stage(link, data)
+    wait = begin_works(
+        link,
+        "all_reduce",
+        seats.counter,
+        on_device,
+        lambda: [dist.all_reduce(moved, _REDUCE[wire_op], seats.handle, async_op=True)],
+    )
+
+    def end() -> Tensor:
+        wait()
+        return restore(moved.to(t.device))
+
+    return end
 
 
 def all_gather(t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -90,8 +110,15 @@ def all_gather(t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]
 
     The pieces may be views of one buffer. All members have one dtype.
     """
+    return begin_all_gather(t, ranks, shapes)()
+
+
+def begin_all_gather(
+    t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]]
+) -> Callable[[], list[Tensor]]:
+    """Start an `all_gather`, as `begin_all_reduce` starts an all-reduce."""
     if len(ranks) == 1:
-        return [t.detach().clone()]
+        return lambda: [t.detach().clone()]
     link = world().connection()
     sizes = [size_in_bytes(shape, t.dtype) for shape in shapes]
     if min(sizes) != max(sizes):
@@ -102,21 +129,26 @@ def all_gather(t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]
         forms = ", ".join(form(shape, t.dtype) for shape in shapes)
         _check(link, seats, f"all_gather {forms}")
     if not sizes[0]:
-        return [t.new_empty(tuple(shape)) for shape in shapes]
+        return lambda: [t.new_empty(tuple(shape)) for shape in shapes]
     data, on_device = stage(link, to_bytes(t))
     out = data.new_empty(len(ranks) * sizes[0])
-    run_works(
+    wait = begin_works(
         link,
         "all_gather",
-        (seats.counter,),
+        seats.counter,
         on_device,
         lambda: [_all_gather(out, data, seats.handle, async_op=True)],
     )
-    pieces = out.to(t.device).view(len(ranks), -1)
-    return [
-        from_bytes(pieces[place], shape, t.dtype)
-        for place, shape in zip(seats.place, shapes, strict=True)
-    ]
+
+    def end() -> list[Tensor]:
+        wait()
+        pieces = out.to(t.device).view(len(ranks), -1)
+        return [
+            from_bytes(pieces[place], shape, t.dtype)
+            for place, shape in zip(seats.place, shapes, strict=True)
+        ]
+
+    return end
 
 
 def exchange(
@@ -127,8 +159,15 @@ def exchange(
     `recv_shapes[i]` is the shape of what comes from `ranks[i]`. Shapes are free, also empty; the
     dtype is one for all. The own piece is copied, without travelling.
     """
+    return begin_exchange(sends, recv_shapes, ranks)()
+
+
+def begin_exchange(
+    sends: Sequence[Tensor], recv_shapes: Sequence[Sequence[int]], ranks: tuple[int, ...]
+) -> Callable[[], list[Tensor]]:
+    """Start an `exchange`, as `begin_all_reduce` starts an all-reduce."""
     if len(ranks) == 1:
-        return [sends[0].detach().clone()]
+        return lambda: [sends[0].detach().clone()]
     return _exchange(world().connection(), "exchange", sends, recv_shapes, ranks)
 
 
@@ -138,7 +177,7 @@ def _exchange(
     sends: Sequence[Tensor],
     recv_shapes: Sequence[Sequence[int]],
     ranks: tuple[int, ...],
-) -> list[Tensor]:
+) -> Callable[[], list[Tensor]]:
     seats = link.seats(ranks)
     seats.counter.seq += 1
     dtype, device, me = sends[0].dtype, sends[0].device, seats.me
@@ -158,20 +197,25 @@ def _exchange(
     moved = [to_bytes(seated[place]) for place in range(count) if place != seats.place[me]]
     data, on_device = stage(link, torch.cat(moved) if count > 2 else moved[0])
     out = data.new_empty(sum(out_sizes))
-    run_works(
+    wait = begin_works(
         link,
         kind,
-        (seats.counter,),
+        seats.counter,
         on_device,
         lambda: [
             dist.all_to_all_single(out, data, out_sizes, in_sizes, seats.handle, async_op=True)
         ],
     )
-    pieces = out.to(device).split(out_sizes)
-    return [
-        from_bytes(pieces[place], shape, dtype) if i != me else sends[me].detach().clone()
-        for i, (place, shape) in enumerate(zip(seats.place, recv_shapes, strict=True))
-    ]
+
+    def end() -> list[Tensor]:
+        wait()
+        pieces = out.to(device).split(out_sizes)
+        return [
+            from_bytes(pieces[place], shape, dtype) if i != me else sends[me].detach().clone()
+            for i, (place, shape) in enumerate(zip(seats.place, recv_shapes, strict=True))
+        ]
+
+    return end
 
 
 def broadcast(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -36,6 +37,20 @@ def run_works(
     """
     pending = Pending(kind, current_op.name, counters)
     wait_for(link, pending, on_device, start_works(link, pending, start, *arguments))
+
+
+def begin_works(
+    link: Connection,
+    kind: str,
+    counter: Counter,
+    on_device: bool,
+    start: Callable[..., Sequence[Any]],
+    *arguments: Any,
+) -> Callable[[], None]:
+    """Start works as `run_works` does; the waiting is left to what is returned."""
+    pending = Pending(kind, current_op.name, (replace(counter),))  # others may start before it ends
+    works = start_works(link, pending, start, *arguments)
+    return lambda: wait_for(link, pending, on_device, works)
 
 
 def start_works(

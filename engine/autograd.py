@@ -18,6 +18,7 @@ from ..errors import (
 from . import interp
 from .meta import Meta
 from .names import named, names
+from .sbp import broadcast
 from .tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .tensor import Tensor
 
@@ -114,6 +115,8 @@ class _Backward:
             y: Any = metas if out is None else _rewrap_all(node, out, metas)
         else:
             dy = grad
+            if node.meta.partial:  # type: ignore[union-attr]
+                dy = _whole_where_partial(node, grad)
             y = node.meta if out is None else Tensor(out, node.meta, node)  # type: ignore[arg-type]
         if not self.retain_graph:
             node.args = node.out = None
@@ -162,6 +165,26 @@ class _Backward:
         """Put back every .grad that this pass replaced."""
         for edge, old in reversed(self.before):
             edge.grad = old
+
+
+def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
+    """The gradient of addends is the same for each of them: broadcast.
+
+    The ops whose result is partial had their inputs split or broadcast as they needed them, and
+    with a broadcast `dy` their gradients too are computed where the inputs lie. Left as it is, `dy`
+    would be moved by each op that reads it, or the inputs would be gathered.
+    """
+    y = node.meta
+    assert isinstance(y, Meta)
+    pairs = zip(y.nd_sbp, dy.meta.nd_sbp, strict=True)
+    nd_sbp = tuple([broadcast if of_y.is_partial else sbp for of_y, sbp in pairs])
+    target = dy.meta.like(nd_sbp=nd_sbp)
+    if target is dy.meta:
+        return dy
+    if interp.current is None:
+        return names.box(dy, target)  # type: ignore[no-any-return]
+    with interp.current.adding(node):
+        return names.box(dy, target)  # type: ignore[no-any-return]
 
 
 def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:

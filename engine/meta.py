@@ -39,6 +39,7 @@ class Meta:
         "device",
         "dtype",
         "nd_sbp",
+        "partial",
         "placement",
         "shape",
         "shardwise",
@@ -49,6 +50,7 @@ class Meta:
     placement: Placement | None
     nd_sbp: NdSbp
     device: torch.device | None
+    partial: bool  # on some axis
     shardwise: bool  # one floating, nowhere partial shard here: arithmetic on it keeps the meta
     _boxes: dict[int, Box]
 
@@ -74,9 +76,10 @@ class Meta:
             found.placement = placement
             found.nd_sbp = nd_sbp
             found.device = device
+            found.partial = any(s.is_partial for s in nd_sbp)
             found.shardwise = (
                 dtype.is_floating_point
-                and not any(s.is_partial for s in nd_sbp)
+                and not found.partial
                 and (placement is None or len(placement.owned) == 1)
             )
             found._boxes = {}

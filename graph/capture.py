@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..engine import boxing, interp
+from ..engine import interp
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch import PACKED, arity
@@ -29,6 +29,7 @@ from .changes import Changes, Repeatable
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
 from .loss_scale import scale_for
+from .movement import movement
 from .nest import rebuild_any
 from .where import Where
 
@@ -287,6 +288,7 @@ class Capture(interp.Interpreter):
         repeatable: bool = True,
         op: Op | None = None,
         asked: bool = True,
+        start: Callable[..., Any] | None = None,
     ) -> tuple[Value, ...]:
         inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
         outputs = tuple([self._value(meta) for meta in metas])
@@ -298,7 +300,7 @@ class Capture(interp.Interpreter):
             Step(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=line, aliases=aliases, repeatable=repeatable, op=op, asked=asked,
+                line=line, aliases=aliases, start=start, repeatable=repeatable, op=op, asked=asked,
             )
         )  # fmt: skip
         return outputs
@@ -347,11 +349,8 @@ class Capture(interp.Interpreter):
         return y
 
     def _moved(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> Tensor:
-        plan = boxing.plan(x.meta, target)
-        run = partial(boxing.run, plan, op=op_name)
-        (value,) = self._step(
-            "boxing", BOXING, (x,), (), (target,), run, aliases=plan.aliases, asked=asked
-        )
+        way = movement(x.meta, target, op_name)
+        (value,) = self._step("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
         return Tensor(value, target)  # type: ignore[arg-type]
 
     def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:

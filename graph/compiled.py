@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,7 +24,9 @@ from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
 from .passes.boxing_chains import merge_boxings
+from .passes.buckets import bucket_gradients
 from .passes.common import share_common
+from .passes.early import start_early
 from .passes.fuse_add import fuse_add
 from .passes.layouts import search_layouts
 from .passes.partials import delay_partials
@@ -36,6 +38,7 @@ from .stages.executor import Pipeline
 from .stages.plan import StagePlan
 from .zero import Zero
 
+Pass: TypeAlias = Callable[[Program], Program]
 PASSES = (share_common, drop_unused)
 
 
@@ -156,7 +159,11 @@ def compile_graph(
     before = program
     assign: Callable[[Program], Program] = partial(assign_stages, ranks)
     changes = passes(config.layout_search, config.fuses_add)
-    for each in (assign, *changes, zero.rewrite):
+    late: list[Callable[[Program], Program]] = []
+    if not ranks:
+        bucketed = micro_batches == 1 and zero.settings is None
+        late = [*([bucket_gradients] if bucketed else []), start_early]
+    for each in (assign, *changes, zero.rewrite, *late):
         program = each(program)
         verify(program)
     debug.stage("rewritten by the passes", program)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from ..distributed.world import world
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
+from .on_the_way import in_two
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
@@ -76,9 +78,10 @@ class Executable:
         place = self._places.of
         self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [place(value) for value in program.inputs]
-        last = _last_uses(program)
+        self._steps = in_two(program) if world().launched else program.steps
+        last = _last_uses(self._steps, program.wanted())
         self._calls: list[Call] = []
-        for index, step in enumerate(program.steps):
+        for index, step in enumerate(self._steps):
             values = {v.number: v for v in (*step.reads(), *step.outputs)}
             dead = [v for v in values.values() if last.get(v.number, index) == index]
             self._calls.append(self._places.call(step, dead))
@@ -91,7 +94,7 @@ class Executable:
 
     def call_lists(self) -> list[tuple[list[Call], Sequence[Step]]]:
         """All calls, with the steps that they are of."""
-        return [(self._calls, self.program.steps)]
+        return [(self._calls, self._steps)]
 
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
@@ -104,7 +107,7 @@ class Executable:
         read_variables(self._variables, places)
         for place, tensor in zip(self._inputs, inputs, strict=True):
             places[place] = tensor.shards
-        execute(self._calls, self.program.steps, places)
+        execute(self._calls, self._steps, places)
         for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
             tensor.shared = True  # an output may be its memory
         outputs = [shared(places[place], meta) for place, meta in self._outputs]
@@ -143,11 +146,10 @@ def _explained(error: Exception, step: Step) -> OnefoldError:
     return OnefoldRuntimeError(f"{step.name}{where}, written at {step.line}: {error}")
 
 
-def _last_uses(program: Program) -> dict[int, int]:
+def _last_uses(steps: Sequence[Step], wanted: Iterable[Value]) -> dict[int, int]:
     """The index of the last step that reads each value; values wanted at the end have none."""
-    last = {v.number: i for i, step in enumerate(program.steps) for v in step.reads()}
-    end = len(program.steps)
-    return last | {value.number: end for value in program.wanted()}
+    last = {v.number: i for i, step in enumerate(steps) for v in step.reads()}
+    return last | {value.number: len(steps) for value in wanted}
 
 
 def kept_by_outputs(program: Program) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
@@ -101,6 +102,7 @@ class Step:
     of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
+    start: Callable[..., Any] | None = None  # begins what `run` does, and returns what ends it
     repeatable: bool = True  # whether the same inputs and attributes always give the same
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
@@ -125,6 +127,12 @@ class Program:
         """The values that must exist when a call ends."""
         ends = [*self.assigns, *self.gradients]
         return [*self.outputs, *(value for _, value in ends)]
+
+    def free_numbers(self) -> Iterator[int]:
+        """Numbers for new values."""
+        values = [*self.inputs, *(variable.value for variable in self.variables)]
+        values += [value for step in self.steps for value in step.outputs]
+        return count(1 + max([value.number for value in values], default=0))
 
     def text(self, rank: int) -> str:
         """The steps in which a rank takes part."""

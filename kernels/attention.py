@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 _attention = torch._C._nn.scaled_dot_product_attention
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def causal_mask(rows: int, columns: int, first: int, device: torch.device) -> Tensor:
@@ -56,3 +58,34 @@ def attention_grad(
         y = attention(inputs[0], inputs[1], inputs[2], mask, causal, scale, grouped, first)
     dq, dk, dv = torch.autograd.grad(y, inputs, dy)
     return dq, dk, dv
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """What `attention` gives on the CPU for (batch, heads, length, features) without a mask.
+
+    With the logarithm of each row's sum, of shape (batch, heads, length), from which the gradient
+    is computed without the forward.
+    """
+    sums = q.dtype if q.dtype is torch.float64 else torch.float32
+    if 0 in (q.numel(), k.numel()):
+        return torch.zeros_like(q), q.new_zeros(q.shape[:-1], dtype=sums)
+    y, logs = _flash(*map(_in_rows, (q, k, v)), 0.0, causal, scale=scale)
+    return y, logs
+
+
+def flash_attention_grad(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, logs: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `flash_attention` for q, k and v."""
+    if 0 in (q.numel(), k.numel()):
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    tensors = map(_in_rows, (dy, q, k, v, y))
+    dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, scale=scale)
+    return dq, dk, dv
+
+
+def _in_rows(x: Tensor) -> Tensor:
+    """The tensor with its last dim dense, as the fused kernels read it."""
+    return x if x.stride(-1) == 1 else x.contiguous()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 
@@ -107,11 +108,7 @@ def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def unflatten(flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> Tensors:
-    """Views of `flat` in the shapes of `parts`."""
-    views = []
-    start = 0
-    for part in parts:
-        views.append(flat[start : start + part.numel()].view(part.shape))
-        start += part.numel()
-    return views
+def unflatten(flat: torch.Tensor, shapes: Sequence[Sequence[int]]) -> Tensors:
+    """Views of `flat` in these shapes, one after the other."""
+    parts = flat.split([prod(shape) for shape in shapes])
+    return [part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True)]

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..engine import boxing
 from ..engine.convert import box
+from ..engine.flat import flat_meta, flatten, unflatten
 from ..engine.meta import Meta
-from ..engine.sbp import NdSbp, broadcast
+from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
-from ..kernels import optim as kernels
 
 BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
 
@@ -30,7 +30,7 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
             found[index] = _one_addend(grad, param.meta)
         elif grad.meta is param.meta:
             found[index] = grad
-        elif param.meta.is_whole and _elementwise(grad.meta):
+        elif _in_bucket(grad.meta, param.meta):
             key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
             buckets.setdefault(key, []).append(index)
         else:
@@ -56,9 +56,10 @@ def _one_addend(grad: Tensor, target: Meta) -> Tensor:
     return box(box(grad, target.like(nd_sbp=nd_sbp)), target)
 
 
-def _elementwise(meta: Meta) -> bool:
-    """Whether the shards of all ranks have the logical shape, so that they flatten alike."""
-    return not any(sbp.kind == "S" for sbp in meta.nd_sbp)
+def _in_bucket(grad: Meta, param: Meta) -> bool:
+    """Whether all ranks have shards of the logical shape, which flatten alike, to be joined."""
+    whole = param.is_whole and not any(sbp.is_split for sbp in grad.nd_sbp)
+    return whole and boxing.plan(grad, param).communicates
 
 
 def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:
@@ -76,21 +77,10 @@ def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:
 
 def _together(grads: Sequence[Any], like: Meta) -> list[Tensor]:
     """Box the gradients as one flat tensor."""
-    first: Meta = grads[0].meta
-    total = sum(grad.meta.numel for grad in grads)
-    source = Meta.of((total,), first.dtype, first.placement, first.nd_sbp)
-    nd_sbp: NdSbp = like.nd_sbp
-    target = Meta.of((total,), first.dtype, first.placement, nd_sbp)
-    columns = list(zip(*[grad.shards for grad in grads], strict=True))
-    made: dict[tuple[int, ...], Any] = {}  # replicas of a virtual world are flattened once
-    for parts in columns:
-        made.setdefault(tuple(map(id, parts)), kernels.flatten(parts))
-    flat = tuple(made[tuple(map(id, parts))] for parts in columns)
+    source = flat_meta([grad.meta for grad in grads])
+    target = source.like(nd_sbp=like.nd_sbp)
+    flat = flatten(*[grad.shards for grad in grads])
     moved = boxing.run(boxing.plan(source, target), flat, op="gradients")
-    whole = {id(part): part for part in moved}
-    cut = {key: kernels.unflatten(part, columns[0]) for key, part in whole.items()}
-    result = []
-    for index, grad in enumerate(grads):
-        shards = tuple(cut[id(part)][index] for part in moved)
-        result.append(Tensor(shards, grad.meta.like(nd_sbp=nd_sbp)))
-    return result
+    parts = unflatten([grad.shape for grad in grads], moved)
+    metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
+    return [Tensor(shards, meta) for shards, meta in zip(parts, metas, strict=True)]

@@ -11,9 +11,19 @@
 """
 
 from .bound import lower_bound
-from .cost import axis_cost
+from .cost import axis_cost, efficient_bytes
 from .crossing import Crossing, crossing
 from .plan import BoxingPlan, plan
-from .run import run
+from .run import run, start
 
-__all__ = ["BoxingPlan", "Crossing", "axis_cost", "crossing", "lower_bound", "plan", "run"]
+__all__ = [
+    "BoxingPlan",
+    "Crossing",
+    "axis_cost",
+    "crossing",
+    "efficient_bytes",
+    "lower_bound",
+    "plan",
+    "run",
+    "start",
+]

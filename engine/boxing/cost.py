@@ -25,7 +25,18 @@ LINKS = {
     "cuda": Link(launch=12e-6, step=2e-6, message=0.6e-6, byte=1 / 200e9, remote=1 / 50e9),
 }
 COPY = 1 / 20e9  # seconds per byte between a cuda device and its host
+_WORTH = 8
 LOCAL_EPSILON = 1e-9  # a slice or a relabelling: not nothing, so that fewer of them win
+
+
+def efficient_bytes(device_type: str) -> float:
+    """Bytes from which on a collective is worth its start: sending them takes 8 times as long.
+
+    >>> round(efficient_bytes("cuda") / 2**20)
+    21
+    """
+    link = LINKS[device_type]
+    return _WORTH * (link.launch + 2 * link.step) / link.byte
 
 
 def rounds(ranks: int) -> int:

@@ -22,14 +22,32 @@ from .steps import AllGather, AllReduce, Copy, Exchange, Local, Step
 from .transfer import Route
 
 # None where the rank is not in the placement.
-Apply: TypeAlias = Callable[[torch.Tensor | None], torch.Tensor | None]
+Shard: TypeAlias = torch.Tensor | None
+Apply: TypeAlias = Callable[[Shard], Shard]
+Begin: TypeAlias = Callable[[Shard], Callable[[], torch.Tensor]]
 
 
 def prepare(step: Step, rank: int) -> Apply:
     """A function from the rank's shard before a step to the one after it."""
+    begin = prepare_begin(step, rank)
+    if begin is not None:
+        return lambda shard: begin(shard)()
     if rank not in step.ranks:
         return lambda shard: None
     return _PREPARE[type(step)](step, rank)
+
+
+def prepare_begin(step: Step, rank: int, consumes: bool = False) -> Begin | None:
+    """A function that starts a step and gives what ends it; None for a step that is done at once.
+
+    What it is given must not change before the end; with `consumes` the step may overwrite it.
+    """
+    if rank not in step.ranks:
+        return None
+    if isinstance(step, AllReduce):
+        return _all_reduce(step, rank, consumes)
+    make = _BEGIN.get(type(step))
+    return None if make is None else make(step, rank)
 
 
 def _local(step: Local, rank: int) -> Apply:
@@ -43,7 +61,7 @@ def _local(step: Local, rank: int) -> Apply:
     if region == made:
         return lambda shard: take(_there(shard), cut)
 
-    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+    def apply(shard: Shard) -> torch.Tensor:
         part = take(_there(shard), cut)
         return layout.build([part], part.dtype, part.device)
 
@@ -56,47 +74,54 @@ def _copy(step: Copy, rank: int) -> Apply:
     return lambda shard: _there(shard).to(device)
 
 
-def _all_reduce(step: AllReduce, rank: int) -> Apply:
+def _all_reduce(step: AllReduce, rank: int, consumes: bool) -> Begin:
     group, reduction, dtype = step.group(rank), step.reduction, step.before.dtype
     assert reduction is not None
     exact = not (dtype.is_floating_point or dtype.is_complex)
     nccl = step.placement.device_type == "cuda" and not world().connection().staged
     if exact or nccl or (len(group) == 2 and reduction == "sum"):
-        return lambda shard: collectives.all_reduce(_there(shard), group, reduction)
+        return lambda shard: collectives.begin_all_reduce(
+            _there(shard), group, reduction, inplace=consumes
+        )
     size, count, me = volume(step.held(rank)), len(group), group.index(rank)
     chunks = [balanced(size, count, index) for index in range(count)]
     shapes = [(length,) for _, length in chunks]
     arriving = [(chunks[me][1],)] * count
     arriving[me] = (0,)
 
-    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+    def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
         flat = value.reshape(-1)
         sends = [flat.narrow(0, *chunk) for chunk in chunks]
         own, sends[me] = sends[me], flat.narrow(0, 0, 0)
-        pieces = collectives.exchange(sends, arriving, group)
-        pieces[me] = own
-        total = reduce(pieces, reduction)
-        return torch.cat(collectives.all_gather(total, group, shapes)).view(value.shape)
+        exchanged = collectives.begin_exchange(sends, arriving, group)
 
-    return apply
+        def end() -> torch.Tensor:
+            pieces = exchanged()
+            pieces[me] = own
+            total = reduce(pieces, reduction)
+            return torch.cat(collectives.all_gather(total, group, shapes)).view(value.shape)
+
+        return end
+
+    return begin
 
 
-def _all_gather(step: AllGather, rank: int) -> Apply:
+def _all_gather(step: AllGather, rank: int) -> Begin:
     group = step.group(rank)
     held = [step.held(other) for other in group]
     shapes = [box[1] for box in held]
     layout = Layout(held, step.made(rank))
 
-    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+    def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
-        pieces = collectives.all_gather(value.contiguous(), group, shapes)
-        return layout.build(pieces, value.dtype, value.device)
+        gathered = collectives.begin_all_gather(value.contiguous(), group, shapes)
+        return lambda: layout.build(gathered(), value.dtype, value.device)
 
-    return apply
+    return begin
 
 
-def _exchange(step: Exchange, rank: int) -> Apply:
+def _exchange(step: Exchange, rank: int) -> Begin:
     group, count, reduction = step.group(rank), step.addends, step.reduction or "sum"
     me = group.index(rank)
     cuts = [cut_out(step.region(rank, other), step.held(rank)) for other in group]
@@ -105,16 +130,21 @@ def _exchange(step: Exchange, rank: int) -> Apply:
     shapes[me] = (0,)
     layout = Layout(regions[::count], step.made(rank))
 
-    def apply(shard: torch.Tensor | None) -> torch.Tensor:
+    def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
         sends = [take(value, cut).contiguous() for cut in cuts]
         own, sends[me] = sends[me], value.new_empty(0)
-        pieces = collectives.exchange(sends, shapes, group)
-        pieces[me] = own
-        joined = [reduce(pieces[i : i + count], reduction) for i in range(0, len(group), count)]
-        return layout.build(joined, value.dtype, value.device)
+        exchanged = collectives.begin_exchange(sends, shapes, group)
 
-    return apply
+        def end() -> torch.Tensor:
+            pieces = exchanged()
+            pieces[me] = own
+            joined = [reduce(pieces[i : i + count], reduction) for i in range(0, len(group), count)]
+            return layout.build(joined, value.dtype, value.device)
+
+        return end
+
+    return begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +189,7 @@ def _route(step: Route, rank: int) -> Apply:
     if rank in target.position:
         layout = Layout([box for box, _, _ in pieces], step.made(rank), step.fill)
 
-    def apply(shard: torch.Tensor | None) -> torch.Tensor | None:
+    def apply(shard: Shard) -> torch.Tensor | None:
         sends = [(peer, take(_there(shard), cut)) for peer, cut in addends]
         arrived = _messages(sends, sources, dtype, device)
         made: dict[int, torch.Tensor] = {}
@@ -193,16 +223,17 @@ def _messages(
     )
 
 
-def _there(shard: torch.Tensor | None) -> torch.Tensor:
+def _there(shard: Shard) -> torch.Tensor:
     assert shard is not None
     return shard
 
 
 _PREPARE: dict[type[Step], Callable[[Any, int], Apply]] = {
     Local: _local,
-    AllReduce: _all_reduce,
-    AllGather: _all_gather,
-    Exchange: _exchange,
     Route: _route,
     Copy: _copy,
+}
+_BEGIN: dict[type[Step], Callable[[Any, int], Begin]] = {
+    AllGather: _all_gather,
+    Exchange: _exchange,
 }

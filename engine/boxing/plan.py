@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ...distributed.world import on_world_change
@@ -29,7 +29,7 @@ class BoxingPlan:
     src: Meta
     dst: Meta
     steps: tuple[Step, ...]
-    programs: dict[int | None, Any] = field(default_factory=dict, repr=False)  # see run.py
+    programs: dict[Any, Any] = field(default_factory=dict, repr=False)  # see run.py
 
     @property
     def time(self) -> float:
@@ -40,6 +40,11 @@ class BoxingPlan:
     def aliases(self) -> bool:
         """Whether output shards may share memory with input shards."""
         return all(step.aliases for step in self.steps)
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether any rank sends anything."""
+        return not all(step.local for step in self.steps)
 
     def received(self, rank: int) -> int:
         """Bytes that `rank` receives from other ranks."""

@@ -46,6 +46,60 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     return program(shards)
 
 
+def start(
+    plan: BoxingPlan, shards: Shards, op: str = "boxing", consumes: bool = False
+) -> Callable[[], Shards]:
+    """Start what `run` does; what is returned waits for it and gives the shards of `plan.dst`.
+
+    All ranks of the world that own shards of either layout start their plans in one order, and
+    end them in one order. `shards` must not change before the end; with `consumes` they are not
+    used again and may be overwritten. In a virtual world, and where nothing can be left to others,
+    it is done at once.
+    """
+    here = world()
+    if here.rank is None or not plan.communicates:
+        shards = run(plan, shards, op)
+        return lambda: shards
+    for step in plan.steps:
+        log(step, op)
+    key = "start", here.rank, consumes
+    begin: Callable[[Shards], Callable[[], Shards]] | None = plan.programs.get(key)
+    if begin is None:
+        begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
+    collectives.current_op.name = op
+    return begin(shards)
+
+
+def _in_two(
+    plan: BoxingPlan, rank: int, consumes: bool
+) -> Callable[[Shards], Callable[[], Shards]]:
+    """The plan up to where it waits first, and the rest."""
+    at = next((i for i, step in enumerate(plan.steps) if not step.local), 0)
+    before = [launched.prepare(step, rank) for step in plan.steps[:at]]
+    waited = launched.prepare_begin(plan.steps[at], rank, consumes and at == 0)
+    whole = _launched(plan, rank)
+    after = [launched.prepare(step, rank) for step in plan.steps[at + 1 :]]
+
+    def begin(shards: Shards) -> Callable[[], Shards]:
+        if waited is None:
+            made = whole(shards)
+            return lambda: made
+        value = shards[0] if shards else None
+        for step in before:
+            value = step(value)
+        end = waited(value)
+
+        def finish() -> Shards:
+            value: torch.Tensor | None = end()
+            for step in after:
+                value = step(value)
+            return () if value is None else (value,)
+
+        return finish
+
+    return begin
+
+
 def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:
     assert plan.src.placement is not None and plan.dst.placement is not None
     sources, targets = plan.src.placement.flat_ranks, plan.dst.placement.flat_ranks

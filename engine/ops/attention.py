@@ -11,21 +11,18 @@ import torch
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import attention as kernels
 from .. import interp
-from ..dispatch import general, unary
+from ..dispatch import general
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .attention_parts import gradients, probabilities, with_groups
 from .dropout import dropout_by, next_draw
-from .matmul import product_nt, product_tn
-from .reduce import sum_to
-from .softmax import softmax_grad
+from .flash_attention import fits, flash_attention
 
 Shape = tuple[int, ...]
-# causal, scale, grouped (several query heads per head of keys and values)
-Attrs = tuple[bool, float, bool]
 
 
 @lru_cache(maxsize=4096)
@@ -127,7 +124,7 @@ class Attention(Op):
     ) -> Any:
         # The fused gradient cannot be differentiated again, and leaves the mask out.
         if interp.grad_enabled or (mask is not None and needs[3]):
-            return _grad_parts(dy, q, k, v, mask, (causal, scale, grouped))
+            return gradients(dy, q, k, v, mask, (causal, scale, grouped))
         return _attention_grad((dy, q, k, v, mask), causal, scale, grouped)
 
 
@@ -177,100 +174,8 @@ def _terms(
     return _letters(tuple(q.shape), tuple(k.shape), tuple(v.shape), shape, attrs[2], axis.parts)
 
 
-class CausalFill(Op):
-    """y[..., i, j] = x[..., i, j] where j <= i, else a value"""
-
-    name = "causal_fill"
-    saves = ()
-
-    def infer(self, x: Meta, value: float) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
-        found = [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
-        if value == 0.0:
-            found.append(Signature((partial_sum,), (partial_sum,)))
-        return found
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        rows, columns = local.input_shape(0)[-2:]
-        row, column = local.input_offset(0)[-2:]
-
-        def kernel(x: torch.Tensor) -> torch.Tensor:
-            seen = kernels.causal_mask(rows, columns, row - column, x.device)
-            return torch.where(seen, x, attrs[0])
-
-        return kernel
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
-        return (_causal_fill(dy, 0.0),)
-
-
 _attention = general(Attention())
 _attention_grad = general(AttentionGrad())
-_causal_fill = unary(CausalFill())
-
-
-# The same in smaller ops: for dropout, gradients of a mask and second gradients.
-
-
-def _grouped_heads(x: Tensor, heads: int) -> Tensor:
-    """(..., heads * n, s, d) as (..., heads, n, s, d)."""
-    *batch, count, rows, columns = x.shape
-    return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
-
-
-def _probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    scores = names.mul(product_nt(q, k), scale)
-    # Not -inf: a row without any key to see shall give zeros, not nan.
-    low = torch.finfo(q.dtype).min / 2
-    if causal:
-        scores = _causal_fill(scores, low)
-        return _causal_fill(names.softmax(scores, -1), 0.0)  # type: ignore[no-any-return]
-    if mask is None:
-        return names.softmax(scores, -1)  # type: ignore[no-any-return]
-    if mask.dtype is torch.bool:
-        hidden = names.logical_not(mask)
-    else:
-        hidden = names.eq(names.detach(mask), float("-inf"))
-        scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
-    scores = names.masked_fill(scores, hidden, low)
-    return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]
-
-
-def _grouped(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors with a dim more, so that shared heads of keys and values broadcast."""
-    if not grouped:
-        return q, k, v, mask
-    heads = k.shape[-3]
-    q = _grouped_heads(q, heads)
-    if mask is not None and mask.ndim > 2:
-        one = mask.shape[-3] == 1
-        mask = names.unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
-    return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
-
-
-def _grad_parts(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, attrs: Attrs
-) -> tuple[Tensor | None, ...]:
-    causal, scale, grouped = attrs
-    wide_q, wide_k, wide_v, wide_mask = _grouped(q, k, v, mask, grouped)
-    if grouped:
-        dy = _grouped_heads(dy, k.shape[-3])
-    p = _probabilities(wide_q, wide_k, wide_mask, causal, scale)
-    d_scores = softmax_grad(product_nt(dy, wide_v), p, -1)
-    d_mask = None
-    if wide_mask is not None and mask is not None and mask.meta.is_floating:
-        d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
-    scaled = names.mul(d_scores, scale)
-    dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
-    dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
-    dv = sum_to(product_tn(p, dy), wide_v.meta)
-    if grouped:
-        dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
-    return dq, dk, dv, d_mask
 
 
 @named
@@ -303,10 +208,12 @@ def scaled_dot_product_attention(
         scale = float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
     grouped = enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]
     if dropout_p == 0.0:
+        if fits(query.meta, key.meta, value.meta, attn_mask, grouped):
+            return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
         tensors = (query, key, value, attn_mask)
         return _attention(tensors, is_causal, scale, grouped)  # type: ignore[no-any-return]
-    wide_q, wide_k, wide_v, wide_mask = _grouped(query, key, value, attn_mask, grouped)
-    p = _probabilities(wide_q, wide_k, wide_mask, is_causal, scale)
+    wide_q, wide_k, wide_v, wide_mask = with_groups(query, key, value, attn_mask, grouped)
+    p = probabilities(wide_q, wide_k, wide_mask, is_causal, scale)
     y = names.matmul(dropout_by(p, next_draw(dropout_p)), wide_v)
     if grouped:
         y = names.view(y, (*query.shape[:-1], value.shape[-1]))

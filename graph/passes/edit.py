@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from ...engine.convert import BOXING
 from ...engine.meta import Meta
 from ...engine.runner import runner
 from ..ir import Program, Step, Value
+from ..movement import movement
 
 
 def uses(program: Program) -> Counter[int]:
@@ -25,13 +24,6 @@ def uses(program: Program) -> Counter[int]:
         if any(found[value.number] for value in step.outputs):
             found.update(value.number for value in step.reads())
     return found
-
-
-def free_numbers(program: Program) -> Iterator[int]:
-    """Numbers that no value of the program has."""
-    values = [*program.inputs, *(variable.value for variable in program.variables)]
-    values += [value for step in program.steps for value in step.outputs]
-    return count(1 + max([value.number for value in values], default=0))
 
 
 def is_boxing(step: Step | None) -> bool:
@@ -47,11 +39,10 @@ def source_of(step: Step) -> Value:
 
 def box(value: Value, made: Value, near: Step) -> Step:
     """A boxing of `value` to `made`, as a part of what `near` is part of."""
-    plan = boxing.plan(value.meta, made.meta)
-    run = partial(boxing.run, plan, op=near.name)
     return replace(
-        near, name="boxing", origin=BOXING, inputs=(value,), attrs=(), outputs=(made,), run=run,
-        several=False, aliases=plan.aliases, repeatable=True, op=None, asked=False,
+        near, name="boxing", origin=BOXING, inputs=(value,), attrs=(), outputs=(made,),
+        several=False, repeatable=True, op=None, asked=False,
+        **movement(value.meta, made.meta, near.name),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...engine.meta import Meta
 from ..ir import Program, Step, Value
-from .edit import box, free_numbers, is_boxing, relaid, source_of
+from .edit import box, is_boxing, relaid, source_of
 from .flow import Flow, Form, Node, form_of, seconds
 from .unused import drop_unused
 
@@ -155,7 +155,7 @@ class _Writing:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.numbers = free_numbers(flow.program)
+        self.numbers = flow.program.free_numbers()
         self.values: dict[int, Value] = {}
         self.laid: dict[object, Value] = {}
         self.steps: list[Step] = []

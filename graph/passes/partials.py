@@ -12,7 +12,6 @@ from ...engine.op import Op
 from ..ir import Program, Step, Value
 from .edit import (
     box,
-    free_numbers,
     is_boxing,
     is_inexact,
     received,
@@ -189,7 +188,7 @@ class _Search:
 
 def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
     """The program with the reduction put off; what is then unused is still there."""
-    numbers = free_numbers(program)
+    numbers = program.free_numbers()
     reduction = program.steps[at]
     partial: dict[int, Value] = {reduction.outputs[0].number: source_of(reduction)}
     by_index = {passed.index: passed for passed in passes}

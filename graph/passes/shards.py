@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ...engine.convert import BOXING
 from ...engine.meta import Meta
 from ...engine.tensor import Shards
 from ..ir import Program, Step, Value, Variable
+from ..movement import Movement, movement
 
 _ALWAYS = ("always",)
 _END = ("end",)
@@ -28,7 +28,7 @@ def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
     Each is boxed right after it was made, so that no two unreduced gradients need to be there at
     a time.
     """
-    numbers = _free_numbers(program)
+    numbers = program.free_numbers()
     boxed: dict[int, list[Step]] = {}
     made: dict[tuple[int, Meta], Value] = {}
     gradients = []
@@ -67,7 +67,7 @@ class _Gathering:
     def __init__(self, program: Program, targets: Mapping[str, Meta], keep: bool) -> None:
         self.program = program
         self.keep = keep
-        self.numbers = _free_numbers(program)
+        self.numbers = program.free_numbers()
         self.shards: dict[int, Value] = {}  # by the number of the whole variable: its shards
         self.views: dict[int, Step] = {}  # by number: what makes a view of a whole variable
         self.made: dict[tuple[int, Any], Value] = {}  # by number and group: what steps read
@@ -157,12 +157,6 @@ class _Gathering:
         return self.variables[variable.value.number], value
 
 
-def _free_numbers(program: Program) -> Iterator[int]:
-    values = [*program.inputs, *(variable.value for variable in program.variables)]
-    values += [value for step in program.steps for value in step.outputs]
-    return count(1 + max([value.number for value in values], default=0))
-
-
 def _placed(step: Step, user: Step) -> Step:
     """The step as a part of what `user` is part of."""
     return replace(
@@ -173,9 +167,11 @@ def _placed(step: Step, user: Step) -> Step:
 
 def _box(value: Value, made: Value) -> Step:
     """A boxing step; it is never merged with another, and its result is memory of its own."""
-    plan = boxing.plan(value.meta, made.meta)
-    run = partial(_copied, plan) if plan.aliases else partial(boxing.run, plan, op="zero")
-    return Step("boxing", BOXING, (value,), (), (made,), run, repeatable=False)
+    way = movement(value.meta, made.meta, "zero")
+    if way["aliases"]:
+        plan = boxing.plan(value.meta, made.meta)
+        way = Movement(run=partial(_copied, plan), start=None, aliases=False)
+    return Step("boxing", BOXING, (value,), (), (made,), repeatable=False, **way)
 
 
 def _copied(plan: BoxingPlan, shards: Shards) -> Shards:

@@ -1,0 +1,116 @@
+"""Attention in smaller ops: for dropout, gradients of a mask and second gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import attention as kernels
+from ..dispatch import unary
+from ..meta import Meta
+from ..names import names
+from ..op import Kernel, Local, Op
+from ..sbp import partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .matmul import product_nt, product_tn
+from .reduce import sum_to
+from .softmax import softmax_grad
+
+# causal, scale, grouped (several query heads per head of keys and values)
+Attrs = tuple[bool, float, bool]
+
+
+class CausalFill(Op):
+    """y[..., i, j] = x[..., i, j] where j <= i, else a value"""
+
+    name = "causal_fill"
+    saves = ()
+
+    def infer(self, x: Meta, value: float) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+        found = [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
+        if value == 0.0:
+            found.append(Signature((partial_sum,), (partial_sum,)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        rows, columns = local.input_shape(0)[-2:]
+        row, column = local.input_offset(0)[-2:]
+
+        def kernel(x: torch.Tensor) -> torch.Tensor:
+            seen = kernels.causal_mask(rows, columns, row - column, x.device)
+            return torch.where(seen, x, attrs[0])
+
+        return kernel
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
+        return (_causal_fill(dy, 0.0),)
+
+
+_causal_fill = unary(CausalFill())
+
+
+def _grouped_heads(x: Tensor, heads: int) -> Tensor:
+    """(..., heads * n, s, d) as (..., heads, n, s, d)."""
+    *batch, count, rows, columns = x.shape
+    return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
+
+
+def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
+    """softmax(q k^T * scale + mask); zeros in rows without any key to see."""
+    scores = names.mul(product_nt(q, k), scale)
+    # Not -inf: a row without any key to see shall give zeros, not nan.
+    low = torch.finfo(q.dtype).min / 2
+    if causal:
+        scores = _causal_fill(scores, low)
+        return _causal_fill(names.softmax(scores, -1), 0.0)  # type: ignore[no-any-return]
+    if mask is None:
+        return names.softmax(scores, -1)  # type: ignore[no-any-return]
+    if mask.dtype is torch.bool:
+        hidden = names.logical_not(mask)
+    else:
+        hidden = names.eq(names.detach(mask), float("-inf"))
+        scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
+    scores = names.masked_fill(scores, hidden, low)
+    return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]
+
+
+def with_groups(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors with a dim more, so that shared heads of keys and values broadcast."""
+    if not grouped:
+        return q, k, v, mask
+    heads = k.shape[-3]
+    q = _grouped_heads(q, heads)
+    if mask is not None and mask.ndim > 2:
+        one = mask.shape[-3] == 1
+        mask = names.unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
+    return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
+
+
+def gradients(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, attrs: Attrs
+) -> tuple[Tensor | None, ...]:
+    """Gradients for q, k, v and the mask, which can be differentiated again."""
+    causal, scale, grouped = attrs
+    wide_q, wide_k, wide_v, wide_mask = with_groups(q, k, v, mask, grouped)
+    if grouped:
+        dy = _grouped_heads(dy, k.shape[-3])
+    p = probabilities(wide_q, wide_k, wide_mask, causal, scale)
+    d_scores = softmax_grad(product_nt(dy, wide_v), p, -1)
+    d_mask = None
+    if wide_mask is not None and mask is not None and mask.meta.is_floating:
+        d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
+    scaled = names.mul(d_scores, scale)
+    dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
+    dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
+    dv = sum_to(product_tn(p, dy), wide_v.meta)
+    if grouped:
+        dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
+    return dq, dk, dv, d_mask

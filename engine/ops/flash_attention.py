@@ -1,0 +1,103 @@
+"""Fused attention that keeps what its gradient needs, so that forward is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import attention as kernels
+from .. import interp
+from ..dispatch import general
+from ..meta import Meta
+from ..op import Op
+from ..sbp import split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .attention_parts import gradients
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def fits(q: Meta, k: Meta, v: Meta, mask: object, grouped: bool) -> bool:
+    """Whether the op can do attention on these: on the CPU, batch and heads split at most."""
+    plain = mask is None and not grouped and q.dtype in _DTYPES and q.dtype == k.dtype == v.dtype
+    alike = q.ndim == 4 and k.shape == v.shape and q.shape[:2] == k.shape[:2]
+    if not plain or not alike or q.shape[-1] != k.shape[-1]:
+        return False
+    return all(_rows_whole(meta) and _on_cpu(meta) for meta in (q, k, v))
+
+
+def _rows_whole(meta: Meta) -> bool:
+    return not meta.partial and all(sbp.dim < 2 for sbp in meta.nd_sbp)
+
+
+def _on_cpu(meta: Meta) -> bool:
+    if meta.placement is not None:
+        return meta.placement.type == "cpu"
+    return meta.device is None or meta.device.type == "cpu"
+
+
+class FlashAttention(Op):
+    """y = softmax(q k^T * scale) v, and the logarithms of the softmax's sums"""
+
+    name = "flash_attention"
+    num_outputs = 2
+    saves_output = True
+
+    def kernel(self, q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
+        return kernels.flash_attention(q, k, v, causal, scale)
+
+    def infer(self, q: Meta, k: Meta, v: Meta, *attrs: Any) -> tuple[Meta, Meta]:
+        sums = q.dtype if q.dtype is torch.float64 else torch.float32
+        return q, q.like(shape=q.shape[:-1], dtype=sums)
+
+    def rule(self, axis: Axis, *args: Any) -> Rule:
+        return [Signature((split(dim),) * 3, (split(dim),) * 2) for dim in (0, 1)]
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        k = inputs[1]
+        assert k is not None
+        return 4.0 * k.shape[-2] * outputs[0].numel
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, Tensor],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        scale: float,
+    ) -> Any:
+        assert dy[0] is not None  # the logarithms are for the gradient only
+        if interp.grad_enabled:  # the fused gradient cannot be differentiated again
+            return gradients(dy[0], q, k, v, None, (causal, scale, False))[:3]
+        return _flash_attention_grad((dy[0], q, k, v, *y), causal, scale)
+
+
+class FlashAttentionGrad(Op):
+    """Gradients of fused attention for q, k and v"""
+
+    name = "flash_attention_grad"
+    num_outputs = 3
+    differentiable = False
+
+    def kernel(self, *args: Any) -> Any:
+        return kernels.flash_attention_grad(*args)
+
+    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
+        return q, k, v
+
+    def rule(self, axis: Axis, *args: Any) -> Rule:
+        return [Signature((split(dim),) * 6, (split(dim),) * 3) for dim in (0, 1)]
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, _ = outputs
+        return 8.0 * k.shape[-2] * q.numel
+
+
+flash_attention = general(FlashAttention())
+_flash_attention_grad = general(FlashAttentionGrad())
