@@ -68,6 +68,7 @@ def flash_attention(
     With the logarithm of each row's sum, of shape (batch, heads, length), from which the gradient
     is computed without the forward.
     """
+    assert q.shape[:2] == k.shape[:2] and k.shape == v.shape  # the kernel does not look
     sums = q.dtype if q.dtype is torch.float64 else torch.float32
     if 0 in (q.numel(), k.numel()):
         return torch.zeros_like(q), q.new_zeros(q.shape[:-1], dtype=sums)
@@ -79,6 +80,8 @@ def flash_attention_grad(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, logs: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `flash_attention` for q, k and v."""
+    assert q.shape[:2] == k.shape[:2] and k.shape == v.shape  # the kernel does not look
+    assert dy.shape == y.shape == q.shape and logs.shape == q.shape[:-1]
     if 0 in (q.numel(), k.numel()):
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     tensors = map(_in_rows, (dy, q, k, v, y))

@@ -35,7 +35,7 @@ ENGINE = (
     ("op",),
     ("boxing",),
     ("tensor",),
-    ("grad_mode", "tape"),
+    ("flat", "grad_mode", "tape"),
     ("autograd",),
     ("leaves",),
     ("function", "functional_gradients", "saved"),

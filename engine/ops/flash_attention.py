@@ -12,7 +12,7 @@ from .. import interp
 from ..dispatch import general
 from ..meta import Meta
 from ..op import Op
-from ..sbp import split
+from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_parts import gradients
@@ -53,8 +53,12 @@ class FlashAttention(Op):
         sums = q.dtype if q.dtype is torch.float64 else torch.float32
         return q, q.like(shape=q.shape[:-1], dtype=sums)
 
-    def rule(self, axis: Axis, *args: Any) -> Rule:
-        return [Signature((split(dim),) * 3, (split(dim),) * 2) for dim in (0, 1)]
+    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, causal: bool, scale: float) -> Rule:
+        found = [Signature((split(dim),) * 3, (split(dim),) * 2) for dim in (0, 1)]
+        if not causal:
+            found.append(Signature((split(2), broadcast, broadcast), (split(2),) * 2))
+        found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, broadcast)))
+        return found
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         k = inputs[1]

@@ -176,7 +176,7 @@ def test_gradients_between_placements_come_as_they_are_needed(micro, world):
     wanted, greedy = training(False, micro=micro)
     found, program = training(True, micro=micro)
     assert pipelines.differ(found, wanted, exact=False) == []
-    assert 1.2 * received(program) < received(greedy)
+    assert 1.1 * received(program) < received(greedy)
 
 
 def test_processes_run_what_virtual_ranks_run(world):
