@@ -53,19 +53,6 @@ def model_of(size: Size, strategy: str) -> tuple[gpt.GPT, list[gpt.Stage]]:
     layout = gpt.stages(strategy, list(range(peers.RANKS)), "cpu")
     flow.manual_seed(0)
     model = gpt.GPT(gpt.parse(words), layout)
-    if strategy == "pp":
-        for module, stage in [
-            (model.tokens, 0),
-            (model.places, 0),
-            *(
-                (block, layout.index(of))
-                for block, of in zip(model.blocks, model.of_layer, strict=True)
-            ),
-            (model.norm, 1),
-            (model.head, 1),
-        ]:
-            view = module.to(flow.nn.graph.GraphModule)
-            view.set_stage(stage, layout[stage].placement)
     return model, layout
 
 
@@ -73,10 +60,11 @@ def onefold(size: Size, strategy: str, batch: peers.Weights, graph: bool) -> pee
     """A step of Onefold, as a graph or eager."""
     model, layout = model_of(size, strategy)
     optimizer = flow.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    micro_batches = peers.MICRO_BATCHES if strategy == "pp" else 1
-    run = (
-        gpt.Training(model, optimizer, micro_batches) if graph else gpt.eager_step(model, optimizer)
-    )
+    run: Callable[..., Any] = gpt.eager_step(model, optimizer)
+    if graph and strategy == "pp":
+        run = gpt.Training(model, optimizer, peers.MICRO_BATCHES, schedule="1f1b")
+    elif graph:
+        run = gpt.Training(model, optimizer, 1)
     first, last = layout[0], layout[-1]
     inputs = (
         flow.tensor(batch["bytes"], placement=first.placement, sbp=first.data),

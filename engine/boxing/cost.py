@@ -33,7 +33,7 @@ def efficient_bytes(device_type: str) -> float:
     """Bytes from which on a collective is worth its start: sending them takes 8 times as long.
 
     >>> round(efficient_bytes("cuda") / 2**20)
-    21
+    24
     """
     link = LINKS[device_type]
     return _WORTH * (link.launch + 2 * link.step) / link.byte
