@@ -270,6 +270,8 @@ def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
 
 def check_gradient(tensor: Tensor, gradient: Any, what: str) -> None:
     """Raise unless `gradient` can be a gradient of `tensor`: a Tensor of its shape and ranks."""
+    if type(gradient) is Tensor and gradient.meta is tensor.meta:
+        return
     if not isinstance(gradient, Tensor):
         raise OnefoldTypeError(f"{what} must be a Tensor, but got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:

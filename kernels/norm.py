@@ -11,15 +11,19 @@ _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
 def layer_norm_grad(
     dy: Tensor, x: Tensor, weight: Tensor | None, shape: tuple[int, ...], eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of layer_norm for x, weight and bias; mean and deviation are computed again.
-
-    Recomputing them costs one read of x, and keeping them would cost two more tensors per layer.
-    """
+    """Gradients of layer_norm for x, weight and bias; mean and deviation are computed again."""
     if weight is None:
         weight = torch.ones(shape, dtype=x.dtype, device=x.device)
+    _, mean, rstd = torch.native_layer_norm(x, shape, weight, None, eps)
+    return layer_norm_kept_grad(dy, x, weight, mean, rstd, shape)
+
+
+def layer_norm_kept_grad(
+    dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same from the mean and the reciprocal of the deviation of each row."""
     if x.numel() == 0:
         return torch.zeros_like(x), torch.zeros_like(weight), torch.zeros_like(weight)
-    _, mean, rstd = torch.native_layer_norm(x, shape, weight, None, eps)
     grads = _layer_norm_backward(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
     return grads[0], grads[1], grads[2]
 

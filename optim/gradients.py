@@ -26,7 +26,7 @@ def aligned(params: Sequence[Tensor]) -> list[Tensor]:
     for index, param in enumerate(params):
         grad = param.grad
         assert grad is not None
-        if any(sbp.is_partial for sbp in param.meta.nd_sbp):
+        if param.meta.partial:
             found[index] = _one_addend(grad, param.meta)
         elif grad.meta is param.meta:
             found[index] = grad

@@ -23,6 +23,7 @@ from . import (
     index,
     inplace_arithmetic,
     join,
+    layer_norm,
     like,
     loss,
     matmul,

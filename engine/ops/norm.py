@@ -1,4 +1,4 @@
-"""layer_norm and rms_norm: leading dims split; a split normalised dim exchanges sums only."""
+"""Norms over the last dims: leading dims split; a split normalised dim exchanges sums only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .softmax import joined
 Shape = tuple[int, ...]
 
 
-def _splits_rows_only(x: Meta, shape: Shape) -> bool:
+def splits_rows_only(x: Meta, shape: Shape) -> bool:
     """Whether no axis splits a dim that is normalised over."""
     first = x.ndim - len(shape)
     return all(sbp.kind != "S" or sbp.dim < first for sbp in x.nd_sbp)
@@ -91,7 +91,7 @@ class Norm(Op):
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x = metas[0]
         assert x is not None
-        if _splits_rows_only(x, attrs[0]):
+        if splits_rows_only(x, attrs[0]):
             return None
         if not self.packed:
             return partial(_norm_parts, self.centred)
@@ -108,7 +108,7 @@ class Norm(Op):
         shape: Shape,
         eps: float,
     ) -> Any:
-        entry = _layer_norm_grad if self.centred else _rms_norm_grad
+        entry = layer_norm_grad if self.centred else _rms_norm_grad
         return entry((dy, x, weight), shape, eps)
 
 
@@ -155,7 +155,7 @@ class NormGrad(Op):
         dy, x, _ = metas
         assert dy is not None
         assert x is not None
-        if _splits_rows_only(x, attrs[0]) and _splits_rows_only(dy, attrs[0]):
+        if splits_rows_only(x, attrs[0]) and splits_rows_only(dy, attrs[0]):
             return None
         return partial(_grad_parts, self.centred)
 
@@ -273,40 +273,19 @@ def _plus(a: Tensor | None, b: Tensor) -> Tensor:
     return b if a is None else names.add(a, b)
 
 
-_layer_norm = ternary(Norm(centred=True, packed=False))
+layer_norm_plain = ternary(Norm(centred=True, packed=False))
 # A ternary entry takes None in the last place only: this one is for a missing weight.
-_layer_norm_packed = general(Norm(centred=True, packed=True))
+layer_norm_packed = general(Norm(centred=True, packed=True))
 _rms_norm = general(Norm(centred=False, packed=True))
-_layer_norm_grad = general(NormGrad(centred=True))
+layer_norm_grad = general(NormGrad(centred=True))
 _rms_norm_grad = general(NormGrad(centred=False))
 
 
-def _as_shape(shape: Any, name: str) -> Shape:
+def as_shape(shape: Any, name: str) -> Shape:
+    """A normalized_shape as a tuple."""
     if isinstance(shape, int):
         raise OnefoldTypeError(f"{name}: normalized_shape must be a sequence of ints, not an int")
     return tuple(shape)
-
-
-@named
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch.
-
-    Gradients of weight and bias come out as partial sums where leading dims are split. Raises an
-    error when `normalized_shape` is not the shape of the last dims.
-
-    Example: `layer_norm(x, (16,), w, b)` with x (4, 16).
-    """
-    if type(normalized_shape) is not tuple:
-        normalized_shape = _as_shape(normalized_shape, "layer_norm")
-    if weight is None:
-        return _layer_norm_packed((input, None, bias), normalized_shape, eps)  # type: ignore[no-any-return]
-    return _layer_norm(input, weight, bias, normalized_shape, eps)  # type: ignore[no-any-return]
 
 
 @named
@@ -325,5 +304,5 @@ def rms_norm(
     """
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
-    shape = _as_shape(normalized_shape, "rms_norm")
+    shape = as_shape(normalized_shape, "rms_norm")
     return _rms_norm((input, weight, None), shape, eps)  # type: ignore[no-any-return]

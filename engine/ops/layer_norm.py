@@ -1,0 +1,159 @@
+"""layer_norm: in training it keeps mean and deviation, so that backward reads its input once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import norm as kernels
+from .. import interp
+from ..dispatch import general
+from ..meta import Meta
+from ..names import named
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .norm import (
+    Shape,
+    as_shape,
+    layer_norm_grad,
+    layer_norm_packed,
+    layer_norm_plain,
+    splits_rows_only,
+)
+
+
+def _fits(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether one dtype is used throughout, and no normalised dim is split."""
+    if weight is None or bias is None or x.meta.partial:
+        return False
+    dtype = x.dtype
+    wide = dtype is torch.float32 or dtype is torch.float64
+    return (
+        wide
+        and dtype is weight.dtype
+        and dtype is bias.dtype
+        and weight.shape == bias.shape == x.shape[-weight.ndim :]
+        and splits_rows_only(x.meta, weight.shape)
+    )
+
+
+class LayerNormKept(Op):
+    """layer_norm, the mean, and the reciprocal of the deviation"""
+
+    name = "layer_norm_kept"
+    num_outputs = 3
+    saves = (0, 1)
+    saves_output = True
+    flops_per_element = 6.0
+
+    def infer(
+        self, x: Meta, weight: Meta, bias: Meta, shape: Shape, eps: float
+    ) -> tuple[Meta, Meta, Meta]:
+        rows = x.like(shape=(*x.shape[: x.ndim - len(shape)], *(1,) * len(shape)))
+        return x, rows, rows
+
+    def rule(self, axis: Axis, x: Meta, weight: Meta, bias: Meta, shape: Shape, eps: float) -> Rule:
+        found = [
+            Signature((split(i), broadcast, broadcast), (split(i),) * 3)
+            for i in range(x.ndim - len(shape))
+        ]
+        linear = (broadcast, partial_sum, partial_sum)  # in weight and bias together
+        found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        shape, eps = attrs
+        return lambda x, weight, bias: torch.native_layer_norm(x, shape, weight, bias, eps)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, Tensor, Tensor],
+        x: Tensor,
+        weight: Tensor,
+        bias: Meta,
+        shape: Shape,
+        eps: float,
+    ) -> Any:
+        assert dy[0] is not None  # the statistics are for the gradient only
+        if interp.grad_enabled:  # to be differentiated again
+            return layer_norm_grad((dy[0], x, weight), shape, eps)
+        return _layer_norm_kept_grad((dy[0], x, weight, *y[1:]), shape)
+
+
+class LayerNormKeptGrad(Op):
+    """Gradients of layer_norm for x, weight and bias, from kept statistics"""
+
+    name = "layer_norm_kept_grad"
+    num_outputs = 3
+    differentiable = False
+    flops_per_element = 12.0
+
+    def infer(
+        self, dy: Meta, x: Meta, weight: Meta, mean: Meta, rstd: Meta, shape: Shape
+    ) -> tuple[Meta, ...]:
+        return x, weight, weight
+
+    def rule(
+        self,
+        axis: Axis,
+        dy: Meta,
+        x: Meta,
+        weight: Meta,
+        mean: Meta,
+        rstd: Meta,
+        shape: Shape,
+    ) -> Rule:
+        found = []
+        for at in map(split, range(x.ndim - len(shape))):
+            found.append(Signature((at, at, broadcast, at, at), (at, partial_sum, partial_sum)))
+        rest = (broadcast,) * 4
+        found.append(Signature((partial_sum, *rest), (partial_sum,) * 3))
+        linear = (broadcast, broadcast, partial_sum, broadcast, broadcast)  # in the weight
+        found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return lambda *tensors: kernels.layer_norm_kept_grad(*tensors, *attrs)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
+
+
+_layer_norm_kept = general(LayerNormKept())
+_layer_norm_kept_grad = general(LayerNormKeptGrad())
+
+
+@named
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch.
+
+    Gradients of weight and bias come out as partial sums where leading dims are split. Raises an
+    error when `normalized_shape` is not the shape of the last dims.
+
+    Example: `layer_norm(x, (16,), w, b)` with x (4, 16).
+    """
+    if type(normalized_shape) is not tuple:
+        normalized_shape = as_shape(normalized_shape, "layer_norm")
+    if interp.grad_enabled and input.node is not None and _fits(input, weight, bias):
+        tensors = (input, weight, bias)
+        return _layer_norm_kept(tensors, normalized_shape, eps)[0]  # type: ignore[no-any-return]
+    if weight is None:
+        return layer_norm_packed((input, None, bias), normalized_shape, eps)  # type: ignore[no-any-return]
+    return layer_norm_plain(input, weight, bias, normalized_shape, eps)  # type: ignore[no-any-return]
