@@ -40,6 +40,10 @@ def steps_on_one(src: Meta, dst: Meta) -> tuple[Step, ...]:
     assert placement is not None
     if src is dst:
         return ()
+    if all(
+        s is t or n == 1 for s, t, n in zip(src.nd_sbp, dst.nd_sbp, placement.shape, strict=True)
+    ):
+        return ()  # an axis of one rank holds everything under any sbp
     if src.numel == 0:
         return (Local(src, dst),)
     legs = find_path(placement.type, placement.shape, src.nd_sbp, dst.nd_sbp, src.ndim)
@@ -57,7 +61,7 @@ def find_path(
     device_type: str, mesh: tuple[int, ...], src: NdSbp, dst: NdSbp, ndim: int
 ) -> tuple[Leg, ...]:
     """The legs of the fastest path from `src` to `dst` for tensors with `ndim` dims."""
-    # An axis of one rank holds everything under any sbp: it changes its name for free.
+    # Axes of one rank change their names for free.
     state = tuple(t if size == 1 else s for s, t, size in zip(src, dst, mesh, strict=True))
     legs = [] if state == src else [Leg(Local, state, ())]
     axes = active_axes(state, dst)
