@@ -59,7 +59,31 @@ def graph_rows() -> list[str]:
     return rows
 
 
+def parallel_rows() -> list[str]:
+    """The table of benchmarks/parallel_step.py: Onefold's graph and what it is beside others."""
+    rows = ["| model | layout | Onefold ms | beside | ms | Onefold / this |", "|---" * 6 + "|"]
+    for ways in load("parallel_step").values():
+        size = ways["size"]
+        model = f"{size['layers']} layers, width {size['width']}"
+        for way, found in ways.items():
+            if way == "size":
+                continue
+            for name, ratio in found["onefold / peer"].items():
+                cells = [model, way, f"{found['ms']['onefold'][0]:.0f}", name]
+                cells += [f"{found['ms'][name][0]:.0f}", f"{ratio:.2f}"]
+                rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def memory_ratios() -> tuple[float, float]:
+    """The largest ratio of a planned arena to its lower bound, and of plan to measurement."""
+    rows = load("graph_memory")
+    measured = [row["planned"] / row["measured"] for row in rows if row.get("measured")]
+    return max(row["ratio"] for row in rows), max(measured)
+
+
 if __name__ == "__main__":
     print("\n".join(dispatch_rows()))
     print("\n".join(graph_rows()))
+    print("\n".join(parallel_rows()))
     print("first call: {} to {} microseconds".format(*first_call_range()))

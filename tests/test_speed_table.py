@@ -11,6 +11,7 @@ def test_the_readme_shows_the_committed_results():
     readme = (REPO / "README.md").read_text()
     assert "\n".join(TABLES["dispatch_rows"]()) in readme
     assert "\n".join(TABLES["graph_rows"]()) in readme
+    assert "\n".join(TABLES["parallel_rows"]()) in readme
     shortest, longest = TABLES["first_call_range"]()
     assert f"takes {shortest} to {longest} microseconds" in readme
 
@@ -21,3 +22,20 @@ def test_every_committed_loss_is_that_of_one_rank():
     assert len({run["world"] for run in runs}) >= 5
     assert max(run["apart"] for run in runs) < 1e-4
     assert min(run["accuracy"] for run in runs) >= 0.96
+
+
+def test_committed_parallel_steps_are_as_fast_as_others():
+    limits = {"megatron": 1.05, "megatron, fused": 1.05}
+    for ways in TABLES["load"]("parallel_step").values():
+        for way, found in ways.items():
+            if way != "size":
+                assert found["apart"] < 1e-4
+                for name, ratio in found["onefold / peer"].items():
+                    if "fused" not in name:
+                        assert ratio <= limits.get(name, 1.0), (way, name)
+
+
+def test_committed_memory_plans_are_tight_and_true():
+    worst, apart = TABLES["memory_ratios"]()
+    assert worst <= 1.02
+    assert apart == 1.0
