@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from ..env import KERNELS
@@ -34,7 +35,7 @@ def pick(reference: Function, device_type: str) -> Function:
     return twin(reference) or reference
 
 
-@lru_cache(maxsize=None)
+@cache
 def twin(reference: Function) -> Function | None:
     """The Triton function with the name and the arguments of a torch reference, if there is one.
 
@@ -44,10 +45,10 @@ def twin(reference: Function) -> Function | None:
     module = getattr(reference, "__module__", None) or ""
     if module.startswith(f"{_HERE}."):
         family = module.removeprefix(f"{_HERE}.")
-        if importlib.util.find_spec(f"{_HERE}.gpu.{family}") is None:
+        if find_spec(f"{_HERE}.gpu.{family}") is None:
             return None
-        found = importlib.import_module(f"{_HERE}.gpu.{family}")
+        found = import_module(f"{_HERE}.gpu.{family}")
         return getattr(found, reference.__name__, None)
-    pointwise = importlib.import_module(f"{_HERE}.gpu.pointwise")
+    pointwise = import_module(f"{_HERE}.gpu.pointwise")
     function: Function | None = pointwise.of_torch(reference)
     return function

@@ -1,0 +1,42 @@
+"""Cases: the forms of Triton kernels that are compiled ahead of time and held to a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .launch import Kernel
+
+
+@dataclass(frozen=True)
+class Case:
+    """One compiled form: the types of the arguments in their order, and the constants.
+
+    A type is Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a number; "?" marks one that
+    is not known to be divisible by 16, and None an argument that is not given.
+    """
+
+    kernel: Kernel
+    types: tuple[str | None, ...]
+    constants: tuple[Any, ...] = ()
+    warps: int = 4
+    stages: int = 3
+    fused: bool = True
+
+    def __post_init__(self) -> None:
+        assert len(self.types) + len(self.constants) == len(self.kernel.names), self
+
+    def __str__(self) -> str:
+        types = ",".join(kind or "-" for kind in self.types)
+        constants = ",".join(map(str, self.constants))
+        return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
+
+
+def tensors(dtype: str, *names: str) -> tuple[str, ...]:
+    """Aligned pointers to a dtype, one for each name.
+
+    >>> from onefold.kernels.gpu.cases import tensors
+    >>> tensors("bf16", "x", "y")
+    ('*bf16', '*bf16')
+    """
+    return (f"*{dtype}",) * len(names)

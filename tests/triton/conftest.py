@@ -1,0 +1,8 @@
+"""Triton kernels in Triton's interpreter. It must be chosen before Triton is imported, so these
+tests run in a process of their own: `make test` starts it.
+"""
+
+import os
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    collect_ignore_glob = ["test_*.py"]
