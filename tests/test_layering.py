@@ -51,7 +51,9 @@ ENGINE = (
 )
 
 # (importer, external package): why it is imported inside a function.
-LOCAL_EXTERNAL: dict[tuple[str, str], str] = {}
+LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
+    ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
+}
 
 IMPORTS = read_imports(REPO)
 
