@@ -91,7 +91,8 @@ class Storages:
         position = positions[0]
         metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
-        key = (step.origin, metas, outputs, step.attrs, tuple(forms))
+        place = None if step.place is None else step.inputs.index(step.place)
+        key = (step.origin, metas, outputs, step.attrs, place, tuple(forms))
         found = self._known.get(key)
         if found is None:
             # What a kernel draws at random it computes, data or not.
@@ -107,7 +108,10 @@ class Storages:
         inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
         local = Local(position, inputs, outputs, outputs[0].placement)
-        for op in ops.get(step.name, ()):
+        forms_of = ops.get(step.name, ())
+        if step.place is not None and step.op is not None:
+            forms_of = [step.op]
+        for op in forms_of:
             if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:
                 try:
                     return self._run(op, local, step, forms)
