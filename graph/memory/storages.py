@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from ...engine import boxing
 from ...engine.boxing.boxes import cut_out, take
 from ...engine.boxing.joins import Layout
+from ...engine.boxing.launched import overwrites
 from ...engine.boxing.steps import Local as LocalStep
 from ...engine.boxing.steps import Step as BoxingStep
 from ...engine.boxing.transfer import Route
@@ -154,9 +155,12 @@ class Storages:
         new = _new(value.meta, position)
         if form is None:
             return new
+        plan = boxing.plan(given.meta, value.meta)
         with self._mode:
             x = _fake(form, value.meta.dtype)
-            for each in boxing.plan(given.meta, value.meta).steps:
+            for index, each in enumerate(plan.steps):
+                if not index and step.place is not None and overwrites(each, self.rank, x):
+                    continue
                 cut = _kept(each, self.rank)
                 if cut is None:
                     return new
