@@ -14,6 +14,7 @@ from ...engine.convert import BOXING
 from ...engine.meta import Meta
 from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
+from ...engine.ops.view import View
 from ...engine.runner import runner, single
 from ..ir import Program, Step, Value
 
@@ -54,6 +55,7 @@ class _Memory:
     steps: Sequence[Step]
     kept: Iterable[int]
     _of: dict[int, _Storage] = field(default_factory=dict)  # by the number of a value
+    _other: set[int] = field(default_factory=set)  # values that are not all of it, in its order
 
     def __post_init__(self) -> None:
         first = _first_readers(self.steps)
@@ -65,8 +67,8 @@ class _Memory:
             for value in step.outputs:
                 self._of[value.number] = self._made(step, value)
             if step.start is not None:
-                # Where ranks are processes it is under way until the step before its reader.
-                under_way = first.get(step.outputs[0].number, len(self.steps)) - 1
+                # Where ranks are processes it is under way until just before its first reader.
+                under_way = first.get(step.outputs[0].number, len(self.steps)) - 0.5
                 for value in step.reads():
                     storage = self._of[value.number]
                     storage.last = max(storage.last, under_way)
@@ -77,6 +79,8 @@ class _Memory:
     def _made(self, step: Step, value: Value) -> _Storage:
         if not step.aliases:
             return _Storage(value, step)
+        if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
+            self._other.add(value.number)
         storages = [self._of[each.number] for each in step.reads()]
         if len(storages) != 1 or step.op is None:  # a boxing aliases on some ranks only
             for storage in storages:
@@ -87,25 +91,24 @@ class _Memory:
     def free(self, index: int, step: Step) -> Value | None:
         """The input whose memory the step's result may take; None if there is none.
 
-        It is as large as the result and was allocated by a step for this value alone (or for what
-        it is another view of), nothing needs it afterwards or is sending it, and no other input
-        lies in it. Where one process has all ranks, replicas share memory: a rank's result must
-        not be put where another rank's input is.
+        It was allocated by a step for this value (or one that is the same elements in another
+        shape), nothing needs it afterwards or is sending it, and no other input lies in it. Where
+        one process has all ranks, replicas share memory: a rank's result must not be put where
+        another rank's input is.
         """
         if type(step.op) is not Elementwise or step.op.into is None:
             return None
         inputs = {value.number: value for value in step.reads()}
         storages = [self._of[number] for number in inputs]
         for value, storage in zip(inputs.values(), storages, strict=True):
-            root = storage.root.meta
             if (
-                value.meta is step.outputs[0].meta
+                value.number not in self._other
+                and value.meta is step.outputs[0].meta
                 and storage.last == index
                 and storages.count(storage) == 1
                 and storage.maker is not None
                 and _allocates(storage.maker)
-                and (root.numel, root.dtype) == (value.meta.numel, value.meta.dtype)
-                and _own(value.meta, root, [each.meta for each in inputs.values()])
+                and _own(value.meta, storage.root.meta, [each.meta for each in inputs.values()])
             ):
                 return value
         return None
