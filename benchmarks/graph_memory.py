@@ -22,7 +22,6 @@ import timing
 import torch
 
 import onefold as flow
-from onefold import nn
 from onefold.graph.memory import arena
 from onefold.graph.memory.measure import Probe
 from onefold.graph.memory.plan import plan_memory

@@ -77,12 +77,12 @@ class _Memory:
                     self._of[value.number].last = len(self.steps)
 
     def _made(self, step: Step, value: Value) -> _Storage:
-        if not step.aliases:
+        if not step.aliases and (step.origin is not BOXING or _allocates(step)):
             return _Storage(value, step)
         if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
             self._other.add(value.number)
         storages = [self._of[each.number] for each in step.reads()]
-        if len(storages) != 1 or step.op is None:  # a boxing aliases on some ranks only
+        if len(storages) != 1 or step.op is None:  # a boxing may alias on some ranks only
             for storage in storages:
                 storage.maker = None
             return _Storage(value, None)

@@ -276,6 +276,21 @@ def test_what_is_being_sent_is_not_changed(world):
         assert any(step.place is not None for step in changed) == is_placed
 
 
+def test_what_another_rank_may_have_a_part_of_is_not_changed(world):
+    """Where one process has all ranks, what one addend is moved to is that addend itself."""
+    here, there = flow.placement("cpu", [0]), flow.placement("cpu", [1])
+
+    def function(x):
+        y = x * 2
+        moved = y.to_global(there, B)
+        first = moved * 5  # after which it is on its way no more
+        return first, y * 3, moved * 7
+
+    x = flow.ones(3, placement=here, sbp=P)
+    assert [value_of(y)[0] for y in nn.Graph.trace(function)(x)] == [10, 6, 14]
+    assert placed(function, x) == []
+
+
 # All programs of a few steps: against running them on named memory.
 
 
