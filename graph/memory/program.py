@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..ir import Program, Step, Value
+from ..on_the_way import steps_here
 from .liveness import Event, Key
 from .storages import Form, Storages, position_of, whole
 
@@ -101,7 +102,7 @@ def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Eve
 
     Each run after the first adds its gradients to the sums of those before, in new tensors, and
     they stay until the next run is done. The means are new tensors, too. What a run assigns stays
-    until the next run assigns.
+    until the next run assigns. The steps are those of this world: see `steps_here`.
     """
     sums, means = (
         [
@@ -113,8 +114,9 @@ def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Eve
     gradients = [value for _, value in program.gradients]
     assigned = [value for _, value in program.assigns]
     work: list[Work] = []
+    steps = steps_here(program)
     for lane in range(micro_batches):
-        work += [Work(step, lane) for step in program.steps]
+        work += [Work(step, lane) for step in steps]
         if lane:
             before = gradients if lane == 1 else sums
             work.append(until_now([*gradients, *assigned], lane - 1))
