@@ -74,24 +74,23 @@ class Staged:
 
         Which of the segments is the last differs between micro-batches.
         """
-        stages: dict[int, set[int]] = {}
-        made: dict[int, Value] = {}
-        for transfer in self.transfers:
-            made[transfer.result.number] = transfer.result
-            stages[transfer.result.number] = {transfer.target[1]}
-        for (_, stage), value in self._made():
-            made[value.number] = value
-            stages[value.number] = {stage}
-        for (_, stage), steps in self.segments.items():
-            for step in steps:
-                for value in step.reads():
-                    stages.get(value.number, set()).add(stage)
-        for transfer in self.transfers:
-            stages[transfer.value.number].add(transfer.source[1])
+        made = {value.number: (part[1], value) for part, value in self._made()}
+        made |= {t.result.number: (t.target[1], t.result) for t in self.transfers}
+        stages = {number: {stage} for number, (stage, _) in made.items()}
+        needs = [
+            (value.number, stage)
+            for (_, stage), steps in self.segments.items()
+            for step in steps
+            for value in step.reads()
+        ]
+        needs += [(t.value.number, t.source[1]) for t in self.transfers]
+        for number, stage in needs:
+            if number in stages:  # else it is there before any segment
+                stages[number].add(stage)
         kept = {value.number for value in self.program.outputs}
         kept |= {value.number for _, value in self.program.assigns}
         return [
-            made[number]
+            made[number][1]
             for number, its in stages.items()
             if len(its) > 1 and number not in kept and self.group_of[min(its)] == group
         ]
