@@ -56,9 +56,11 @@ class _Events:
                 self._add(step, lane)
         for each in self.instructions:
             self._follow(each)
+        for lane in lanes:
+            self._add_up(staged.loose_sums(), lane)
+        kept = self._end()
         fed = [v for step in staged.feeds for v in step.outputs]
         self.work += [until_now(fed, lane) for lane in lanes]
-        kept = self._end()
         self.work.append(until_now([v for step in staged.once for v in step.outputs], None))
         wanted = [(value, lane) for lane in lanes for value in program.outputs]
         assigned = [(value, self.count - 1) for _, value in program.assigns]
@@ -98,14 +100,18 @@ class _Events:
                     self._add(transfer.step, lane)
         for step in self.staged.segments[part]:
             self._add(step, lane)
-        for value in self.sums[part]:
+        self._add_up(self.sums[part], lane)
+
+    def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
+        for value in values:
             before = self.totals.get(value.number)
+            at = None if value.number in self.common else lane
             if before is None:
-                self.totals[value.number] = value, lane
+                self.totals[value.number] = value, at
                 continue
             total = Value(next(self.numbers), value.meta)
             add = elementwise("add", (before[0], value), total)
-            self.work.append(Work(add, lane, (before[1], lane)))
+            self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
 
     def _end(self) -> list[tuple[Value, Lane]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...engine.convert import BOXING
+from ...engine.ops.dropout import Chance
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, Step, Value, show
 from ..schedules.actions import Kind
@@ -69,6 +70,27 @@ class Staged:
                 pairs.update((maker[v.number], stage) for v in step.reads() if v.number in maker)
         return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
 
+    def loose_sums(self) -> list[Value]:
+        """The sums of what no segment makes: of inputs, variables and what is done before all."""
+        makers = self.makers()
+        return [value for value in self.sums if value.number not in makers]
+
+    def assigns_after(self) -> dict[Part | None, list[tuple[Value, Value]]]:
+        """(variable, new value) by the segment after which the variable takes it; None: before all.
+
+        A variable that takes another one's value does so when that changes.
+        """
+        makers = self.makers()
+        taken = {v.value.number: value.number for v, value in self.program.assigns}
+        found: dict[Part | None, list[tuple[Value, Value]]] = {}
+        for variable, value in self.program.assigns:
+            number, seen = value.number, {variable.value.number}
+            while number in taken and number not in seen:
+                seen.add(number)
+                number = taken[number]
+            found.setdefault(makers.get(number), []).append((variable.value, value))
+        return found
+
     def shared_by_stages(self, group: int) -> list[Value]:
         """The values that segments of several stages of a group need, but no output.
 
@@ -94,6 +116,11 @@ class Staged:
             for number, its in stages.items()
             if len(its) > 1 and number not in kept and self.group_of[min(its)] == group
         ]
+
+    def makers(self) -> dict[int, Part]:
+        """By the number of a value, the segment that makes it or before which it arrives."""
+        found = {value.number: part for part, value in self._made()}
+        return found | {t.result.number: t.target for t in self.transfers}
 
     def _made(self) -> Iterable[tuple[Part, Value]]:
         for part, steps in self.segments.items():
@@ -145,11 +172,16 @@ def _before(program: Program) -> tuple[list[Step], list[Step]]:
     assigned = {variable.value.number for variable, _ in program.assigns}
     constant = {v.value.number for v in program.variables} - assigned
     inputs = {value.number for value in program.inputs}
-    once = _leading(program.steps, constant, lambda step: step.repeatable or step.origin is BOXING)
+    once = _leading(program.steps, constant, lambda step: step.origin is BOXING or not draws(step))
     known = constant | {value.number for step in once for value in step.outputs}
     feeds = _leading(program.steps, inputs | known, lambda step: step.origin is BOXING)
     taken = {id(step) for step in once}
     return once, [step for step in feeds if id(step) not in taken]
+
+
+def draws(step: Step) -> bool:
+    """Whether a step may give something else for every micro-batch, from the same inputs."""
+    return not step.repeatable or any(type(given) is Chance for given in step.inputs)
 
 
 def _leading(steps: Sequence[Step], known: set[int], fits: Callable[[Step], bool]) -> list[Step]:

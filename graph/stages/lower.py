@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..executor import Call, Places
 from ..ir import Step, Value
-from .cut import Part, Staged
+from .cut import Part, Staged, draws
 
 _ORDER = "FBIW"  # of the segments of one stage
 
@@ -18,6 +18,7 @@ class Lowered:
 
     steps: Sequence[Step]
     calls: list[Call]
+    random: bool  # whether any of the calls draws random numbers
     refreshed: list[int]  # places of variables that an earlier micro-batch may have changed
     assigns: list[tuple[int, int]]  # (place of a variable, place of its new value)
     sums: list[tuple[int, Value]]  # to add to the totals
@@ -33,7 +34,22 @@ def lower(staged: Staged, places: Places) -> dict[Part, Lowered]:
     kept = {value.number for value in program.outputs} | {v.number for _, v in program.assigns}
     sums = {value.number: value for value in staged.sums}
     made = _made(staged)
-    return {part: _Part(staged, part, places, last, kept, sums, made).lowered() for part in made}
+    assigns = staged.assigns_after()
+    refreshed = _refreshed(staged, assigns)
+    return {
+        part: _Part(
+            staged,
+            part,
+            places,
+            last,
+            kept,
+            sums,
+            made,
+            assigns.get(part, []),
+            refreshed.get(part, []),
+        ).lowered()
+        for part in made
+    }
 
 
 def _made(staged: Staged) -> dict[Part, list[Value]]:
@@ -67,6 +83,27 @@ def _last_parts(staged: Staged) -> dict[int, Part]:
     }
 
 
+def _refreshed(
+    staged: Staged, assigns: dict[Part | None, list[tuple[Value, Value]]]
+) -> dict[Part, list[Value]]:
+    """For each segment the variables that it takes as the micro-batch before left them.
+
+    The first segment to read a variable does, or else the one that changes it, since after that
+    nobody could know what it was.
+    """
+    reads = {
+        part: {value.number for step in steps for value in step.reads()}
+        for part, steps in staged.segments.items()
+        if part[0] == "F"
+    }
+    found: dict[Part, list[Value]] = {}
+    for changer, pairs in assigns.items():
+        for variable, _ in pairs if changer is not None else ():
+            readers = (part for part, numbers in reads.items() if variable.number in numbers)
+            found.setdefault(next(readers, changer), []).append(variable)
+    return found
+
+
 @dataclass(slots=True)
 class _Part:
     staged: Staged
@@ -76,6 +113,8 @@ class _Part:
     kept: set[int]
     sums: dict[int, Value]
     made: dict[Part, list[Value]]
+    assigns: list[tuple[Value, Value]]
+    refreshed: list[Value]
 
     def lowered(self) -> Lowered:
         steps, place = self.staged.segments[self.part], self.places.of
@@ -83,18 +122,13 @@ class _Part:
         sends = [i for i, t in enumerate(self.staged.transfers) if t.source == self.part]
         sent = {self.staged.transfers[i].value.number: i for i in sends}  # the last transfer of it
         added = [(place(v), v) for n, v in self.sums.items() if n in here]
-        assigned = {v.value.number for v, _ in self.staged.program.assigns}
-        read = {v.number: v for step in steps for v in step.reads()}
         later = sent.keys() | {v.number for _, v in added}
         return Lowered(
             steps,
             self._calls(steps, later),
-            [place(v) for n, v in read.items() if n in assigned] if self.part[0] == "F" else [],
-            [
-                (place(variable.value), place(value))
-                for variable, value in self.staged.program.assigns
-                if value.number in here
-            ],
+            any(map(draws, steps)),
+            [place(value) for value in self.refreshed],
+            [(place(variable), place(value)) for variable, value in self.assigns],
             added,
             [p for p, v in added if v.number not in sent and self._ends(v.number)],
             sends,
