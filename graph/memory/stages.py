@@ -109,8 +109,11 @@ class _Events:
             if before is None:
                 self.totals[value.number] = value, at
                 continue
+            if before[0] is not value:  # a sum already, which takes it
+                self.work.append(until_now([value], at))
+                continue
             total = Value(next(self.numbers), value.meta)
-            add = elementwise("add", (before[0], value), total)
+            add = elementwise("add", (value, value), total)
             self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
 

@@ -19,7 +19,7 @@ from ...engine.tensor import Tensor
 from ...errors import OnefoldError
 from ..executor import Call, Places, execute, kept_by_outputs, read_variables, shared
 from ..ir import Step, Value
-from ..micro_batches import join, pieces
+from ..micro_batches import add_up, join, pieces
 from ..schedules.actions import Action
 from .cut import Part
 from .lower import Lowered, lower
@@ -185,8 +185,7 @@ class _Call:
     def _add_up(self, sums: Sequence[tuple[int, Value]], values: list[Any]) -> None:
         for place, value in sums:
             more = shared(values[place], value.meta)
-            before = self.totals.get(value.number)
-            self.totals[value.number] = more if before is None else names.add(before, more)
+            self.totals[value.number] = add_up(self.totals.get(value.number), more)
 
     # Messages.
 

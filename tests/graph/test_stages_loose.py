@@ -17,16 +17,17 @@ EACH, WIDTH = 2, 3  # rows of a micro-batch
 
 
 class Part(nn.Module):
-    """Adds or multiplies by a weight; `count` and `before` are its states."""
+    """Adds or multiplies by weights, some of one gradient; `count` and `before` change."""
 
     def __init__(self, where):
         super().__init__()
         self.w = nn.Parameter(flow.ones(WIDTH, placement=where, sbp=B))
+        self.v = nn.Parameter(flow.zeros(WIDTH, placement=where, sbp=B))
         self.register_buffer("count", flow.zeros(WIDTH, placement=where, sbp=B))
         self.register_buffer("before", flow.full((WIDTH,), 7.0, placement=where, sbp=B))
 
     def forward(self, x, times=False):
-        return x * self.w if times else x + self.w
+        return x * self.w + self.v if times else x + self.w + self.v
 
 
 class Two(nn.Module):
@@ -88,6 +89,13 @@ def gradient_is_a_state(m, x, y):
     with flow.no_grad():
         m.b.count.add_(y.mean(0))
     return z.sum()
+
+
+def gradient_is_returned(m, x, y):
+    z = m.b(m.over(m.a(x[0])))
+    gradient = y[0] * 2.0
+    z.backward(gradient)
+    return gradient.reshape(1, WIDTH)
 
 
 def backward_needs_a_state_that_was(m, x, y):
@@ -155,6 +163,7 @@ STEPS = [
     gradient_is_a_constant,
     gradient_is_made_once,
     gradient_is_a_state,
+    gradient_is_returned,
     backward_needs_a_state_that_was,
     state_is_an_input,
     state_is_brought_before,
@@ -169,7 +178,7 @@ class Train(nn.Graph):
     def __init__(self, model, step, micro_batches, schedule):
         super().__init__()
         self.model, self.step = model, step
-        self.add_optimizer(flow.optim.SGD([model.a.w, model.b.w], lr=0.1, momentum=0.9))
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
         self.config.set_gradient_accumulation_steps(micro_batches)
         self.config.set_schedule(schedule)
 
@@ -199,14 +208,14 @@ def run_eager(step, micro_batches):
     """The same without a graph: micro-batches in turn, their gradients' mean."""
     flow.manual_seed(3)
     model = Two(staged=False)
-    optimizer = flow.optim.SGD([model.a.w, model.b.w], lr=0.1, momentum=0.9)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for _ in range(2):
         x, y = data(model, micro_batches)
         parts = zip(x.chunk(micro_batches), y.chunk(micro_batches), strict=True)
         found = [step(model, *part).numpy() for part in parts]
-        losses.append(np.stack(found) if micro_batches > 1 else found[0])
-        for weight in (model.a.w, model.b.w):
+        losses.append(np.concatenate([*map(np.atleast_1d, found)]) if found[1:] else found[0])
+        for weight in model.parameters():
             if weight.grad is not None:
                 weight.grad = weight.grad * (1.0 / micro_batches)
         optimizer.step()
