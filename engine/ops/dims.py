@@ -162,7 +162,7 @@ def _last_two(input: Tensor, asked: str) -> Tensor:
         raise OnefoldRuntimeError(
             f"tensor.{asked} is only supported on matrices or batches of matrices. Got 1-D tensor."
         )
-    return _transpose(input, -2, -1) if input.ndim else input  # type: ignore[no-any-return]
+    return _transpose(input, -2, -1) if input.ndim else input
 
 
 # Dims of size 1.

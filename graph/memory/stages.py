@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 from ..ir import Step, Value
 from ..schedules.actions import Action
@@ -32,15 +33,12 @@ class _Events:
         self.work: list[Work] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
-        self.numbers = iter(range(-1, -(4 + self.count) * (len(self.staged.sums) + 1) * 4, -1))
-        sums = {value.number: value for value in self.staged.sums}
+        self.numbers = count(-1, -1)  # of values that only the plan has
+        makers = self.staged.makers()
         self.sums: dict[Part, list[Value]] = {
-            part: [sums[n] for n in _made(steps) if n in sums]
-            for part, steps in self.staged.segments.items()
+            part: [value for value in self.staged.sums if makers.get(value.number) == part]
+            for part in self.staged.segments
         }
-        for transfer in self.staged.transfers:
-            if transfer.result.number in sums:
-                self.sums[transfer.target].append(transfer.result)
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
@@ -139,10 +137,6 @@ class _Events:
         for value, lane in ends:
             self.work.append(until_now([value], lane))
         return kept
-
-
-def _made(steps: Iterable[Step]) -> list[int]:
-    return [value.number for step in steps for value in step.outputs]
 
 
 def _with(step: Step, inputs: Sequence[object]) -> Step:

@@ -64,10 +64,9 @@ class Staged:
     def edges(self) -> list[tuple[int, int]]:
         """The pairs (earlier stage, later stage) between which anything goes."""
         pairs = {(t.source[1], t.target[1]) for t in self.transfers}
-        maker = {v.number: part[1] for part, v in self._made()}
-        for (_, stage), steps in self.segments.items():
-            for step in steps:
-                pairs.update((maker[v.number], stage) for v in step.reads() if v.number in maker)
+        maker = {value.number: part[1] for part, value in self._made()}
+        users = self.users()
+        pairs |= {(at, stage) for number, at in maker.items() for _, stage in users[number]}
         return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
 
     def loose_sums(self) -> list[Value]:
@@ -96,31 +95,38 @@ class Staged:
 
         Which of the segments is the last differs between micro-batches.
         """
-        made = {value.number: (part[1], value) for part, value in self._made()}
-        made |= {t.result.number: (t.target[1], t.result) for t in self.transfers}
-        stages = {number: {stage} for number, (stage, _) in made.items()}
-        needs = [
-            (value.number, stage)
-            for (_, stage), steps in self.segments.items()
-            for step in steps
-            for value in step.reads()
-        ]
-        needs += [(t.value.number, t.source[1]) for t in self.transfers]
-        for number, stage in needs:
-            if number in stages:  # else it is there before any segment
-                stages[number].add(stage)
-        kept = {value.number for value in self.program.outputs}
-        kept |= {value.number for _, value in self.program.assigns}
+        made = {value.number: value for _, value in self._made()}
+        made |= {transfer.result.number: transfer.result for transfer in self.transfers}
+        kept, makers = self.kept(), self.makers()
         return [
-            made[number][1]
-            for number, its in stages.items()
-            if len(its) > 1 and number not in kept and self.group_of[min(its)] == group
+            made[number]
+            for number, parts in self.users().items()
+            if len({stage for _, stage in parts}) > 1
+            and number not in kept
+            and self.group_of[makers[number][1]] == group
         ]
+
+    def kept(self) -> set[int]:
+        """The numbers of the values that must be there when a micro-batch ends, sums aside."""
+        found = {value.number for value in self.program.outputs}
+        return found | {value.number for _, value in self.program.assigns}
 
     def makers(self) -> dict[int, Part]:
         """By the number of a value, the segment that makes it or before which it arrives."""
         found = {value.number: part for part, value in self._made()}
         return found | {t.result.number: t.target for t in self.transfers}
+
+    def users(self) -> dict[int, set[Part]]:
+        """By the number of a value: the segments that make, read or send it."""
+        found = {number: {part} for number, part in self.makers().items()}
+        for part, steps in self.segments.items():
+            for step in steps:
+                for value in step.reads():
+                    if value.number in found:  # else it is there before any segment
+                        found[value.number].add(part)
+        for transfer in self.transfers:
+            found[transfer.value.number].add(transfer.source)
+        return found
 
     def _made(self) -> Iterable[tuple[Part, Value]]:
         for part, steps in self.segments.items():
