@@ -36,6 +36,7 @@ class Two(nn.Module):
         self.places = [flow.placement("cpu", [0]), flow.placement("cpu", [1])]
         self.a, self.b = (Part(where) for where in self.places)
         self.register_buffer("fixed", flow.full((WIDTH,), 5.0, placement=self.places[0], sbp=B))
+        self.outside = flow.full((WIDTH,), 2.0, placement=self.places[1], sbp=B)
         for stage, module in enumerate((self.a, self.b) if staged else ()):
             module.to(nn.graph.GraphModule).set_stage(stage, self.places[stage])
 
@@ -155,7 +156,15 @@ def random_numbers(m, x, y):
     return z.sum()
 
 
+def twins(m, x, y):
+    """Tensors of the same shards, of which a twin is seen first."""
+    z = m.b(m.over(m.a(x))) * m.outside.detach() + m.outside * m.b.before.data
+    z.backward(m.b.before.detach().expand(z.shape) + y)
+    return z.sum()
+
+
 STEPS = [
+    twins,
     gradient_is_an_input,
     gradient_is_the_input,
     gradient_is_brought_before,
@@ -239,6 +248,20 @@ def test_a_pipeline_gives_what_its_micro_batches_give(world, step, micro_batches
     assert same(run(step, micro_batches, schedule), wanted)
     if not drawing(step):  # a graph draws for the whole batch
         assert same(run_eager(step, micro_batches), wanted)
+
+
+def test_processes_capture_one_program():
+    def programs():
+        found = []
+        for step in STEPS:
+            model = Two(staged=True)
+            graph = Train(model, step, 2, None)
+            graph._compile(*data(model, 2))
+            found.append(str(graph.program))
+        return found
+
+    first, second = run_ranks(2, programs, timeout=120.0)
+    assert first == second
 
 
 def test_a_difference_is_seen(world):
