@@ -12,6 +12,7 @@ from ..schedules.forms import check_forms
 from .cut import cut
 from .plan import StagePlan, forward_only, plan_stages, schedule_for
 from .rendezvous import check_rendezvous
+from .states import check_states
 
 
 class PipelineWarning(UserWarning):
@@ -38,4 +39,5 @@ def compile_stages(
         )
     plan = plan_stages(staged, schedule)
     check_rendezvous(plan)
+    check_states(plan)
     return plan

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..executor import Call, Places
 from ..ir import Step, Value
 from .cut import Part, Staged, draws
+from .states import first_readers
 
 _ORDER = "FBIW"  # of the segments of one stage
 
@@ -41,7 +42,7 @@ class _Lowering:
         self.kept = staged.kept()
         self.last = _last_parts(staged)
         self.assigns = staged.assigns_after()
-        self.refreshed = _refreshed(staged, self.assigns)
+        self.refreshed = first_readers(staged)
 
     def lowered(self, part: Part) -> Lowered:
         staged, place = self.staged, self.places.of
@@ -90,26 +91,3 @@ def _last_parts(staged: Staged) -> dict[int, Part]:
         for number, parts in staged.users().items()
         if len({stage for _, stage in parts}) == 1
     }
-
-
-def _refreshed(
-    staged: Staged, assigns: dict[Part | None, list[tuple[Value, Value]]]
-) -> dict[Part, list[Value]]:
-    """For each segment the variables that it takes as the micro-batch before left them.
-
-    The first segment to read a variable does, or else the one that changes it, since after that
-    nobody could know what it was.
-    """
-    reads = {
-        part: {value.number for step in steps for value in step.reads()}
-        for part, steps in staged.segments.items()
-        if part[0] == "F"
-    }
-    found: dict[Part, list[Value]] = {}
-    for changer, pairs in assigns.items():
-        if changer is None:  # the executor sees to these before all
-            continue
-        for variable, _ in pairs:
-            readers = (part for part, numbers in reads.items() if variable.number in numbers)
-            found.setdefault(next(readers, changer), []).append(variable)
-    return found

@@ -250,6 +250,25 @@ def test_a_pipeline_gives_what_its_micro_batches_give(world, step, micro_batches
         assert same(run_eager(step, micro_batches), wanted)
 
 
+def changed_in_backward(m, x, y):
+    z = m.b(m.over(m.a(x) + m.a.count))
+    z.sum().backward()
+    m.a.count.add_(m.a.w.grad)
+    return z.sum()
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
+def test_a_state_that_the_next_micro_batch_would_read_too_early(world, schedule):
+    wanted = run(changed_in_backward, 1, staged=False)
+    assert same(run(changed_in_backward, 1, schedule), wanted)
+    text = (
+        r"%model\.a\.count is read at test_stages_loose\.py:\d+ in changed_in_backward, and "
+        rf"changed after that by .* at test_stages_loose\.py:\d+ .* under schedule {schedule} a "
+    )
+    with pytest.raises(flow.OnefoldError, match=text):
+        run(changed_in_backward, 2, schedule)
+
+
 def test_processes_capture_one_program():
     def programs():
         found = []
