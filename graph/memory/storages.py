@@ -26,6 +26,7 @@ from ...engine.meta import Meta
 from ...engine.op import Local, Op
 from ...engine.plan import ops
 from ..ir import Step, Value
+from ..passes.in_place import placed_op
 
 _TRACED = (Value, type(None), bool, int, float, complex)
 # What torch says of a kernel that cannot be followed without data.
@@ -109,10 +110,8 @@ class Storages:
         inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
         local = Local(position, inputs, outputs, outputs[0].placement)
-        forms_of = ops.get(step.name, ())
-        if step.place is not None and step.op is not None:
-            forms_of = [step.op]
-        for op in forms_of:
+        known = ops.get(step.name, ()) if step.place is None else [placed_op(step)]
+        for op in known:
             if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:
                 try:
                     return self._run(op, local, step, forms)

@@ -183,12 +183,16 @@ class InPlace(Op):
 
 
 def _placed(step: Step, place: Value) -> Step:
-    assert type(step.op) is Elementwise
-    op = InPlace(step.op, step.inputs.index(place))
+    step = replace(step, place=place)
+    op = placed_op(step)
     metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
     (output,) = [value.meta for value in step.outputs]
     if output.placement is None:
-        run = single(op, Local(0, metas, (output,), None), step.attrs)
-    else:
-        run = runner(op, metas, (output,), step.attrs, output.placement)
-    return replace(step, run=run, op=op, place=place)
+        return replace(step, run=single(op, Local(0, metas, (output,), None), step.attrs))
+    return replace(step, run=runner(op, metas, (output,), step.attrs, output.placement))
+
+
+def placed_op(step: Step) -> InPlace:
+    """What an elementwise step that has a place runs."""
+    assert type(step.op) is Elementwise and step.place is not None
+    return InPlace(step.op, step.inputs.index(step.place))

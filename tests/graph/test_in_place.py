@@ -236,12 +236,8 @@ def hand_made():
     graph = nn.Graph.trace(lambda x: (x * 2) + x)
     graph._compile(on_two(B))
     program = graph.program
-    program.steps = [s if s.place is None else plain(s) for s in program.steps]
+    program.steps = [replace(step, place=None) for step in program.steps]
     return program
-
-
-def plain(step):
-    return replace(step, place=None, op=next(op for op in OPS if op.name == step.name))
 
 
 def test_what_is_being_sent_is_not_changed(world):
@@ -269,7 +265,7 @@ def test_what_is_being_sent_is_not_changed(world):
         [("mul", "%3")],
     ]
     program = graphs[1].program
-    steps = [s if s.place is None else plain(s) for s in program.steps]
+    steps = [replace(step, place=None) for step in program.steps]
     assert steps[-1].name == "mul"
     for order, is_placed in ((steps, True), ([*steps[:3], steps[4], steps[3]], False)):
         changed = in_place(replace(program, steps=order)).steps
