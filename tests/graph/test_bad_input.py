@@ -322,6 +322,25 @@ def test_a_parameter_of_another_shape_or_dtype(train, world):
     refused(graph, OnefoldRuntimeError, text)
 
 
+def test_parameters_frozen_and_trained_again_after_compiling(world):
+    model, eager = nn.Linear(3, 3, placement=PAIR, sbp=B), nn.Linear(3, 3, placement=PAIR, sbp=B)
+    eager.load_state_dict(model.state_dict())
+    ours, theirs = (flow.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, eager))
+    graph = Graph(loss_of, model, ours)
+    given = x(placement=PAIR, sbp=S0)
+    for trained in (True, False, False, True):
+        for each in (model, eager):
+            each.weight.requires_grad_(trained)
+        before = model.weight.numpy().copy()
+        graph(given)
+        loss_of(eager, given)
+        theirs.step()
+        theirs.zero_grad()
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+        assert np.array_equal(model.weight.numpy(), before) is not trained
+
+
 def test_a_parameter_assigned_with_another_shape(world):
     model = nn.Linear(3, 3)
     graph = Graph(lambda m, x: m(x), model)
