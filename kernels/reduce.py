@@ -196,7 +196,8 @@ def _gradients(
     y: torch.Tensor, leaves: tuple[torch.Tensor, ...], dy: torch.Tensor
 ) -> list[torch.Tensor]:
     found: list[torch.Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
+    # The gradient of an only element is `dy` itself.
     return [
-        torch.zeros_like(leaf) if grad is None else grad
+        torch.zeros_like(leaf) if grad is None else grad.clone() if leaf.numel() < 2 else grad
         for leaf, grad in zip(leaves, found, strict=True)
     ]

@@ -45,7 +45,7 @@ class Cast(Op):
 
     def kernel(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
-            x = torch.real(x)
+            return torch.real(x).to(dtype, copy=True)  # not a view of the real parts
         return x.to(dtype)
 
     def rule(self, axis: Axis, x: Meta, dtype: torch.dtype) -> Rule:
