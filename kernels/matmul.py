@@ -25,8 +25,3 @@ def rows_tn(a: Tensor, b: Tensor) -> Tensor:
     # Sizes are named rather than -1, which cannot be inferred when there are no elements.
     rows = a.shape[:-1].numel()
     return a.reshape(rows, a.shape[-1]).t().mm(b.reshape(rows, b.shape[-1]))
-
-
-def sum_rows(x: Tensor) -> Tensor:
-    """The (n,) sum over all rows of x[..., n]."""
-    return x.sum(0) if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1]).sum(0)

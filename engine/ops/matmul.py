@@ -11,6 +11,7 @@ import torch
 
 from ...errors import ShapeError
 from ...kernels import matmul as kernels
+from ...kernels import reduce as sums
 from ..dispatch import binary, ternary, unary
 from ..meta import Meta
 from ..names import enter, named, names
@@ -147,7 +148,7 @@ class RowsSum(Op):
     name = "sum_rows"
     linear = "all"
     saves = ()
-    kernel = staticmethod(kernels.sum_rows)
+    kernel = staticmethod(sums.sum_rows)
 
     def rule(self, axis: Axis, x: Meta) -> Rule:
         rows = " ".join(f"r{i}" for i in range(x.ndim - 1))
