@@ -137,7 +137,7 @@ def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
     lead, m, n, k = ([sizes[x] for x in some] for some in (batch, rows, columns, summed))
     left = _permuted(a, of_a, batch + rows + summed).reshape(*lead, prod(m), prod(k))
     right = _permuted(b, of_b, batch + summed + columns).reshape(*lead, prod(k), prod(n))
-    y = product(left, right).view(*lead, *m, *n)
+    y = product(left, right).view([*lead, *m, *n])
     return _permuted(y, "".join(batch + rows + columns), list(out))
 
 

@@ -29,12 +29,14 @@ class Finish(NamedTuple):
     scale: float = 1.0
 
     def args(self, n: int) -> tuple[Any, ...]:
-        """The arguments of `finish`: bias, x, the strides of x, and the scale."""
+        """The arguments of `finish`: bias, x, the step of its rows, and the scale."""
         bias = self.bias
         if bias is not None:
             bias = bias.expand(n).contiguous()
-        row, column = (0, 0) if self.x is None else self.x.stride()
-        return bias, self.x, row, column, self.scale
+        x = self.x
+        if x is not None and x.stride(1) != 1:
+            x = x.contiguous()
+        return bias, x, 0 if x is None else x.stride(0), self.scale
 
     @property
     def form(self) -> tuple[bool, bool, str, bool]:
@@ -47,7 +49,7 @@ NOTHING = Finish()
 
 @Kernel
 def _sum_parts(
-    parts, y, bias, x, m, n, size, count, x_row, x_column, scale,
+    parts, y, bias, x, m, n, size, count, x_row, scale,
     SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -59,9 +61,7 @@ def _sum_parts(
         parts += size
         total += tl.load(parts + at, mask=inside, other=0)
     row = tl.where(inside, at // n % m, m)
-    total = finish(
-        total, bias, x, row, at % n, m, n, x_row, x_column, scale, SCALED, BIAS, ACTIVATION, ADDED
-    )
+    total = finish(total, bias, x, row, at % n, m, n, x_row, scale, SCALED, BIAS, ACTIVATION, ADDED)
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -86,7 +86,8 @@ def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) ->
     kind = kind_of(a.dtype)
     if exact and kind == "tf32":
         kind = "ieee"
-    tile = tile_of(kind, p.m, p.n, p.k, p.batches)
+    plain = end.x is None and not end.activation
+    tile = tile_of(kind, p.m, p.n, p.k, p.batches, plain)
     parts, span = parts_of(p.m, p.n, p.k, p.batches, tile)
     if parts > 1:
         wide = {"double": torch.float64, "whole": a.dtype}.get(kind, torch.float32)
@@ -101,14 +102,14 @@ def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) ->
 
 
 def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, span: int) -> None:
-    bias, x, x_row, x_column, scale = end.args(p.n)
+    bias, x, x_row, scale = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
     count = triton.cdiv(p.m, tile.m) * triton.cdiv(p.n, tile.n)
     tiles.launch(
         (count * p.batches * parts,),
         (p.a, p.b, y, bias, x, p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,
-         parts, span, x_row, x_column, scale),
+         p.batches, span, x_row, scale),
         form(p.a_columns, p.b_columns, kind, even, wide, tile, end.form),
         warps=tile.warps,
         stages=tile.stages,
@@ -118,7 +119,7 @@ def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, 
 CASES = [
     Case(
         _sum_parts,
-        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "i32?", "fp32"),
+        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "fp32"),
         (False, False, "", False, _BLOCK),
     )
     for dtype in ("bf16", "fp32")

@@ -84,8 +84,10 @@ def _fits(size: int, least: int, step: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1) -> Tile:
+def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
     """The largest tile of which there are enough, or else the smallest that is not mostly empty.
+
+    A product that is not `plain` is finished in registers, of which the largest tile leaves none.
 
     >>> tile_of("half", 8192, 8192, 8192)
     Tile(m=128, n=256, k=64, warps=8, stages=3)
@@ -93,7 +95,7 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1) -> Tile:
     fit = [
         tile
         for tile in (_TILES_AMD if AMD else _TILES)[kind]
-        if _fits(m, 16, tile.m) and _fits(n, 16, tile.n)
+        if _fits(m, 16, tile.m) and _fits(n, 16, tile.n) and (plain or tile.n <= 128)
     ]
     # The small dim of a long, thin product decides; tiles that are square come before thin ones.
     broad = [tile for tile in fit if min(tile.m, tile.n) * 2 > min(m, n, 64)] or fit
