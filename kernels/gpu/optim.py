@@ -115,7 +115,8 @@ def adamw(
         (1.0 - lr * weight_decay, 1.0 - first, second, 1.0 - second, root, eps, rate), device
     )
     more = [] if max_exp_avg_sqs is None else [max_exp_avg_sqs]
-    table = table_of(params, _dense(grads), exp_avgs, exp_avg_sqs, *more)
+    dense = _dense(grads)
+    table = table_of(params, dense, exp_avgs, exp_avg_sqs, *more)
     _adamw.launch(
         (table.programs,),
         (table.data, factors, scale, table.start),
@@ -134,6 +135,7 @@ def _numbers(numbers: Sequence[float | Tensor], device: torch.device) -> Tensor:
 
 
 def _dense(xs: Sequence[Tensor]) -> Tensors:
+    """Dense tensors; the caller keeps them until the launch, which knows addresses only."""
     return [x.contiguous() for x in xs]
 
 
@@ -211,7 +213,8 @@ def sgd(
         return
     factors = _numbers((lr, weight_decay, momentum, 1.0 - dampening), params[0].device)
     more = [momentum_buffers] if momentum else []
-    table = table_of(params, _dense(grads), *more)
+    dense = _dense(grads)
+    table = table_of(params, dense, *more)
     _sgd.launch(
         (table.programs,),
         (table.data, factors, scale, table.start),
@@ -329,7 +332,8 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
         return reference.flatten(parts)
     sizes = [part.numel() for part in parts]
     y = torch.empty(sum(sizes), dtype=dtype, device=parts[0].device)
-    table = table_of(_dense(parts), y.split(sizes))
+    dense = _dense(parts)
+    table = table_of(dense, y.split(sizes))
     word = _WORDS[dtype.itemsize]
     _flatten.launch(
         (table.programs,), (table.data, y, table.start), (word, table.aligned, BLOCK), warps=8

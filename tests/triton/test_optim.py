@@ -95,7 +95,9 @@ def test_views_that_are_not_aligned_and_not_dense():
 @pytest.mark.parametrize("p", [1.0, 2.0, float("inf"), 3.0, 0.5])
 def test_powers(dtype, p):
     parts = [torch.randn(size, dtype=dtype) for size in SIZES]
-    found = assert_twin(optim.powers, [*parts, parts[0].T], p)
+    found = assert_twin(
+        optim.powers, [*parts, parts[0].T], p, slack=40 if dtype is torch.float64 else 2
+    )
     assert found[1] == 0.0
 
 
