@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 @Kernel
 def _norm(
-    x, weight, bias, y, mean, rstd, columns, eps,
+    x, weight, bias, y, mean, rstd, columns, eps: tl.float64,
     CENTRED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, KEPT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -29,7 +29,7 @@ def _norm(
     if CENTRED:
         average = tl.sum(v) / columns
         v = tl.where(inside, v - average, 0.0)
-    r = 1.0 / tl.sqrt(tl.sum(v * v) / columns + eps)
+    r = 1.0 / tl.sqrt(tl.sum(v * v) / columns + eps.to(v.dtype))
     v = v * r
     if WEIGHT:
         v *= tl.load(weight + at, mask=inside, other=0.0)
@@ -88,7 +88,7 @@ CASES = [
     Case(
         _norm,
         (*tensors(dtype, "x", "weight", "bias", "y"), *tensors("fp32", "mean", "rstd"),
-         "i32", "fp32"),
+         "i32", "fp64"),
         (centred, True, centred, centred, block),
         warps=warps_of(block),
     )
