@@ -83,7 +83,7 @@ def _pair(even, odd, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
 def _cast(v, TO: tl.constexpr):
     if TO == tl.int1:
         return v != 0
-    elif v.dtype.is_int() and (TO == tl.float16 or TO == tl.bfloat16):
+    elif v.dtype.is_int() and TO.primitive_bitwidth == 16 and TO.is_floating():
         return v.to(tl.float32).to(TO)
     else:
         return v.to(TO)

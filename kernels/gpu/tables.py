@@ -68,7 +68,7 @@ def row_of(table, start, LISTS: tl.constexpr):
 @triton.jit
 def address_of(row, NUMBER: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
     """Where the row's tensor in a list begins. What is aligned is read 16 bytes at once."""
-    address = tl.load(row + NUMBER)
+    address = tl.load(row + NUMBER).to(tl.pointer_type(DTYPE))
     if ALIGNED:
         address = tl.multiple_of(address, 16)
-    return address.to(tl.pointer_type(DTYPE))
+    return address

@@ -89,8 +89,8 @@ def test_seeds_and_calls_of_any_size():
 def test_dropout(dtype, p):
     for shape, offset, size in [((5000,), (4,), (4500,)), ((6, 7, 5), (1, 0, 2), (4, 7, 3))]:
         x = torch.randn(size, dtype=dtype)
-        for given in (x, x.transpose(0, -1).contiguous().transpose(0, -1), x[:0]):
-            assert_same(random.dropout, given, shape, offset, p=p)
+        for part in (x, x.transpose(0, -1).contiguous().transpose(0, -1), x[:0]):
+            assert_same(random.dropout, part, shape, offset, p=p)
 
 
 def test_randperm():
