@@ -77,6 +77,28 @@ def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     return values, indices
 
 
+def median(x: Tensor) -> Tensor:
+    """The median of all elements, the lower of two."""
+    return torch.median(x)
+
+
+def nanmedian(x: Tensor) -> Tensor:
+    """`median` of what is a number."""
+    return torch.nanmedian(x)
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The medians along `dim`, the lower of two, and where one is."""
+    values, indices = torch.median(x, dim, keepdim)
+    return values, indices
+
+
+def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """`median_along` of what is a number."""
+    values, indices = torch.nanmedian(x, dim, keepdim)
+    return values, indices
+
+
 def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
     """The variance over `dim`, with the count less `correction` below."""
     return _spread_of(torch.var, x, dim, correction, keepdim)
@@ -249,19 +271,14 @@ def product_of_others(x: Tensor, dim: int | None) -> Tensor:
     return before * behind
 
 
-def cumsum(x: Tensor, dim: int) -> Tensor:
-    """The sum of each element and all before it along `dim`."""
-    return torch.cumsum(x, dim)
+def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
+    """The sum of each element and all before it, or (`back`) behind it, along `dim`."""
+    return x.flip(dim).cumsum(dim).flip(dim) if back else torch.cumsum(x, dim)
 
 
 def cumprod(x: Tensor, dim: int) -> Tensor:
     """The product of each element and all before it along `dim`."""
     return torch.cumprod(x, dim)
-
-
-def reversed_cumsum(x: Tensor, dim: int) -> Tensor:
-    """The sum of each element and all behind it along `dim`."""
-    return x.flip(dim).cumsum(dim).flip(dim)
 
 
 # Gradients that formulas get wrong at zeros: torch's own, from torch's autograd.

@@ -24,6 +24,7 @@ TORCH = {
     "product_of_others, product_of_others_backward, cumprod_backward, cumprod_backward_backward":
         "gradients of products, rare, and right at zeros only by torch's autograd",
     "extremum_of_none": "fills, with nothing to reduce",
+    "median, nanmedian, median_along, nanmedian_along": "need a sort",
 }  # fmt: skip
 
 
@@ -229,12 +230,8 @@ def logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     return logarithm_of_sum(x, dims_of(dim, x.ndim), keepdim, dtype)
 
 
-def cumsum(x: Tensor, dim: int) -> Tensor:
-    return scan(x, dim, False, False) if _suits(x) else torchs.cumsum(x, dim)
-
-
-def reversed_cumsum(x: Tensor, dim: int) -> Tensor:
-    return scan(x, dim, False, True) if _suits(x) else torchs.reversed_cumsum(x, dim)
+def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
+    return scan(x, dim, False, back) if _suits(x) else torchs.cumsum(x, dim, back)
 
 
 def cumprod(x: Tensor, dim: int) -> Tensor:
