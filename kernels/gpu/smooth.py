@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from .scalar import div, maximum, minimum, reciprocal
+from .scalar import div, isnan, maximum, minimum, reciprocal
 
 _PI = tl.constexpr(3.141592653589793)
 _SQRT_HALF = tl.constexpr(0.7071067811865476)
@@ -85,7 +85,7 @@ def logaddexp2(a, b):
 
 @triton.jit
 def xlogy(a, b):
-    return tl.where(b != b, b, tl.where(a == 0, 0, a * tl.log(b)))
+    return tl.where(isnan(b), b, tl.where(a == 0, 0, a * tl.log(b)))
 
 
 # Trigonometric and hyperbolic functions.
@@ -180,7 +180,7 @@ def rad2deg(x):
 @triton.jit
 def angle(x):
     """Of real numbers: 0 or pi."""
-    return tl.where(x != x, x, tl.where(x < 0, _PI, 0.0))
+    return tl.where(isnan(x), x, tl.where(x < 0, _PI, 0.0))
 
 
 # Special functions.
