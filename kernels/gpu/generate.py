@@ -31,13 +31,7 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     text = source(expression, pattern)
     name = f"<onefold.pointwise {abs(hash((expression, pattern))):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {
-        "tl": tl,
-        "triton": triton,
-        "__name__": __name__,
-        **FUNCTIONS,
-        "cast": cast,
-    }
+    namespace: dict[str, Any] = {"tl": tl, "__name__": __name__, "cast": cast, **FUNCTIONS}
     exec(compile(text, name, "exec"), namespace)
     function: FunctionType = namespace["pointwise"]
     return Kernel(function)

@@ -352,7 +352,7 @@ def nan_to_num(x, nan, high, low):
 
 @triton.jit
 def bitwise_not(x):
-    return ~x
+    return -x - 1
 
 
 @triton.jit
