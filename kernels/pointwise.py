@@ -39,7 +39,7 @@ def positive(x: torch.Tensor) -> torch.Tensor:
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The values in another dtype; of complex ones the real part."""
     if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
-        x = torch.real(x)
+        return torch.real(x).to(dtype, copy=True)  # not a view of the real parts
     return x.to(dtype)
 
 
@@ -78,7 +78,8 @@ def rsub(n: Any, x: torch.Tensor) -> torch.Tensor:
 
 def number_div(n: Any, x: torch.Tensor) -> torch.Tensor:
     """n / x, as torch does it: times the reciprocal."""
-    return torch.reciprocal(x) * n
+    result: torch.Tensor = torch.reciprocal(x) * n
+    return result
 
 
 def div_floor(a: Any, b: Any) -> torch.Tensor:
@@ -141,7 +142,7 @@ def norm_power(x: torch.Tensor, ord: float) -> torch.Tensor:
 
 def norm_root(x: torch.Tensor, ord: float) -> torch.Tensor:
     """x ** (1 / ord)"""
-    return torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord)  # noqa: PLR2004
+    return torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord)
 
 
 # Activations and their gradients.

@@ -88,7 +88,7 @@ def _clamp(x: Tensor, low: Any, high: Any, *kinds: type) -> Adapted:
 def _norm_power(x: Tensor, ord: float) -> Adapted:
     if ord == 1:
         return "abs", (x,)
-    if ord == 2:  # noqa: PLR2004 - without the root that the sign is no matter
+    if ord == 2:
         return "square", (x,)
     return "abs_pow", (x, ord)
 

@@ -12,13 +12,13 @@ from types import FunctionType
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 
 from .expression import FUNCTIONS, WORK, Expression, short
 from .launch import Kernel
 from .layout import Pattern
 from .scalar import cast
+
 
 @lru_cache(maxsize=4096)
 def generate(expression: Expression, pattern: Pattern) -> Kernel:
@@ -31,8 +31,8 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     text = source(expression, pattern)
     name = f"<onefold.pointwise {abs(hash((expression, pattern))):x}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {"tl": tl, "triton": triton, "__name__": __name__, **FUNCTIONS, "cast": cast}
-    exec(compile(text, name, "exec"), namespace)  # noqa: S102 - our own text
+    namespace: dict[str, Any] = {"tl": tl, "__name__": __name__, "cast": cast, **FUNCTIONS}
+    exec(compile(text, name, "exec"), namespace)
     function: FunctionType = namespace["pointwise"]
     return Kernel(function)
 

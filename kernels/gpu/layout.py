@@ -152,9 +152,7 @@ def _parts(size: int, block: int) -> int:
     return -(-size // block)
 
 
-def _tile(
-    rows: int, columns: int, itemsize: int, crossing: bool, reduced: bool
-) -> tuple[int, int]:
+def _tile(rows: int, columns: int, itemsize: int, crossing: bool, reduced: bool) -> tuple[int, int]:
     """Rows and columns of a tile, powers of two."""
     total = _TILE_BYTES // max(itemsize, 2)
     if crossing:

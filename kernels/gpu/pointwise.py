@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .adapt import OWN_ADAPTED, TORCH_ADAPTED, Adapt
-from .expression import WORK, Expression, Writer
+from .expression import TAKES, WORK, Expression, Writer
 from .layout import dense_strides, order_of
 from .run import TooLarge, broadcast_strides, plan
 
@@ -103,6 +103,10 @@ def single(function: str, given: Sequence[Any], dtype: torch.dtype) -> Expressio
         w.tensor(arg.dtype) if isinstance(arg, Tensor) else w.number(float(arg) if real else 0)
         for arg in given
     ]
+    # Where it is compared, a number is rounded to the dtype of the tensors.
+    for i, (arg, takes) in enumerate(zip(given, TAKES[function], strict=True)):
+        if takes == "c" and not isinstance(arg, Tensor) and common is not WORK[common]:
+            inputs[i] = w.step("copy", [inputs[i]], common)
     return w.expression(w.step(function, inputs, dtype, common))
 
 

@@ -11,19 +11,24 @@ from triton.language.extra import libdevice
 
 
 @triton.jit
-def cast(x, KIND: tl.constexpr):
+def isnan(x):
+    return x != x  # noqa: PLR0124
+
+
+@triton.jit
+def cast(x, kind: tl.constexpr):
     """As torch converts: small integers by way of int32, half types by way of float32."""
-    if x.dtype == KIND:
+    if x.dtype == kind:
         return x
-    if KIND == tl.int1:
+    if kind == tl.int1:
         return x != 0
-    if KIND == tl.bfloat16 or KIND == tl.float16:
-        return x.to(tl.float32).to(KIND)
-    if x.dtype.is_floating() and (KIND == tl.int8 or KIND == tl.int16 or KIND == tl.uint8):
-        return x.to(tl.int32).to(KIND)
-    if x.dtype == tl.bfloat16 or x.dtype == tl.float16:
-        return x.to(tl.float32).to(KIND)
-    return x.to(KIND)
+    if x.dtype.is_floating() and kind.is_int() and kind.primitive_bitwidth < 32:
+        return x.to(tl.int32).to(kind)
+    if kind.is_floating() and kind.primitive_bitwidth == 16:
+        return x.to(tl.float32).to(kind)
+    if x.dtype.is_floating() and x.dtype.primitive_bitwidth == 16:
+        return x.to(tl.float32).to(kind)
+    return x.to(kind)
 
 
 @triton.jit
@@ -213,7 +218,7 @@ def ge(a, b):
 def isclose(a, b, rtol, atol, EQUAL_NAN: tl.constexpr):
     close = a == b
     if EQUAL_NAN:
-        close = close | ((a != a) & (b != b))
+        close = close | (isnan(a) & isnan(b))
     error = tl.abs(a - b)
     return close | ((error <= atol + tl.abs(rtol * b)) & (error < float("inf")))
 
@@ -230,22 +235,22 @@ def isclose_number(a, b, rtol, atol):
 
 @triton.jit
 def maximum(a, b):
-    return tl.where((a > b) | (a != a), a, b)
+    return tl.where((a > b) | isnan(a), a, b)
 
 
 @triton.jit
 def minimum(a, b):
-    return tl.where((a < b) | (a != a), a, b)
+    return tl.where((a < b) | isnan(a), a, b)
 
 
 @triton.jit
 def fmax(a, b):
-    return tl.where((a >= b) | (b != b), a, b)
+    return tl.where((a >= b) | isnan(b), a, b)
 
 
 @triton.jit
 def fmin(a, b):
-    return tl.where((a <= b) | (b != b), a, b)
+    return tl.where((a <= b) | isnan(b), a, b)
 
 
 @triton.jit
@@ -285,11 +290,6 @@ def copysign(a, b):
 
 
 # Predicates and logic.
-
-
-@triton.jit
-def isnan(x):
-    return x != x
 
 
 @triton.jit
@@ -343,7 +343,7 @@ def logical_xor(a, b):
 
 @triton.jit
 def nan_to_num(x, nan, high, low):
-    x = tl.where(x != x, nan, x)
+    x = tl.where(isnan(x), nan, x)
     return tl.where(x == float("inf"), high, tl.where(x == float("-inf"), low, x))
 
 
@@ -352,7 +352,7 @@ def nan_to_num(x, nan, high, low):
 
 @triton.jit
 def bitwise_not(x):
-    return ~x
+    return -x - 1
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from .scalar import div, maximum, minimum, reciprocal
+from .scalar import div, isnan, maximum, minimum, reciprocal
 
 _PI = tl.constexpr(3.141592653589793)
 _SQRT_HALF = tl.constexpr(0.7071067811865476)
@@ -17,6 +17,7 @@ _SQRT_TWO_BY_PI = tl.constexpr(0.7978845608028654)
 _BELL = tl.constexpr(0.3989422804014327)  # 1 / sqrt(2 pi)
 _CUBIC = tl.constexpr(0.044715)
 _LOG_TWO = tl.constexpr(0.6931471805599453)
+_SIXTH = tl.constexpr(0.1666666716337204)  # as torch has it: in float32, for all dtypes
 _DEGREE = tl.constexpr(0.017453292519943295)
 
 # Exponentials, logarithms, roots.
@@ -85,7 +86,7 @@ def logaddexp2(a, b):
 
 @triton.jit
 def xlogy(a, b):
-    return tl.where(b != b, b, tl.where(a == 0, 0, a * tl.log(b)))
+    return tl.where(isnan(b), b, tl.where(a == 0, 0, a * tl.log(b)))
 
 
 # Trigonometric and hyperbolic functions.
@@ -180,7 +181,7 @@ def rad2deg(x):
 @triton.jit
 def angle(x):
     """Of real numbers: 0 or pi."""
-    return tl.where(x != x, x, tl.where(x < 0, _PI, 0.0))
+    return tl.where(isnan(x), x, tl.where(x < 0, tl.full((), _PI, x.dtype), 0))
 
 
 # Special functions.
@@ -257,7 +258,7 @@ def gelu(x):
 
 @triton.jit
 def _gelu_tangent(x):
-    return libdevice.tanh(_SQRT_TWO_BY_PI * (x + _CUBIC * x * x * x))
+    return libdevice.tanh((x + x * x * x * _CUBIC) * _SQRT_TWO_BY_PI)
 
 
 @triton.jit
@@ -364,7 +365,7 @@ def gelu_backward(dy, x):
 @triton.jit
 def gelu_tanh_backward(dy, x):
     t = _gelu_tangent(x)
-    slope = _SQRT_TWO_BY_PI * (1 + 3 * _CUBIC * x * x)
+    slope = (1 + x * x * _CUBIC * 3) * _SQRT_TWO_BY_PI
     return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)
 
 
@@ -375,7 +376,7 @@ def hardswish_backward(dy, x):
 
 @triton.jit
 def hardsigmoid_backward(dy, x):
-    return tl.where((x > -3) & (x < 3), dy / 6, 0)
+    return tl.where((x > -3) & (x < 3), dy * _SIXTH, 0)
 
 
 @triton.jit
