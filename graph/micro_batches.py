@@ -9,7 +9,8 @@ from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
-from ..errors import OnefoldError, OnefoldValueError
+from ..errors import OnefoldValueError
+from .changes import Changes
 from .executor import Call, Executable
 from .ir import Program, Step
 
@@ -94,6 +95,9 @@ class OneByOne:
         """The outputs of all micro-batches, joined, and the means of the gradients."""
         draws = self.program.draws
         draws.take(self.count)
+        changes = Changes()
+        for variable, _ in self.program.assigns:
+            changes.note(variable.tensor)
         total: list[Tensor] = []
         results = []
         try:
@@ -103,7 +107,8 @@ class OneByOne:
                 results.append(outputs)
                 pairs = zip(total, gradients, strict=True)
                 total = [names.add(a, b) for a, b in pairs] if total else gradients
-        except OnefoldError:
+        except BaseException:
+            changes.undo()  # what micro-batches before the one that failed did
             draws.give_back()
             raise
         if self.count == 1:

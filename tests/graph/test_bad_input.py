@@ -472,6 +472,26 @@ def test_another_dtype_or_nest(train, world):
     refused(graph, OnefoldTypeError, r"got numpy\.ndarray", np.ones((2, 3)))
 
 
+def test_an_error_in_a_later_micro_batch_undoes_the_earlier_ones(world):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(4, 3)
+            self.register_buffer("seen", flow.zeros(()))
+
+        def forward(self, index):
+            with flow.no_grad():
+                self.seen.add_(1)
+            return nn.functional.dropout(self.rows(index))
+
+    model = Counts()
+    graph = Graph(loss_of, model, flow.optim.AdamW(model.parameters()))
+    graph.config.set_gradient_accumulation_steps(2)
+    graph(flow.tensor([0, 1, 2, 3]))
+    refused(graph, OnefoldError, "got 4, but the weight has 4 rows", flow.tensor([0, 1, 2, 4]))
+    assert model.seen.item() == 2
+
+
 def test_a_batch_that_micro_batches_do_not_divide(world):
     model = nn.Linear(3, 3)
     graph = Graph(loss_of, model, flow.optim.SGD(model.parameters(), lr=0.1))
