@@ -371,6 +371,22 @@ def test_parameters_that_are_added_after_compiling(world):
     refused(graph, OnefoldRuntimeError, r"one of shape \(7,\) in group 2 of SGD")
 
 
+def test_an_error_in_a_run_names_the_module_and_the_line(world):
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(5, 2)
+
+        def forward(self, i):
+            return self.rows(i)
+
+    graph = Graph(lambda m, i: m(i), Table())
+    graph(flow.tensor([0]))
+    with pytest.raises(IndexError, match=rf"embedding of model\.rows, written at {HERE}forward"):
+        graph(flow.tensor([7]))
+    assert graph(flow.tensor([4])).shape == (1, 2)
+
+
 # Changes after compiling.
 
 
