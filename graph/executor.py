@@ -61,7 +61,7 @@ def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> 
             index += 1
     except _ERRORS as error:
         explained = _explained(error, steps[index])
-        if explained is error:
+        if isinstance(error, OnefoldError):
             raise
         raise explained from error
 
