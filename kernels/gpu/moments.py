@@ -14,6 +14,7 @@ from torch import Tensor
 from .cases import Case
 from .folds import divisor
 from .launch import Kernel
+from .softmax import base, risen
 from .tiles import TRITON, Tiles, first_of, one_group, reduced_shape, tiles, wide_of
 
 
@@ -113,18 +114,6 @@ def _launch_join(
         (means, squares, y, t.kept, t.n, t.chunk, t.splits, count),
         (*constants, block, parts),
     )
-
-
-@triton.jit
-def base(top):
-    """What exponents are taken below: the greatest number, or 0 where that is infinite."""
-    return tl.where(tl.abs(top) == float("inf"), 0.0, top)
-
-
-@triton.jit
-def risen(total, before, after):
-    """A sum of exponentials below one maximum, as one below a greater one."""
-    return total * tl.exp(tl.where(before == float("-inf"), 0.0, base(before) - base(after)))
 
 
 @Kernel
