@@ -253,7 +253,8 @@ CASES = [
         warps=_warps(several * block),
     )
     for centred, kept, several, block in (
-        (True, True, 16, 256), (True, True, 1, 4096), (True, False, 1, 8192), (False, False, 1, 4096)
+        (True, True, 16, 256), (True, True, 1, 4096), (True, False, 1, 8192),
+        (False, False, 1, 4096),
     )
 ]  # fmt: skip
 CASES += [
