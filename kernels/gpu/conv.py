@@ -145,12 +145,8 @@ def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
     if not transposed:
         return w.permute(0, 2, 3, 1).contiguous()
     channels, outs, *taps = w.shape
-    split = (
-        w.view(groups, channels // groups, outs, *taps)
-        if w.is_contiguous()
-        else w.reshape(groups, channels // groups, outs, *taps)
-    )
-    return split.permute(0, 2, 3, 4, 1).reshape(groups * outs, *taps, channels // groups)
+    split = w.reshape(groups, channels // groups, outs, *taps).permute(0, 2, 3, 4, 1)
+    return split.contiguous().view(groups * outs, *taps, channels // groups)
 
 
 def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:

@@ -20,6 +20,11 @@ KINDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def exact_products(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def check(kind, dtype, n=2, plane=(6, 7), last=False):
     channels, outs, groups, taps, *sizes = kind
     x = torch.randn(n, channels, *plane).to(dtype)
@@ -45,6 +50,13 @@ def check(kind, dtype, n=2, plane=(6, 7), last=False):
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds(kind, dtype):
     check(KINDS[kind], dtype)
+
+
+def test_float32_may_be_rounded_to_tf32_as_in_torch(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    x, w = torch.randn(2, 16, 6, 7), torch.randn(16, 16, 2, 2)
+    sizes = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+    assert_twin(conv.convolution, x, w, None, *sizes, slack=2**13)
 
 
 def test_channels_last_stays():
