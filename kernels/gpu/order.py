@@ -131,7 +131,8 @@ def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, T
 
 
 def topk(x: Tensor, dim: int, k: int, largest: bool, ordered: bool) -> tuple[Tensor, Tensor]:
-    wrong = not x.ndim or not x.numel() or x.dtype not in _DTYPES or not 0 < k <= x.shape[dim]
+    plain = x.dtype in _DTYPES and x.dtype is not torch.bool  # torch has no topk of bools
+    wrong = not x.ndim or not x.numel() or not plain or not 0 < k <= x.shape[dim]
     if wrong or k > _MOST:
         return reference.topk(x, dim, k, largest, ordered)
     rows = _rows(x, dim)

@@ -35,6 +35,8 @@ def test_signs_and_nan():
 @every_dtype
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(dtype, largest):
+    if dtype is torch.bool:
+        return  # torch has none
     for shape, dim, k in [((3, 7), 1, 3), ((5, 2), 0, 5), ((90,), 0, 1), ((70, 1), 0, 65)]:
         x = of(dtype, *shape)
         with poisoned_memory():
