@@ -60,7 +60,10 @@ def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> 
                 places[place] = None
             index += 1
     except _ERRORS as error:
-        raise _explained(error, steps[index]) from error
+        explained = _explained(error, steps[index])
+        if isinstance(error, OnefoldError):
+            raise
+        raise explained from error
 
 
 class Executable:
@@ -139,10 +142,13 @@ def _changed(tensor: Tensor, value: Value) -> OnefoldRuntimeError:
 
 
 def _explained(error: Exception, step: Step) -> OnefoldError:
-    if isinstance(error, OnefoldError):
-        return error
-    where = f" of {step.scope}" if step.scope else ""
-    return OnefoldRuntimeError(f"{step.name}{where}, written at {step.line}: {error}")
+    """The error with the module and the user's line; one of ours keeps its class."""
+    where = f"{step.name} of {step.scope}" if step.scope else step.name
+    if not isinstance(error, OnefoldError):
+        return OnefoldRuntimeError(f"{where}, written at {step.line}: {error}")
+    if error.args:
+        error.args = (f"{error.args[0]} (in {where}, written at {step.line})", *error.args[1:])
+    return error
 
 
 def _last_uses(steps: Sequence[Step], wanted: Iterable[Value]) -> dict[int, int]:

@@ -10,7 +10,8 @@ from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
-from ..errors import OnefoldError, OnefoldValueError
+from ..errors import OnefoldValueError
+from .changes import Changes
 from .executor import Call, Executable
 from .ir import Program, Step
 
@@ -112,6 +113,9 @@ class OneByOne:
         """The outputs of all micro-batches, joined, and the means of the gradients."""
         draws = self.program.draws
         draws.take(self.count)
+        changes = Changes()
+        for variable, _ in self.program.assigns:
+            changes.note(variable.tensor)
         total: list[Any] = [None] * len(self.program.gradients)
         results = []
         try:
@@ -121,7 +125,8 @@ class OneByOne:
                 results.append(outputs)
                 total = list(map(add_up, total, gradients))
                 del gradients  # else they would be there until the next run is done
-        except OnefoldError:
+        except BaseException:
+            changes.undo()  # what micro-batches before the one that failed did
             draws.give_back()
             raise
         if self.count == 1:

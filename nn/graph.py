@@ -221,8 +221,10 @@ class Graph:
         return found  # type: ignore[no-any-return]
 
     def _modes(self) -> tuple[Any, ...]:
-        groups = [len(g["params"]) for optim, _ in self._optimizers for g in optim.param_groups]
-        return structure(self._flat), *groups
+        # Parameters may be frozen, or added, after a graph was compiled.
+        groups = [group for optim, _ in self._optimizers for group in optim.param_groups]
+        frozen = [param.node is None for group in groups for param in group["params"]]
+        return structure(self._flat), *frozen
 
     def _follow_zero(self) -> None:
         """Begin anew when `config.enable_zero` was called since the last call."""

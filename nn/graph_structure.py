@@ -30,8 +30,6 @@ def _of(module: Module) -> tuple[Any, ...]:
         # Their identities: programs keep them, so that no later one can have the same.
         *map(id, fields["_parameters"].values()),
         *map(id, fields["_buffers"].values()),
-        # Which gradients there are: a parameter may have been frozen since.
-        *[x is None or x.node is None for x in fields["_parameters"].values()],
         *fields["_forward_pre_hooks"],
         *fields["_forward_hooks"],
     )

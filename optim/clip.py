@@ -18,7 +18,7 @@ from ..engine.values import whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
-from .gradients import aligned
+from .gradients import aligned, not_in_build
 
 
 @no_grad
@@ -32,6 +32,8 @@ def clip_gradients(
 
     Raises OnefoldRuntimeError for a norm that is not finite, if `error_if_nonfinite`.
     """
+    groups = '{"params": ..., "clip_grad_max_norm": ...} as a group of the optimizer'
+    not_in_build("clip_grad_norm_", f"{groups} lets every call clip")
     params = _with_gradients(parameters)
     grads = aligned(params)
     total = total_norm(grads, norm_type)
@@ -51,6 +53,7 @@ def clip_gradients(
 @no_grad
 def clip_values(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient element to [-clip_value, clip_value]."""
+    not_in_build("clip_grad_value_", "assign param.grad = param.grad.clamp(-value, value)")
     params = _with_gradients(parameters)
     for param, grad in zip(params, aligned(params), strict=True):
         param.grad = names.clamp(grad, -clip_value, clip_value)

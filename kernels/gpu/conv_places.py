@@ -70,12 +70,16 @@ def source_of(
         return i, (i >= 0) & (i < size)
 
 
-def tiles(places: int, outs: int, depth: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """(rows, columns, depth, warps) of a program's tile."""
+def tiles(
+    places: int, outs: int, depth: int, dtype: torch.dtype, flat: bool
+) -> tuple[int, int, int, int]:
+    """(rows, columns, depth, warps) of a program's tile; a flat one has an address per element."""
     half = dtype.itemsize == 2
     bm = 128 if places >= 4096 else 64 if places >= 64 else 16
     bn = min(max(int(triton.next_power_of_2(outs)), 16), 128 if half else 64)
     bk = min(max(int(triton.next_power_of_2(depth)), 16), 64 if half else 32)
+    if flat:
+        bm, bn, bk = min(bm, 64), min(bn, 64), min(bk, 32)
     if dtype is torch.float64:
         bm, bn, bk = min(bm, 32), min(bn, 32), 16
     return bm, bn, bk, 8 if bm * bn >= 128 * 128 else 4

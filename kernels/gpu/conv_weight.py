@@ -140,7 +140,7 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
         grid = (triton.cdiv(groups * outs, bn), depth)
         warps = 4
     else:
-        bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype)
+        bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype, flat)
         across = triton.cdiv(depth, bc) if flat else taps[0] * taps[1] * triton.cdiv(channels, bc)
         grid = (triton.cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))
@@ -178,7 +178,7 @@ CASES = [
     ),
     Case(
         _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 5, "i32", "i32?"),
-        (7, 7, 2, 2, 3, 3, 1, 1, True, "ieee", 64, 128, 64),
+        (7, 7, 2, 2, 3, 3, 1, 1, True, "ieee", 64, 64, 32),
     ),
     Case(
         _part_small_groups,

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from torch import Tensor
+
 Ints = tuple[int, ...]
 
 _TILE_BYTES = 4096  # of one tensor in one tile: 32 for each of 128 threads
@@ -65,6 +67,14 @@ def dense_strides(shape: Sequence[int], order: Sequence[int]) -> Ints:
         found[dim] = step
         step *= max(shape[dim], 1)
     return tuple(found)
+
+
+def broadcast_strides(x: Tensor, shape: Sequence[int]) -> Ints:
+    """The strides of a tensor as if it had the shape to which it broadcasts."""
+    missing = len(shape) - x.ndim
+    return (0,) * missing + tuple(
+        0 if size == 1 else step for size, step in zip(x.shape, x.stride(), strict=True)
+    )
 
 
 def merged(

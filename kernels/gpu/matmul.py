@@ -118,12 +118,6 @@ def rows_tn(a: Tensor, b: Tensor) -> Tensor:
     return mm_tn(a.reshape(rows, a.shape[-1]), b.reshape(rows, b.shape[-1]))
 
 
-def sum_rows(x: Tensor) -> Tensor:
-    if not x.dtype.is_floating_point:  # integers are summed as int64
-        return reference.sum_rows(x)
-    return by_vector(x.reshape(prod(x.shape[:-1]), x.shape[-1]).t(), None)
-
-
 def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
     if _left_out(a):
         return reference.contraction(a, b, equation)

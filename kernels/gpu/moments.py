@@ -14,7 +14,36 @@ from torch import Tensor
 from .cases import Case
 from .folds import divisor
 from .launch import Kernel
+from .softmax import base, risen
 from .tiles import TRITON, Tiles, first_of, one_group, reduced_shape, tiles, wide_of
+
+
+@triton.jit
+def moments_of(
+    x, first, begin, n, chunk, step, inside,
+    WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Of the elements from `begin` on, `chunk` at most: count, mean, sum of (v - mean)**2."""
+    at = tl.arange(0, BR)
+    mean = tl.zeros((BK, BR), WIDE)
+    squares = tl.zeros((BK, BR), WIDE)
+    seen = tl.zeros((1, BR), WIDE)
+    for start in range(0, chunk, BR):
+        r = begin + start + at
+        exists = (r < n)[None, :]
+        seen += exists.to(WIDE)
+        mask = inside[:, None] & exists
+        where = first[:, None] + r[None, :].to(tl.int64) * step
+        v = tl.load(x + where, mask=mask, other=0).to(WIDE)
+        apart = tl.where(mask, v - mean, 0.0)
+        mean += apart / tl.maximum(seen, 1.0)
+        squares += apart * tl.where(mask, v - mean, 0.0)
+    held = tl.sum(seen, 1)
+    average = tl.sum(mean * seen, 1) / held
+    apart = mean - average[:, None]
+    rest = tl.sum(seen * apart, 1)  # what rounding left in the mean
+    squares = tl.sum(squares + seen * apart * apart, 1) - rest * rest / held
+    return held, average, squares
 
 
 @Kernel
@@ -25,27 +54,8 @@ def _variance(
 ):  # fmt: skip
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     split = tl.program_id(1).to(tl.int64)
-    begin = split * chunk
     step = 1 if ROWS else inner
-    at = tl.arange(0, BR)
-    x += (first + begin * step)[:, None]
-    mean = tl.zeros((BK, BR), WIDE)
-    m2 = tl.zeros((BK, BR), WIDE)
-    seen = tl.zeros((1, BR), WIDE)
-    for start in range(0, chunk, BR):
-        r = start + at
-        exists = (begin + r < n)[None, :]
-        seen += exists.to(WIDE)
-        mask = inside[:, None] & exists
-        v = tl.load(x + r[None, :].to(tl.int64) * step, mask=mask, other=0).to(WIDE)
-        apart = tl.where(mask, v - mean, 0.0)
-        mean += apart / tl.maximum(seen, 1.0)
-        m2 += apart * tl.where(mask, v - mean, 0.0)
-    held = tl.sum(seen, 1)
-    average = tl.sum(mean * seen, 1) / held
-    off = mean - average[:, None]
-    rest = tl.sum(seen * off, 1)  # what rounding left in the mean
-    m2 = tl.sum(m2 + seen * off * off, 1) - rest * rest / held
+    _, average, m2 = moments_of(x, first, split * chunk, n, chunk, step, inside, WIDE, BK, BR)
     out = split * kept + index
     if PART:
         tl.store(means + out, average, mask=inside)
@@ -113,18 +123,6 @@ def _launch_join(
         (means, squares, y, t.kept, t.n, t.chunk, t.splits, count),
         (*constants, block, parts),
     )
-
-
-@triton.jit
-def base(top):
-    """What exponents are taken below: the greatest number, or 0 where that is infinite."""
-    return tl.where(tl.abs(top) == float("inf"), 0.0, top)
-
-
-@triton.jit
-def risen(total, before, after):
-    """A sum of exponentials below one maximum, as one below a greater one."""
-    return total * tl.exp(tl.where(before == float("-inf"), 0.0, base(before) - base(after)))
 
 
 @Kernel

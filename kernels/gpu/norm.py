@@ -1,44 +1,83 @@
-"""layer_norm and rms_norm: one program for each row, statistics in float32 and in two passes."""
+"""layer_norm and rms_norm: one program for a row or a few, statistics in two passes or Welford's.
+
+Rows that fit stay in registers; those wider than 32768 are passed over twice.
+"""
 
 from __future__ import annotations
 
 from math import prod
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
+from .. import norm as torchs
+from . import norm_grad
 from .cases import Case, tensors
 from .launch import Kernel
-from .rows import as_rows, block_of, warps_of
+from .moments import moments_of
+from .norm_grad import layer_norm_grad, layer_norm_kept_grad, rms_norm_grad, squares_of
+from .rows import as_rows
+from .tiles import TRITON, first_of, holding, wide_of
 
 Shape = tuple[int, ...]
+TORCH = {"no elements": "nothing to do"}
+
+__all__ = [
+    "CASES", "TORCH", "layer_norm", "layer_norm_grad", "layer_norm_kept", "layer_norm_kept_grad",
+    "rms_norm", "rms_norm_grad",
+]  # fmt: skip
+
+
+@triton.jit
+def _scaled(v, weight, bias, r, inside, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+    if WEIGHT:
+        v *= tl.load(weight + r, mask=inside, other=0.0).to(v.dtype)[None, :]
+    if BIAS:
+        v += tl.load(bias + r, mask=inside, other=0.0).to(v.dtype)[None, :]
+    return v
 
 
 @Kernel
 def _norm(
-    x, weight, bias, y, mean, rstd, columns, eps: tl.float64,
+    x, weight, bias, y, mean, rstd, rows, n, eps: tl.float64,
     CENTRED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, KEPT: tl.constexpr,
-    BLOCK: tl.constexpr,
+    ONE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    inside = at < columns
-    v = tl.load(x + row * columns + at, mask=inside, other=0.0)
-    v = v.to(tl.float64) if v.dtype == tl.float64 else v.to(tl.float32)
-    if CENTRED:
-        average = tl.sum(v) / columns
-        v = tl.where(inside, v - average, 0.0)
-    r = 1.0 / tl.sqrt(tl.sum(v * v) / columns + eps.to(v.dtype))
-    v = v * r
-    if WEIGHT:
-        v *= tl.load(weight + at, mask=inside, other=0.0)
-    if BIAS:
-        v += tl.load(bias + at, mask=inside, other=0.0)
-    tl.store(y + row * columns + at, v.to(y.dtype.element_ty), mask=inside)
+    row, first, inside = first_of(rows, n, 1, True, BK)
+    at = tl.arange(0, BR)
+    average = tl.zeros((BK,), WIDE)
+    if ONE:
+        mask = inside[:, None] & (at < n)[None, :]
+        v = tl.load(x + first[:, None] + at[None, :], mask=mask, other=0.0).to(WIDE)
+        if CENTRED:
+            average = tl.sum(v, 1) / n
+            v = tl.where(mask, v - average[:, None], 0.0)
+            if x.dtype.element_ty == WIDE:  # narrow ones are less exact than the mean is anyway
+                rest = tl.sum(v, 1) / n
+                average += rest
+                v = tl.where(mask, v - rest[:, None], 0.0)
+        r = 1.0 / tl.sqrt(tl.sum(v * v, 1) / n + eps.to(WIDE))
+        v = _scaled(v * r[:, None], weight, bias, at, at < n, WEIGHT, BIAS)
+        tl.store(y + first[:, None] + at[None, :], v.to(y.dtype.element_ty), mask=mask)
+    else:
+        if CENTRED:
+            _, average, squares = moments_of(x, first, 0, n, n, 1, inside, WIDE, BK, BR)
+        else:
+            squares = squares_of(x, first, n, inside, WIDE, BK, BR)
+        r = 1.0 / tl.sqrt(squares / n + eps.to(WIDE))
+        for start in range(0, n, BR):
+            c = start + at
+            mask = inside[:, None] & (c < n)[None, :]
+            where = first[:, None] + c[None, :]
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            v = (v - average[:, None]) * r[:, None]
+            v = _scaled(v, weight, bias, c, c < n, WEIGHT, BIAS)
+            tl.store(y + where, v.to(y.dtype.element_ty), mask=mask)
     if KEPT:
-        tl.store(mean + row, average)
-        tl.store(rstd + row, r)
+        tl.store(mean + row, average, mask=inside)
+        tl.store(rstd + row, r, mask=inside)
 
 
 def _run(
@@ -48,17 +87,19 @@ def _run(
     rows = as_rows(x, len(shape))
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     lead = x.shape[: x.ndim - len(shape)]
-    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    wide = wide_of(x.dtype)
     statistics = (*lead, *(1,) * len(shape)) if kept else (0,)
     mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
     columns = prod(shape)
-    block = block_of(columns)
+    t = holding(rows.shape[0], columns, 1, 32768)
+    one = t.block >= columns
     _norm.launch(
-        (rows.shape[0] if columns else 0,),
-        (rows, _dense(weight), _dense(bias), y, mean, rstd, columns, eps),
-        (centred, weight is not None, bias is not None, kept, block),
-        warps=warps_of(block),
-    )
+        t.grid,
+        (rows, _dense(weight), _dense(bias), y, mean, rstd, rows.shape[0], columns, eps),
+        (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
+         t.block),
+        warps=t.warps,
+    )  # fmt: skip
     return y, mean, rstd
 
 
@@ -69,18 +110,24 @@ def _dense(x: Tensor | None) -> Tensor | None:
 def layer_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> Tensor:
+    if x.numel() == 0:
+        return torchs.layer_norm(x, weight, bias, shape, eps)
     return _run(x, weight, bias, shape, eps, True)[0]
 
 
 def rms_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> Tensor:
+    if x.numel() == 0:
+        return torchs.rms_norm(x, weight, bias, shape, eps)
     return _run(x, weight, bias, shape, eps, False)[0]
 
 
 def layer_norm_kept(
     x: Tensor, weight: Tensor, bias: Tensor, shape: Shape, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if x.numel() == 0:
+        return torchs.layer_norm_kept(x, weight, bias, shape, eps)
     return _run(x, weight, bias, shape, eps, True, kept=True)
 
 
@@ -88,11 +135,13 @@ CASES = [
     Case(
         _norm,
         (*tensors(dtype, "x", "weight", "bias", "y"), *tensors("fp32", "mean", "rstd"),
-         "i32", "fp64"),
-        (centred, True, centred, centred, block),
-        warps=warps_of(block),
+         "i32", "i32", "fp64"),
+        (centred, True, centred, centred, one, tl.float32, kept, block),
+        warps=min(max(kept * block // 1024, 1), 16),
     )
     for dtype in ("bf16", "fp32")
     for centred in (True, False)
-    for block in (1024, 4096, 16384)
+    for one, kept, block in ((True, 8, 256), (True, 1, 4096), (True, 1, 32768), (False, 1, 8192))
+    if dtype == "bf16" or block == 4096
 ]  # fmt: skip
+CASES += norm_grad.CASES

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from .adapt import OWN_ADAPTED, TORCH_ADAPTED, Adapt
 from .expression import TAKES, WORK, Expression, Writer
-from .layout import dense_strides, order_of
-from .run import TooLarge, broadcast_strides, plan
+from .layout import broadcast_strides, dense_strides, order_of
+from .run import TooLarge, plan
 
 # What Triton does not do here: the twin calls torch.
 TORCH = {

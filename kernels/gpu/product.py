@@ -51,7 +51,7 @@ NOTHING = Finish()
 
 @Kernel
 def _sum_parts(
-    parts, y, bias, x, m, n, size, count, x_row, scale,
+    parts, y, bias, x, m, n, size, count, x_row, scale: tl.float64,
     SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -158,7 +158,7 @@ TUNED = [
 CASES = [
     Case(
         _sum_parts,
-        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "fp32"),
+        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "fp64"),
         (False, False, "", False, _BLOCK),
     )
     for dtype in ("bf16", "fp32")

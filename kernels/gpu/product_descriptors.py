@@ -24,7 +24,7 @@ _LEAST = 256  # tiles below which there is nothing to overlap
 
 @Kernel
 def _persistent(
-    a, b, y, bias, x, m, n, k, a_step, b_step, x_row, scale,
+    a, b, y, bias, x, m, n, k, a_step, b_step, x_row, scale: tl.float64,
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
     SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
@@ -121,7 +121,7 @@ def _case(
     biased = activation != ""
     types = (
         *tensors(dtype, "a", "b", "y"), f"*{dtype}" if biased else None,
-        f"*{dtype}" if added else None, *("i32",) * 5, "i32", "fp32",
+        f"*{dtype}" if added else None, *("i32",) * 5, "i32", "fp64",
     )  # fmt: skip
     constants = (
         layout[0] == "t", layout[1] == "t", kind, False, biased, activation, added,

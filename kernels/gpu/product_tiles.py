@@ -19,7 +19,7 @@ def finish(
 ):  # fmt: skip
     """x + activation(scale * y + bias) for elements y of the result at (row, column)."""
     if SCALED:
-        y *= scale
+        y *= scale.to(y.dtype)
     if BIAS:
         y += tl.load(bias + column, mask=column < n, other=0.0)
     if ACTIVATION == "relu":
@@ -90,7 +90,7 @@ def _block(
 @Kernel
 def tiles(
     a, b, y, bias, x, m, n, k, a_step, b_step, inner, a_outer, a_inner, b_outer, b_inner,
-    batches, span, x_row, scale,
+    batches, span, x_row, scale: tl.float64,
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
     WIDE: tl.constexpr,
     SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
@@ -151,7 +151,7 @@ def _case(
     types = (
         *(f"*{dtype}",) * 2, f"*{y or dtype}", f"*{dtype}" if biased else None,
         f"*{dtype}" if added else None, *("i32",) * 5, "i32?", *("i32",) * 4, "i32?", "i32",
-        "i32", "fp32",
+        "i32", "fp64",
     )  # fmt: skip
     constants = form(layout[0] == "t", layout[1] == "t", kind, even, False, tile, out)
     if tile.n <= 128 and tile.stages <= 2:

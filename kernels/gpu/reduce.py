@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from .. import reduce as torchs
-from . import extremes, folds, moments, scans
+from . import extremes, folds, moments, picking, scans
 from .extremes import extreme, find
 from .folds import divisor, fold
 from .moments import logarithm_of_sum, variance
+from .picking import picked, placed
 from .scans import scan
 from .tiles import NUMBERS, dims_of, groups
 
@@ -146,6 +147,26 @@ def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     return extreme(x, dims_of(dim, x.ndim), keepdim, True, True)
 
 
+def pick(x: Tensor, index: Tensor, dim: int, keepdim: bool) -> Tensor:
+    if not _suits(x):
+        return torchs.pick(x, index, dim, keepdim)
+    return picked(x, index, dim, 0)
+
+
+def pick_here(x: Tensor, index: Tensor, dim: int, keepdim: bool, start: int) -> Tensor:
+    if not _suits(x):
+        return torchs.pick_here(x, index, dim, keepdim, start)
+    return picked(x, index, dim, start)
+
+
+def place(
+    values: Tensor, index: Tensor, shape: Sequence[int], dim: int, keepdim: bool, start: int
+) -> Tensor:
+    if not _suits(values) or 0 in shape:
+        return torchs.place(values, index, shape, dim, keepdim, start)
+    return placed(values, index, tuple(shape), dim, start)
+
+
 def first_index(x: Tensor, value: Tensor, dim: int, keepdim: bool, start: int) -> Tensor:
     if not _suits(x) or x.dtype is not value.dtype or x.ndim == 0:
         return torchs.first_index(x, value, dim, keepdim, start)
@@ -238,4 +259,4 @@ def cumprod(x: Tensor, dim: int) -> Tensor:
     return scan(x, dim, True, False) if _suits(x) else torchs.cumprod(x, dim)
 
 
-CASES = [*folds.CASES, *extremes.CASES, *moments.CASES, *scans.CASES]
+CASES = [*folds.CASES, *extremes.CASES, *moments.CASES, *picking.CASES, *scans.CASES]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .expression import Expression
 from .generate import generate
-from .layout import Ints, dense_strides, layout_of, order_of
+from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
 Run = Callable[..., Any]
@@ -49,14 +49,6 @@ def plan(
     grid, numbers, tile = (layout.programs,), (*layout.sizes, *layout.strides), layout.tile
     launch = kernel.launch
     return lambda args: launch(grid, (*args, *numbers), tile, _WARPS)
-
-
-def broadcast_strides(x: Tensor, shape: Sequence[int]) -> Ints:
-    """The strides of a tensor as if it had the shape to which it broadcasts."""
-    missing = len(shape) - x.ndim
-    return (0,) * missing + tuple(
-        0 if size == 1 else step for size, step in zip(x.shape, x.stride(), strict=True)
-    )
 
 
 def evaluate(expression: Expression, *args: Any) -> tuple[Tensor, ...]:

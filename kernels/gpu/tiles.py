@@ -48,6 +48,11 @@ class Tiles:
         return self.programs, self.splits
 
     @property
+    def warps(self) -> int:
+        """So many that each thread has 32 elements of a tile, or 64 of the largest."""
+        return min(max(self.kept_block * self.block // 1024, 1), 16)
+
+    @property
     def programs(self) -> int:
         if self.rows:
             return -(-self.outer // self.kept_block)
@@ -80,6 +85,21 @@ def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048
     splits = min(-(-n // (4 * block)), -(-_MANY // programs))
     chunk = _up(-(-n // splits), block)
     return Tiles(outer, n, inner, rows, kept_block, block, -(-n // chunk), chunk)
+
+
+@lru_cache(maxsize=4096)
+def holding(outer: int, n: int, inner: int, most: int) -> Tiles:
+    """Tiles that hold all that is reduced to an element, where that is `most` or less of a row.
+
+    Of columns, 16 at least are read side by side, and 1024 elements of each are held.
+    """
+    whole = power_of_2(n)
+    if inner == 1:
+        return tiles(outer, n, inner, False, whole if whole <= most else 8192)
+    if whole > 1024:
+        return Tiles(outer, n, inner, False, min(power_of_2(inner), 16), 256, 1, _up(n, 256))
+    kept = min(power_of_2(inner), max(16, min(_TILE // whole, 128)))
+    return Tiles(outer, n, inner, False, kept, whole, 1, whole)
 
 
 def _up(size: int, step: int) -> int:

@@ -1,6 +1,7 @@
 """Bad input of graphs: a clear error that names the place, after which nothing has changed."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -301,18 +302,44 @@ def test_an_optimizer_of_another_module(world):
         graph.state_dict()
 
 
-def test_steps_inside_build(world):
+@pytest.mark.parametrize("name", ["optimizer.step()", "scheduler.step()", "norm", "value"])
+def test_what_a_call_does_by_itself_inside_build(name, world):
     model = nn.Linear(3, 3)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
     schedule = flow.optim.lr_scheduler.StepLR(optimizer, 1)
-
-    def build(of):
-        return lambda m, x: [loss_of(m, x), of.step()][0]
-
-    for of, name in ((optimizer, "optimizer"), (schedule, "scheduler")):
-        text = rf"{name}\.step\(\) was called inside build\(\), at {HERE}<lambda>; leave it out"
-        refused(Graph(build(of), model, optimizer), OnefoldRuntimeError, text)
+    act = {
+        "optimizer.step()": optimizer.step,
+        "scheduler.step()": schedule.step,
+        "norm": lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+        "value": lambda: nn.utils.clip_grad_value_(model.parameters(), 1.0),
+    }[name]
+    graph = Graph(lambda m, x: [loss_of(m, x), act()][0], model, optimizer)
+    text = rf"{re.escape(name)}_? was called inside build\(\), at {HERE}<lambda>; leave it out"
+    refused(graph, OnefoldRuntimeError, text)
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_gradients_changed_inside_build(world):
+    """What clip_grad_value_ tells to do instead."""
+    model, eager = nn.Linear(3, 3), nn.Linear(3, 3)
+    eager.load_state_dict(model.state_dict())
+
+    def build(m, x):
+        loss = loss_of(m, x)
+        for param in m.parameters():
+            param.grad = param.grad.clamp(-0.5, 0.5)
+        return loss
+
+    graph = Graph(build, model, flow.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = flow.optim.SGD(eager.parameters(), lr=0.1)
+    for _ in range(2):
+        graph(x())
+        loss_of(eager, x())
+        nn.utils.clip_grad_value_(eager.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_a_schedule_of_another_optimizer(world):
@@ -342,6 +369,22 @@ def test_parameters_that_are_added_after_compiling(world):
     np.testing.assert_array_equal(model[1].bias.numpy(), before - 2)
     optimizer.add_param_group({"params": [nn.Parameter(flow.ones(7))]})
     refused(graph, OnefoldRuntimeError, r"one of shape \(7,\) in group 2 of SGD")
+
+
+def test_an_error_in_a_run_names_the_module_and_the_line(world):
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(5, 2)
+
+        def forward(self, i):
+            return self.rows(i)
+
+    graph = Graph(lambda m, i: m(i), Table())
+    graph(flow.tensor([0]))
+    with pytest.raises(IndexError, match=rf"embedding of model\.rows, written at {HERE}forward"):
+        graph(flow.tensor([7]))
+    assert graph(flow.tensor([4])).shape == (1, 2)
 
 
 # Changes after compiling.
@@ -443,6 +486,26 @@ def test_another_dtype_or_nest(train, world):
     refused(graph, OnefoldTypeError, "compiled for inputs nested as .* but was called", x(), x())
     refused(graph, OnefoldTypeError, "must be a Tensor, None, or a list.* got int", 3)
     refused(graph, OnefoldTypeError, r"got numpy\.ndarray", np.ones((2, 3)))
+
+
+def test_an_error_in_a_later_micro_batch_undoes_the_earlier_ones(world):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(4, 3)
+            self.register_buffer("seen", flow.zeros(()))
+
+        def forward(self, index):
+            with flow.no_grad():
+                self.seen.add_(1)
+            return nn.functional.dropout(self.rows(index))
+
+    model = Counts()
+    graph = Graph(loss_of, model, flow.optim.AdamW(model.parameters()))
+    graph.config.set_gradient_accumulation_steps(2)
+    graph(flow.tensor([0, 1, 2, 3]))
+    refused(graph, OnefoldError, "got 4, but the weight has 4 rows", flow.tensor([0, 1, 2, 4]))
+    assert model.seen.item() == 2
 
 
 def test_a_batch_that_micro_batches_do_not_divide(world):

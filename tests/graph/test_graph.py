@@ -255,6 +255,16 @@ def test_nested_inputs_and_outputs(world):
         assert found["rest"][1] is None
 
 
+def test_the_order_of_a_dict_and_of_keywords_says_nothing(world):
+    graph = nn.Graph.trace(lambda given, **more: {"b": given["x"] - more["y"], "a": given})
+    x, y = flow.ones(2), flow.zeros(2)
+    for nest, more in (({"x": x, "w": y}, {"y": y, "z": x}), ({"w": y, "x": x}, {"z": x, "y": y})):
+        found = graph(nest, **more)
+        assert list(found) == ["b", "a"]
+        assert found["b"].tolist() == found["a"]["x"].tolist() == [1.0, 1.0]
+    assert len(graph._compiled) == 1
+
+
 def test_dicts_and_tuples_come_back_as_what_they_were(world):
     pair = namedtuple("pair", "first second")
     graph = nn.Graph.trace(lambda given: OrderedDict(a=given, b=pair(given["x"], None)))

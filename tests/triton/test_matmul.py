@@ -76,7 +76,6 @@ def test_whole_numbers(dtype):
     a, b = (make(*shape, dtype=torch.int64).to(dtype) for shape in ((19, 35), (35, 18)))
     assert_same(matmul.mm, a, b)
     assert_same(matmul.mv, a, b[:, 0])
-    assert_same(matmul.sum_rows, a)
 
 
 def test_what_torch_does():
@@ -135,7 +134,6 @@ def test_linear(dtype):
         if x.ndim > 1:
             assert_same(matmul.linear, x, w, b[:1])
             assert_same(matmul.rows_tn, x, make(*shape[:-1], 3, dtype=dtype))
-            assert_same(matmul.sum_rows, x)
     assert_same(matmul.outer, w[0], b)
     assert_same(matmul.linear, make(5, 0, dtype=dtype), make(6, 0, dtype=dtype), b)
 
@@ -171,7 +169,6 @@ def test_parts_of_a_sum(dtype):
     assert_same(matmul.matmul_tn, a.view(2, 1500, 9), b.view(2, 1500, 5))
     assert product_vector._form(1, 30000, False)[2] > 1
     assert_same(matmul.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))
-    assert_same(matmul.sum_rows, a)
 
 
 @settings(max_examples=12)

@@ -74,8 +74,11 @@ def test_along_one_dim(shape, dim, dtype):
     assert_twin(reduce.argmax, x, dim, False)
     assert_twin(reduce.argmin, x, dim, True)
     assert_twin(reduce.argmin, x, None, False)
-    values, _ = assert_twin(reduce.max_along, x, dim, True)
+    values, index = assert_twin(reduce.max_along, x, dim, True)
     assert_twin(reduce.min_along, x, dim, False)
+    assert_twin(reduce.pick, x, index.squeeze(dim), dim, False)
+    assert_twin(reduce.pick_here, x, index, dim, True, 1)
+    assert_twin(reduce.place, values, index, (*shape[:dim], 4, *shape[dim:][1:]), dim, True, 1)
     assert_twin(reduce.first_index, x, values, dim, True, 5)
     assert_twin(reduce.first_index, x, values + 100, dim, True, 5)
 
