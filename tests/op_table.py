@@ -6,7 +6,6 @@
 import warnings
 from collections import defaultdict
 from contextlib import contextmanager
-from importlib.util import find_spec
 from unittest import mock
 
 import samples
@@ -77,25 +76,17 @@ class Record(TorchDispatchMode):
 
     def pick(self, local, reference):
         """Instead of `Local.pick`: the reference, silently, where there is a twin."""
-        twin = twin_of(reference)
+        twin = select.twin(reference)
         if twin is None:
             return reference
         module = twin.__module__.rpartition(".")[2]
-        self.twins[self.making_for].add(f"{module}.{getattr(twin, '__name__', twin)}")
+        self.twins[self.making_for].add(f"{module}.{reference.__name__}")
 
         def stand_in(*args, **kwargs):
             with self.inside(None):
                 return reference(*args, **kwargs)
 
         return stand_in
-
-
-def twin_of(reference):
-    """The twin of a reference, also while there are no pointwise ones."""
-    ours = (getattr(reference, "__module__", None) or "").startswith("onefold.kernels.")
-    if not ours and find_spec("onefold.kernels.gpu.pointwise") is None:
-        return None
-    return select.twin(reference)
 
 
 def observe(some=None):

@@ -38,19 +38,19 @@ _SMALL = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
 
 @cache
 def all_cases() -> dict[str, Case]:
-    """The cases of every module in kernels/gpu, by module and case."""
+    """The cases of every module in kernels/gpu, by the kernel's module and the case."""
     found: dict[str, Case] = {}
-    for name, case in _cases(gpu.__name__, list(gpu.__path__)):
-        key = f"{name}.{case}"
-        assert key not in found, f"two cases are {key}"
+    for case in _cases(gpu.__name__, list(gpu.__path__)):
+        module = case.kernel.jit.fn.__module__.rpartition(".")[2]
+        key = f"{module}.{case}"
+        assert found.get(key, case) is case, f"two cases are {key}"
         found[key] = case
     return found
 
 
-def _cases(package: str, path: list[str]) -> Iterator[tuple[str, Case]]:
+def _cases(package: str, path: list[str]) -> Iterator[Case]:
     for module in sorted(iter_modules(path), key=lambda info: info.name):
-        for case in getattr(import_module(f"{package}.{module.name}"), "CASES", ()):
-            yield module.name, case
+        yield from getattr(import_module(f"{package}.{module.name}"), "CASES", ())
 
 
 def work(key: str, target: str) -> Facts:

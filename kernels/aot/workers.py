@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -28,11 +29,13 @@ class _Worker:
     task: Task | None = None
     since: float = 0.0
 
-    def tail(self) -> str:
-        """The last lines that the worker wrote."""
+    def said(self) -> str:
+        """The lines that the worker wrote; of many, those that tell of an error."""
         self.printed.seek(0)
         lines = self.printed.read().decode(errors="replace").splitlines()
-        return "\n".join(f"    {line[:200]}" for line in lines[-_LINES:])
+        if len(lines) > _LINES:
+            lines = [line for line in lines if re.search(r"(?i)error|assert|fatal", line)]
+        return "\n".join(f"    {line[:300]}" for line in lines[:_LINES])
 
 
 def run(
@@ -137,8 +140,8 @@ def _answer(worker: _Worker, limit: float, late: bool) -> tuple[Any, str]:
         worker.process.join()
         code = worker.process.exitcode or 0
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return None, f"the compiler died ({how})\n{worker.tail()}"
-    return result, error
+        return None, f"the compiler died ({how})\n{worker.said()}"
+    return result, f"{error}\n{worker.said()}" if error else ""
 
 
 def _stop(worker: _Worker) -> None:

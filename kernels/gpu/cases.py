@@ -7,7 +7,8 @@ from typing import Any
 
 from .launch import Kernel
 
-TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+NVIDIA = ("sm_80", "sm_90", "sm_100")
+TARGETS = (*NVIDIA, "gfx942")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from . import product_descriptors as descriptors
 from .cases import Case
+from .configs import Config, Tuned
 from .launch import Kernel
 from .operands import Pair, pair
-from .product_rule import Tile, kind_of, parts_of, tile_of
+from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
 from .product_tiles import finish, form, tiles
 
 _BLOCK = 1024
@@ -87,18 +89,22 @@ def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) ->
     if exact and kind == "tf32":
         kind = "ieee"
     plain = end.x is None and not end.activation
-    tile = tile_of(kind, p.m, p.n, p.k, p.batches, plain)
+    _make(p, y, end, kind, tile_of(kind, p.m, p.n, p.k, p.batches, plain))
+    return y
+
+
+def _make(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile) -> None:
+    """Fill y with the product of a pair, in tiles of this size."""
     parts, span = parts_of(p.m, p.n, p.k, p.batches, tile)
     if parts > 1:
-        wide = {"double": torch.float64, "whole": a.dtype}.get(kind, torch.float32)
-        scratch = torch.empty((parts, *y.shape), dtype=wide, device=a.device)
+        wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
+        scratch = torch.empty((parts, *y.shape), dtype=wide, device=y.device)
         _launch(p, scratch, NOTHING, kind, tile, parts, span)
         sum_parts(scratch, y, p.m, p.n, end)
     elif descriptors.suit(p, y, kind, tile):
         descriptors.run(p, y, end.args(p.n), end.form, kind, tile)
     else:
         _launch(p, y, end, kind, tile, 1, span)
-    return y
 
 
 def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, span: int) -> None:
@@ -116,6 +122,39 @@ def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, 
     )  # fmt: skip
 
 
+def _allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
+    m, n, k = sizes
+    return [tile._asdict() for tile in tiles_allowed(kind_of(dtype), m, n, k)]
+
+
+def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
+    m, n, k = sizes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(r, k, dtype=dtype, device=device, generator=draws) for r in (m, n))
+    p, y = pair(a, b.t()), torch.empty(m, n, dtype=dtype, device=device)
+
+    def run() -> Tensor:
+        _make(p, y, NOTHING, kind_of(dtype), Tile(**config))
+        return y
+
+    return run
+
+
+_SIZES = (
+    (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 2048),
+    (1024, 1024, 1024), (8192, 16384, 4096), (8192, 4096, 16384), (16, 4096, 4096),
+)  # fmt: skip
+TUNED = [
+    Tuned(
+        "matmul",
+        (torch.bfloat16, torch.float32),
+        {shape_class(*sizes): sizes for sizes in _SIZES},
+        _allowed,
+        _call,
+        name=kind_of,
+    )
+]
 CASES = [
     Case(
         _sum_parts,

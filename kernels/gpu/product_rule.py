@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from .configs import config
+
 AMD = torch.version.hip is not None
 _BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
 
@@ -83,14 +85,32 @@ def _fits(size: int, least: int, step: int) -> bool:
     return step == least or step < 2 * size
 
 
+def shape_class(m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> str:
+    """Products that share an entry of the table: sizes up to the next power of two.
+
+    >>> shape_class(8192, 5000, 100)
+    '8192x8192x128'
+    """
+    sizes = "x".join(str(1 << max(size - 1, 0).bit_length()) for size in (m, n, k))
+    return sizes + ("-batched" if batches > 1 else "") + ("" if plain else "-finished")
+
+
 @lru_cache(maxsize=4096)
 def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
-    """The largest tile of which there are enough, or else the smallest that is not mostly empty.
-
-    A product that is not `plain` is finished in registers, of which the largest tile leaves none.
+    """The tile that the table of configurations has for this GPU, or else the rule's.
 
     >>> tile_of("half", 8192, 8192, 8192)
     Tile(m=128, n=256, k=64, warps=8, stages=3)
+    """
+    rule = by_rule(kind, m, n, k, batches, plain)
+    name = shape_class(m, n, k, batches, plain)
+    return Tile(**config("matmul", kind, name, rule._asdict()))
+
+
+def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
+    """The largest tile of which there are enough, or else the smallest that is not mostly empty.
+
+    A product that is not `plain` is finished in registers, of which the largest tile leaves none.
     """
     fit = [
         tile
@@ -104,6 +124,18 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
     while step > 16 and step >= 2 * k:
         step //= 2
     return chosen._replace(k=step)
+
+
+def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
+    """The rule's tile and what the tuner may try instead of it."""
+    rule = by_rule(kind, m, n, k)
+    found = [rule]
+    for tile in (_TILES_AMD if AMD else _TILES)[kind]:
+        if _fits(m, 16, tile.m) and _fits(n, 16, tile.n):
+            for warps in sorted({4, 8, tile.warps}):
+                for stages in (2,) if AMD else (2, 3, 4, 5):
+                    found.append(tile._replace(k=min(tile.k, rule.k), warps=warps, stages=stages))
+    return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .cases import Case
+from .cases import NVIDIA, Case
 from .launch import Kernel
 from .product_rule import Tile
 
@@ -154,7 +154,10 @@ def _case(
         "i32", "fp64",
     )  # fmt: skip
     constants = form(layout[0] == "t", layout[1] == "t", kind, even, False, tile, out)
-    return Case(tiles, types, constants, warps=tile.warps, stages=tile.stages)
+    if tile.n <= 128 and tile.stages <= 2:
+        return Case(tiles, types, constants, tile.warps, tile.stages)
+    why = "AMD's tiles are no wider than 128, in two stages"
+    return Case(tiles, types, constants, tile.warps, tile.stages, targets=NVIDIA, why=why)
 
 
 _LARGE = Tile(128, 256, 64, 8, 3)

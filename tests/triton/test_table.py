@@ -10,28 +10,17 @@ from onefold.kernels.gpu import table
 from onefold.testing import Sample, T
 
 
-@pytest.fixture(scope="module")
-def observed():
-    return op_table.observe()
-
-
-def test_missing_is_exact(observed):
+def test_every_op_has_twins_or_a_reason():
+    observed = op_table.observe()
     missing, listed = set(table.missing(observed, sorted(ops))), set(table.MISSING)
     print("no twin and no reason:", *sorted(missing))
     assert sorted(missing - listed) == [], (
-        "an op does its work in torch: give it a twin or a reason"
+        "ops do their work in torch: give twins or reasons"
     )
     assert sorted(listed - missing) == [], "take these out of MISSING, in kernels/gpu/table.py"
-
-
-def test_reasons_are_needed(observed):
     whole = [name for name in table.REASONS if name in observed and not observed[name].torch]
     assert whole == [], "these ops leave nothing to torch: take them out of REASONS"
     assert sorted(set(table.REASONS) - set(ops)) == []
-    assert sorted(set(table.REASONS) & set(table.MISSING)) == []
-
-
-def test_committed_table_is_true(observed):
     assert observed == table.read(), "rewrite it: PYTHONPATH=tests python tests/op_table.py"
 
 
