@@ -82,16 +82,11 @@ def _by_y(
     return unary(op)
 
 
-def _conj_physical(y: torch.Tensor) -> torch.Tensor:
-    return torch.conj_physical(y) if y.is_complex() else y
-
-
 # By the output.
 
-_threshold_backward = aten("threshold_backward")
 relu = enter(
     "relu",
-    _by_y("relu", torch.relu, lambda dy, y: _threshold_backward(dy, y, 0), None, INCREASING),
+    _by_y("relu", torch.relu, kernels.relu_backward, None, INCREASING),
 )
 sigmoid = enter(
     "sigmoid",
@@ -160,13 +155,6 @@ tanhshrink = enter(
 # With settings.
 
 
-def _gelu_kernel(x: torch.Tensor, approximate: str) -> torch.Tensor:
-    return _nn.gelu(x, approximate=approximate)  # type: ignore[no-any-return]
-
-
-_gelu_aten = aten("gelu_backward")
-
-
 def _gelu_second(x: Tensor, approximate: str) -> Tensor:
     if approximate == "none":
         return exp(square(x) * -0.5) * ((2 - square(x)) / math.sqrt(2 * math.pi))  # type: ignore[no-any-return]
@@ -178,8 +166,8 @@ def _gelu_second(x: Tensor, approximate: str) -> Tensor:
 
 _gelu = _by_x(
     "gelu",
-    _gelu_kernel,
-    lambda dy, x, approximate: _gelu_aten(dy, x, approximate=approximate),
+    kernels.gelu,
+    kernels.gelu_backward,
     _gelu_second,
 )
 
@@ -198,11 +186,10 @@ def _elu_second(x: Tensor, alpha: float, scale: float, input_scale: float) -> Te
     return names.where(names.le(x, 0), bend, 0.0)  # type: ignore[no-any-return]
 
 
-_elu_aten = aten("elu_backward")
 _elu = _by_x(
     "elu",
     _nn.elu,
-    lambda dy, x, alpha, scale, inner: _elu_aten(dy, alpha, scale, inner, False, x),
+    kernels.elu_backward,
     _elu_second,
 )
 
@@ -233,10 +220,7 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return _elu(input, alpha, 1.0, 1.0 / alpha)  # type: ignore[no-any-return]
 
 
-_leaky_aten = aten("leaky_relu_backward")
-_leaky_relu = _by_x(
-    "leaky_relu", _nn.leaky_relu, lambda dy, x, slope: _leaky_aten(dy, x, slope, False)
-)
+_leaky_relu = _by_x("leaky_relu", _nn.leaky_relu, kernels.leaky_relu_backward)
 
 
 @named
@@ -279,7 +263,7 @@ _softshrink = _by_x("softshrink", _nn.softshrink, aten("softshrink_backward"))
 _threshold = _by_x(
     "threshold",
     torch.threshold,
-    lambda dy, x, threshold, value: _threshold_backward(dy, x, threshold),
+    kernels.threshold_backward,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
+from ...kernels import pointwise as elementwise
 from ...kernels import reduce as kernels
 from ..dispatch import unary
 from ..meta import Meta
@@ -98,11 +99,11 @@ def _power_root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta, ord: float) ->
     return (mul(dy, or_zero(y, div(pow(y, 1 - ord), ord))),)
 
 
-_power = unary(Elementwise("norm_power", lambda x, ord: torch.pow(torch.abs(x), ord), _power_vjp))
+_power = unary(Elementwise("norm_power", elementwise.norm_power, _power_vjp))
 _power_root = unary(
     Elementwise(
         "norm_root",
-        lambda x, ord: torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord),
+        elementwise.norm_root,
         _power_root_vjp,
         saves=(),
         saves_output=True,
