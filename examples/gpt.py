@@ -210,6 +210,14 @@ def sample(model: GPT, start: bytes, count: int, length: int) -> bytes:
     return bytes(text)
 
 
+def readable(text: bytes) -> str:
+    """The text, without what would move a terminal's cursor or ring its bell."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for each in text.decode(errors="replace")
+    )
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return gpt_options.parse(arguments, __doc__)
 
@@ -228,7 +236,7 @@ def main() -> None:
     text = sample(model, b"def ", args.sample, args.length)
     if first:
         print(f"{len(losses)} steps, last loss {losses[-1]:.3f}; drawn from the model:")
-        print(text.decode(errors="replace"))
+        print(readable(text))
         if args.losses:
             with open(args.losses, "w") as file:
                 json.dump(losses, file)

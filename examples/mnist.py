@@ -297,7 +297,7 @@ def main() -> None:
     losses, accuracy = train(args, mnist_images.load(args.data))
     if flow.env.get_rank() == 0:
         seconds = time.perf_counter() - start
-        print(f"{len(losses)} steps in {seconds:.1f} s, last loss {losses[-1]:.4f}")
+        print(f"{len(losses)} steps and the test in {seconds:.1f} s, last loss {losses[-1]:.4f}")
         print(f"test accuracy {100 * accuracy:.2f}%")
         if args.losses:
             with open(args.losses, "w") as file:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ..distributed.world import world
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
-from .on_the_way import in_two
+from .on_the_way import steps_here
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
@@ -61,7 +60,10 @@ def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> 
                 places[place] = None
             index += 1
     except _ERRORS as error:
-        raise _explained(error, steps[index]) from error
+        explained = _explained(error, steps[index])
+        if isinstance(error, OnefoldError):
+            raise
+        raise explained from error
 
 
 class Executable:
@@ -78,7 +80,7 @@ class Executable:
         place = self._places.of
         self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [place(value) for value in program.inputs]
-        self._steps = in_two(program) if world().launched else program.steps
+        self._steps = steps_here(program)
         last = _last_uses(self._steps, program.wanted())
         self._calls: list[Call] = []
         for index, step in enumerate(self._steps):
@@ -140,10 +142,13 @@ def _changed(tensor: Tensor, value: Value) -> OnefoldRuntimeError:
 
 
 def _explained(error: Exception, step: Step) -> OnefoldError:
-    if isinstance(error, OnefoldError):
-        return error
-    where = f" of {step.scope}" if step.scope else ""
-    return OnefoldRuntimeError(f"{step.name}{where}, written at {step.line}: {error}")
+    """The error with the module and the user's line; one of ours keeps its class."""
+    where = f"{step.name} of {step.scope}" if step.scope else step.name
+    if not isinstance(error, OnefoldError):
+        return OnefoldRuntimeError(f"{where}, written at {step.line}: {error}")
+    if error.args:
+        error.args = (f"{error.args[0]} (in {where}, written at {step.line})", *error.args[1:])
+    return error
 
 
 def _last_uses(steps: Sequence[Step], wanted: Iterable[Value]) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,9 @@ def _rebuild(nest: Any, function: Callable[[Tensor], Any], other: Callable[[Any]
     if isinstance(nest, Tensor):
         return function(nest)
     if isinstance(nest, dict):
-        return {key: _rebuild(value, function, other) for key, value in nest.items()}
+        kind = OrderedDict if isinstance(nest, OrderedDict) else dict
+        made = {key: _rebuild(nest[key], function, other) for key in _ordered(nest)}
+        return kind((key, made[key]) for key in nest)
     if isinstance(nest, (list, tuple)):
         parts = [_rebuild(value, function, other) for value in nest]
         plain = type(nest) in (list, tuple)
@@ -59,7 +62,12 @@ def outline(nest: Any) -> Any:
     if isinstance(nest, Tensor):
         return "Tensor"
     if isinstance(nest, dict):
-        return ("dict", *[(key, outline(value)) for key, value in nest.items()])
+        return ("dict", *[(key, outline(nest[key])) for key in _ordered(nest)])
     if isinstance(nest, (list, tuple)):
         return (type(nest).__name__, *[outline(value) for value in nest])
     return type(nest).__name__
+
+
+def _ordered(nest: dict[Any, Any]) -> list[Any]:
+    """The keys in an order that does not depend on which was added first."""
+    return sorted(nest, key=str)

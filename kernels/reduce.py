@@ -315,7 +315,8 @@ def cumprod_backward_backward(
 
 def _gradients(y: Tensor, leaves: tuple[Tensor, ...], dy: Tensor) -> list[Tensor]:
     found: list[Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
+    # The gradient of an only element is `dy` itself.
     return [
-        torch.zeros_like(leaf) if grad is None else grad
+        torch.zeros_like(leaf) if grad is None else grad.clone() if leaf.numel() < 2 else grad
         for leaf, grad in zip(leaves, found, strict=True)
     ]

@@ -17,7 +17,8 @@ from ..engine.tensor import Tensor
 from ..engine.values import whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim as kernels
-from .gradients import aligned
+from ..kernels.select import pick
+from .gradients import aligned, not_in_build
 
 
 @no_grad
@@ -31,6 +32,8 @@ def clip_gradients(
 
     Raises OnefoldRuntimeError for a norm that is not finite, if `error_if_nonfinite`.
     """
+    groups = '{"params": ..., "clip_grad_max_norm": ...} as a group of the optimizer'
+    not_in_build("clip_grad_norm_", f"{groups} lets every call clip")
     params = _with_gradients(parameters)
     grads = aligned(params)
     total = total_norm(grads, norm_type)
@@ -50,6 +53,7 @@ def clip_gradients(
 @no_grad
 def clip_values(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient element to [-clip_value, clip_value]."""
+    not_in_build("clip_grad_value_", "assign param.grad = param.grad.clamp(-value, value)")
     params = _with_gradients(parameters)
     for param, grad in zip(params, aligned(params), strict=True):
         param.grad = names.clamp(grad, -clip_value, clip_value)
@@ -98,4 +102,5 @@ def _powers(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
         nd_sbp = tuple(joined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[gradient.shards for gradient in gradients], strict=True)
-    return Tensor(tuple([kernels.powers(parts, norm_type) for parts in columns]), layout)
+    found = [pick(kernels.powers, p[0].device.type)(p, norm_type) for p in columns]
+    return Tensor(tuple(found), layout)

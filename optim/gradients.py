@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine import boxing
+from ..engine import boxing, interp
 from ..engine.convert import box
 from ..engine.flat import flat_meta, flatten, unflatten
 from ..engine.meta import Meta
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, user_line
 
 BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
 
@@ -84,3 +85,11 @@ def _together(grads: Sequence[Any], like: Meta) -> list[Tensor]:
     parts = unflatten([grad.shape for grad in grads], moved)
     metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
     return [Tensor(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
+
+
+def not_in_build(what: str, instead: str) -> None:
+    """Raise OnefoldRuntimeError while a graph is captured: it has no gradients of numbers then."""
+    if interp.capturing():
+        raise OnefoldRuntimeError(
+            f"{what} was called inside build(), at {user_line()}; leave it out there: {instead}"
+        )

@@ -15,7 +15,7 @@ from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_gradients
-from .gradients import aligned
+from .gradients import aligned, not_in_build
 
 Group = dict[str, Any]
 
@@ -95,6 +95,9 @@ class Optimizer:
 
         Gradients are first boxed to their parameters' layouts, all together; they stay so.
         """
+        not_in_build(
+            "optimizer.step()", "self.add_optimizer(optimizer) lets every call end with it"
+        )
         result = None
         if closure is not None:
             with enable_grad():

@@ -39,9 +39,8 @@ def share_common(program: Program) -> Program:
 
 
 def _key(step: Step) -> Any:
-    # 1, 1.0 and True are equal but not the same argument.
-    inputs = tuple([v.number if type(v) is Value else (type(v), v) for v in step.inputs])
-    attrs = tuple([(type(attr), attr) for attr in step.attrs])
+    inputs = tuple([v.number if type(v) is Value else _argument(v) for v in step.inputs])
+    attrs = tuple(map(_argument, step.attrs))
     # What a checkpoint makes again was not to be kept: it is shared with nothing before it.
     return (
         step.origin,
@@ -51,3 +50,10 @@ def _key(step: Step) -> Any:
         attrs,
         tuple([value.meta for value in step.outputs]),
     )
+
+
+def _argument(value: Any) -> Any:
+    """What tells arguments apart: 1, 1.0 and True are equal but not the same, nor 0.0 and -0.0."""
+    if type(value) is tuple:
+        return tuple(map(_argument, value))
+    return type(value), repr(value) if type(value) in (float, complex) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -62,6 +63,7 @@ def together(a: Step, b: Step) -> bool:
     return a.stage == b.stage and a.again == b.again
 
 
+@lru_cache(1 << 14)
 def time(src: Meta, dst: Meta) -> float:
     """Modelled seconds of a boxing."""
     return 0.0 if src is dst else boxing.plan(src, dst).time

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeAlias
 
-from ...engine import boxing
 from ...engine.choice import op_time, signatures_along
 from ...engine.meta import Meta
 from ...engine.sbp import broadcast, partial_sum, split
 from ..ir import Program, Step, Value
-from .edit import is_boxing, source_of
+from .edit import is_boxing, source_of, time
 
 Want: TypeAlias = tuple[Meta, int, "int | None"]  # the layout, the repetition and the stage
 
@@ -130,7 +128,7 @@ class Flow:
 
     def _boxing_time(self, number: int) -> float:
         start = self.meta[number]
-        return sum([seconds(start, want[0]) for want in self.wants[number] if want[0] is not start])
+        return sum([time(start, want[0]) for want in self.wants[number]])
 
     def touched(self, node: Node) -> list[int]:
         """The values whose boxing depends on the node's form."""
@@ -194,12 +192,6 @@ def form_of(step: Step, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) 
     if step.op is not None and outputs[0].placement is not None:
         takes = op_time(step.op, inputs, outputs)
     return Form(tuple(inputs), tuple(outputs), takes)
-
-
-@cache
-def seconds(src: Meta, dst: Meta) -> float:
-    """Modelled seconds of a boxing."""
-    return boxing.plan(src, dst).time
 
 
 def _signatures(step: Step, form: Form) -> list[Form]:

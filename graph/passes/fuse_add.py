@@ -12,6 +12,7 @@ from ...engine.op import Local, Op
 from ...engine.runner import runner, single
 from ...kernels import added
 from ..ir import Program, Step, Value
+from .edit import uses
 
 
 class Added(Op):
@@ -31,13 +32,12 @@ def fuse_add(program: Program) -> Program:
 
     Results may differ in the last digits: the sum is rounded once instead of twice.
     """
-    uses = Counter(value.number for step in program.steps for value in step.reads())
-    uses.update(value.number for value in program.wanted())
+    used = uses(program)
     makers = {value.number: step for step in program.steps for value in step.outputs}
     gone: set[int] = set()  # the numbers of products that are made no more
     steps = []
     for step in program.steps:
-        chosen = _product(step, makers, uses)
+        chosen = _product(step, makers, used)
         if chosen is None:
             steps.append(step)
         else:
@@ -46,7 +46,7 @@ def fuse_add(program: Program) -> Program:
     return replace(program, steps=[s for s in steps if s.outputs[0].number not in gone])
 
 
-def _product(step: Step, makers: dict[int, Step], uses: Counter[int]) -> tuple[Value, Step] | None:
+def _product(step: Step, makers: dict[int, Step], used: Counter[int]) -> tuple[Value, Step] | None:
     """What else the step adds, and the product that it adds it to, if it does only that."""
     if step.name != "add" or step.attrs or len(step.inputs) != 2:
         return None
@@ -56,7 +56,7 @@ def _product(step: Step, makers: dict[int, Step], uses: Counter[int]) -> tuple[V
             continue
         maker = makers.get(y.number)
         together = x.meta is y.meta is step.outputs[0].meta
-        if maker is None or not together or uses[y.number] != 1 or not _is_product(maker):
+        if maker is None or not together or used[y.number] != 1 or not _is_product(maker):
             continue
         places = [(s.stage, s.backward, s.again) for s in (maker, step)]
         if places[0] == places[1]:
@@ -82,4 +82,4 @@ def _fused(add: Step, x: Value, product: Step) -> Step:
         run = single(op, Local(0, metas, outputs, None), ())
     else:
         run = runner(op, metas, outputs, (), placement)
-    return replace(add, name=op.name, origin=op, inputs=inputs, run=run)
+    return replace(add, name=op.name, origin=op, inputs=inputs, run=run, op=None)

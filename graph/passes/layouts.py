@@ -9,8 +9,8 @@ from typing import Any
 
 from ...engine.meta import Meta
 from ..ir import Program, Step, Value
-from .edit import box, is_boxing, relaid, source_of
-from .flow import Flow, Form, Node, form_of, seconds
+from .edit import box, is_boxing, relaid, source_of, time
+from .flow import Flow, Form, Node, form_of
 from .unused import drop_unused
 
 _SWEEPS = 4
@@ -44,7 +44,7 @@ def modelled_time(program: Program) -> float:
     for step in program.steps:
         inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         if is_boxing(step):
-            total += seconds(source_of(step).meta, step.outputs[0].meta)
+            total += time(source_of(step).meta, step.outputs[0].meta)
         elif step.outputs:
             total += form_of(step, inputs, [value.meta for value in step.outputs]).time
     return total

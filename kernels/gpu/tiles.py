@@ -195,4 +195,4 @@ def first_of(kept, n, inner, ROWS: tl.constexpr, BK: tl.constexpr):
 @triton.jit
 def is_nan(v):
     """Where v is no number."""
-    return v != v  # noqa: PLR0124
+    return v != v

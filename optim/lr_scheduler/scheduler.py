@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..gradients import not_in_build
 from ..optimizer import Group, Optimizer
 
 
@@ -71,6 +72,9 @@ class LRScheduler:
 
     def step(self) -> None:
         """Go on by one step; call it after `optimizer.step()`."""
+        not_in_build(
+            "scheduler.step()", "self.add_optimizer(..., lr_sch=scheduler) adds it to a call"
+        )
         groups = self.optimizer.param_groups
         if len(groups) != len(self.schedules):
             raise OnefoldRuntimeError(

@@ -216,3 +216,9 @@ def test_bad_arguments_are_refused(capsys, tmp_path):
         assert said in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match=r"has no \.py files; name another folder"):
         gpt_data.load(str(tmp_path))
+
+
+def test_drawn_bytes_are_printed_without_control_characters():
+    assert gpt.readable(b"def \x1b[2J\x07f():\n\treturn '\xc3\xa4\xff'") == (
+        "def \ufffd[2J\ufffdf():\n\treturn '\u00e4\ufffd'"
+    )

@@ -1,6 +1,7 @@
 """Bad input of graphs: a clear error that names the place, after which nothing has changed."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from onefold.errors import (
     OnefoldError,
     OnefoldRuntimeError,
     OnefoldTypeError,
+    OnefoldValueError,
     ShapeError,
 )
 
@@ -165,6 +167,63 @@ def test_assigning_inside_build(kind, fails, world):
     refused(Graph(build, model), OnefoldRuntimeError, text)
 
 
+def test_assigning_a_module_to_the_graph_inside_build(world):
+    class Assigning(Graph):
+        def build(self, x):
+            self.late = nn.Linear(3, 3)
+            return self.late(x)
+
+    graph = Assigning(None)
+    refused(graph, OnefoldRuntimeError, r"build\(\) assigned late, a module\. A capture")
+    assert list(graph._modules) == ["model"]
+
+
+def test_a_graph_without_super_init(world):
+    class Forgetful(nn.Graph):
+        def __init__(self):
+            pass
+
+        def build(self, x):
+            return x
+
+    for use in (
+        lambda graph: graph(x()),
+        lambda graph: graph.config.enable_amp(),
+        lambda graph: graph.add_optimizer(flow.optim.SGD([nn.Parameter(flow.ones(1))], lr=0.1)),
+        repr,
+    ):
+        with pytest.raises(OnefoldRuntimeError, match=r"Forgetful\.\w+ before Graph\.__init__\(\)"):
+            use(Forgetful())
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_copy_trains_for_itself(compiled, world):
+    model = nn.Linear(3, 3)
+    graph = Graph(loss_of, model, flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for _ in range(compiled):
+        graph(x())
+    other = copy.deepcopy(graph)
+    before = model.weight.numpy().copy()
+    found = other(x()).item()
+    np.testing.assert_array_equal(model.weight.numpy(), before)
+    assert graph(x()).item() == found
+    np.testing.assert_array_equal(other.model.weight.numpy(), model.weight.numpy())
+    assert other(x()).item() == graph(x()).item()  # the momentum was copied too
+
+
+def test_a_deleted_module(world):
+    graph = Graph(lambda m, x: m(x))
+    graph(x())
+    del graph.model
+    with pytest.raises(AttributeError, match="no attribute 'model'"):
+        graph(x())
+    with pytest.raises(AttributeError, match="late"):
+        del graph.late
+
+
 # Tensors that outlive the capture.
 
 STRAY = rf"made in model while a graph was captured, at {HERE}<lambda>"
@@ -243,6 +302,55 @@ def test_an_optimizer_of_another_module(world):
         graph.state_dict()
 
 
+@pytest.mark.parametrize("name", ["optimizer.step()", "scheduler.step()", "norm", "value"])
+def test_what_a_call_does_by_itself_inside_build(name, world):
+    model = nn.Linear(3, 3)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+    schedule = flow.optim.lr_scheduler.StepLR(optimizer, 1)
+    act = {
+        "optimizer.step()": optimizer.step,
+        "scheduler.step()": schedule.step,
+        "norm": lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+        "value": lambda: nn.utils.clip_grad_value_(model.parameters(), 1.0),
+    }[name]
+    graph = Graph(lambda m, x: [loss_of(m, x), act()][0], model, optimizer)
+    text = rf"{re.escape(name)}_? was called inside build\(\), at {HERE}<lambda>; leave it out"
+    refused(graph, OnefoldRuntimeError, text)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_gradients_changed_inside_build(world):
+    """What clip_grad_value_ tells to do instead."""
+    model, eager = nn.Linear(3, 3), nn.Linear(3, 3)
+    eager.load_state_dict(model.state_dict())
+
+    def build(m, x):
+        loss = loss_of(m, x)
+        for param in m.parameters():
+            param.grad = param.grad.clamp(-0.5, 0.5)
+        return loss
+
+    graph = Graph(build, model, flow.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = flow.optim.SGD(eager.parameters(), lr=0.1)
+    for _ in range(2):
+        graph(x())
+        loss_of(eager, x())
+        nn.utils.clip_grad_value_(eager.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_schedule_of_another_optimizer(world):
+    model = nn.Linear(3, 3)
+    one, other = (flow.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    graph = Graph(loss_of, model)
+    with pytest.raises(OnefoldValueError, match=r"lr_sch is a schedule of another SGD, so it"):
+        graph.add_optimizer(one, lr_sch=flow.optim.lr_scheduler.StepLR(other, 1))
+    assert not graph.training
+
+
 def test_only_the_first_strangers_are_listed(world):
     optimizer = flow.optim.AdamW([flow.nn.Parameter(flow.ones(1)) for _ in range(8)])
     graph = Graph(loss_of, optimizer=optimizer)
@@ -261,6 +369,22 @@ def test_parameters_that_are_added_after_compiling(world):
     np.testing.assert_array_equal(model[1].bias.numpy(), before - 2)
     optimizer.add_param_group({"params": [nn.Parameter(flow.ones(7))]})
     refused(graph, OnefoldRuntimeError, r"one of shape \(7,\) in group 2 of SGD")
+
+
+def test_an_error_in_a_run_names_the_module_and_the_line(world):
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(5, 2)
+
+        def forward(self, i):
+            return self.rows(i)
+
+    graph = Graph(lambda m, i: m(i), Table())
+    graph(flow.tensor([0]))
+    with pytest.raises(IndexError, match=rf"embedding of model\.rows, written at {HERE}forward"):
+        graph(flow.tensor([7]))
+    assert graph(flow.tensor([4])).shape == (1, 2)
 
 
 # Changes after compiling.
@@ -322,6 +446,25 @@ def test_a_parameter_of_another_shape_or_dtype(train, world):
     refused(graph, OnefoldRuntimeError, text)
 
 
+def test_parameters_frozen_and_trained_again_after_compiling(world):
+    model, eager = nn.Linear(3, 3, placement=PAIR, sbp=B), nn.Linear(3, 3, placement=PAIR, sbp=B)
+    eager.load_state_dict(model.state_dict())
+    ours, theirs = (flow.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, eager))
+    graph = Graph(loss_of, model, ours)
+    given = x(placement=PAIR, sbp=S0)
+    for trained in (True, False, False, True):
+        for each in (model, eager):
+            each.weight.requires_grad_(trained)
+        before = model.weight.numpy().copy()
+        graph(given)
+        loss_of(eager, given)
+        theirs.step()
+        theirs.zero_grad()
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+        assert np.array_equal(model.weight.numpy(), before) is not trained
+
+
 def test_a_parameter_assigned_with_another_shape(world):
     model = nn.Linear(3, 3)
     graph = Graph(lambda m, x: m(x), model)
@@ -343,6 +486,26 @@ def test_another_dtype_or_nest(train, world):
     refused(graph, OnefoldTypeError, "compiled for inputs nested as .* but was called", x(), x())
     refused(graph, OnefoldTypeError, "must be a Tensor, None, or a list.* got int", 3)
     refused(graph, OnefoldTypeError, r"got numpy\.ndarray", np.ones((2, 3)))
+
+
+def test_an_error_in_a_later_micro_batch_undoes_the_earlier_ones(world):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding(4, 3)
+            self.register_buffer("seen", flow.zeros(()))
+
+        def forward(self, index):
+            with flow.no_grad():
+                self.seen.add_(1)
+            return nn.functional.dropout(self.rows(index))
+
+    model = Counts()
+    graph = Graph(loss_of, model, flow.optim.AdamW(model.parameters()))
+    graph.config.set_gradient_accumulation_steps(2)
+    graph(flow.tensor([0, 1, 2, 3]))
+    refused(graph, OnefoldError, "got 4, but the weight has 4 rows", flow.tensor([0, 1, 2, 4]))
+    assert model.seen.item() == 2
 
 
 def test_a_batch_that_micro_batches_do_not_divide(world):

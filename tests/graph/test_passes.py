@@ -144,3 +144,13 @@ def test_random_programs_equal_eager(program, seed):
         assert (ours is None) == (theirs is None)
         if ours is not None:
             torch.testing.assert_close(value_of(ours), theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_equal_numbers_that_are_not_the_same_are_told_apart(world):
+    def build(x):
+        return x / 0.0, x / -0.0, flow.clamp(-x, min=-1.0, max=1.0), flow.clamp(-x, min=-1, max=1)
+
+    given = flow.ones(2)
+    for found, wanted in zip(flow.nn.Graph.trace(build)(given), build(given), strict=True):
+        assert found.dtype is wanted.dtype
+        assert found.tolist() == wanted.tolist()
