@@ -25,6 +25,7 @@ from . import (
     join,
     layer_norm,
     like,
+    linear_loss,
     loss,
     matmul,
     moment,
