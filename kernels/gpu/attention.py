@@ -125,8 +125,9 @@ def _like(x: Tensor, features: int) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device)
 
 
-def _steps(*tensors: Tensor) -> tuple[int, ...]:
-    return tuple([step for x in tensors for step in x.stride()[:3]])
+def _steps(*tensors: Tensor, packed: bool = False) -> tuple[int, ...]:
+    """Of batches, heads and rows; packed sequences are all in batch 0."""
+    return tuple([s for x in tensors for s in (0 if packed else x.stride(0), *x.stride()[1:3])])
 
 
 def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
@@ -147,7 +148,8 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     features = max(h.q.shape[-1], h.v.shape[-1])
     sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form))
-    steps = (*_steps(h.q, h.k, h.v, y), *_mask_steps(h.mask))
+    packed = form.starts is not None
+    steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
     programs = triton.cdiv(rows, sizes.queries) * batch * heads
     _run(forward, programs, (*h, y, logs, *starts, *steps), h, form, sizes)
@@ -173,14 +175,22 @@ def attend_grad(
     )
     dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, dv_features)
     starts = form.starts or (None, None)
-    steps = (*_steps(dy, q, k, v), *_mask_steps(mask))
+    packed = form.starts is not None
+    steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
     sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form))
     programs = triton.cdiv(rows, sizes.queries) * batch * heads
-    _run(of_queries, programs, (*given, dq, *starts, *steps, *_steps(dq)), h, form, sizes)
+    _run(
+        of_queries,
+        programs,
+        (*given, dq, *starts, *steps, *_steps(dq, packed=packed)),
+        h,
+        form,
+        sizes,
+    )
     sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form))
     programs = triton.cdiv(columns, sizes.keys) * batch * k.shape[1]
-    args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv))
+    args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv, packed=packed))
     _run(of_keys, programs, args, h, form, sizes)
     return dq, dk, dv
 

@@ -27,7 +27,7 @@ def assert_same(reference, *args):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash(causal, dtype):
-    q, k, v, dy = (make(2, 2, 37, 20, dtype=dtype) for _ in range(4))
+    q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
     y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
     assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
 
@@ -57,16 +57,16 @@ def hidden(*shape):
     return mask
 
 
-SAME = ((2, 3, 18, 8),) * 3
+SAME = ((2, 2, 18, 8),) * 3
 CASES = {
     "causal": (*SAME, None, True, False, 0),
-    "first": ((2, 3, 5, 8), *SAME[1:], None, True, False, 7),
+    "first": ((2, 2, 5, 8), *SAME[1:], None, True, False, 7),
     "vectors": ((6, 4), (35, 4), (35, 3), None, False, False, 0),
     "five dims": ((2, 2, 2, 6, 4), (2, 1, 5, 4), (2, 2, 5, 2), None, False, False, 0),
     "groups": ((2, 4, 18, 8), (2, 2, 18, 8), (2, 2, 18, 8), None, True, True, 0),
     "groups of three dims": ((4, 5, 8), (2, 18, 8), (2, 18, 8), (4, 5, 18), False, True, 0),
     "mask": (*SAME, (2, 1, 18, 18), False, False, 0),
-    "mask of keys": (*SAME, (18,), False, False, 0),
+    "mask of keys": (*SAME, (1, 18), False, False, 0),
 }
 
 
@@ -78,7 +78,7 @@ def test_attention(name, dtype):
     kinds = [None]
     if mask is not None:
         kinds = [make(*mask, dtype=dtype)]
-        kinds += [hidden(*mask)] if len(mask) > 1 else [kinds[0] > 0]
+        kinds += [hidden(*mask)] if mask[-2] > 3 else [kinds[0] > 0]
     for kind in kinds:
         rest = (kind, causal, 0.4, grouped, first)
         y = assert_same(attention.attention, q, k, v, *rest)
@@ -119,13 +119,13 @@ def assert_defined(h, form, seen, factors=1.0):
     exact = plain(*inputs, seen, form.scale, factors)
     wanted = torch.autograd.grad(exact, inputs, dy.double())
     limit = 16 * EPS[y.dtype] if y.dtype is not torch.float64 else 1e-13
-    for mine, true in zip((y, *grads), (exact, *wanted), strict=True):
+    for mine, true in zip((y, *grads), (exact.detach(), *wanted), strict=True):
         assert mine.isfinite().all()
         assert error(mine, true) < limit
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [1, 5, 30])
+@pytest.mark.parametrize("window", [2, 5, 30])
 def test_window(window, causal):
     h = Heads(make(1, 2, 21, 8), make(1, 2, 40, 8), make(1, 2, 40, 8), None)
     i, j = torch.arange(21)[:, None] + 9, torch.arange(40)[None, :]
@@ -139,10 +139,6 @@ def test_dropout(keys, dtype):
     h = Heads(*(make(2, 2, n, 8, dtype=dtype) for n in (18, keys, keys)), None)
     # These are heads 1 and 2 of 4, in batches 3 and 4, queries 5 to 22 of 30.
     drop = Drop(0.3, 1 << 40, -7, heads=4, queries=30, batch=3, head=1)
-    factors = random.dropout_mask(
-        (9, 4, 30, keys), (3, 1, 5, 0), (2, 2, 18, keys), p=0.3, seed=1 << 40, call=-7,
-        dtype=torch.float64 if dtype is torch.float64 else torch.float32,
-    )  # fmt: skip
     keep = random.keep_mask(
         (9, 4, 30, keys), (3, 1, 5, 0), (2, 2, 18, keys), p=0.3, seed=1 << 40, call=-7
     )
@@ -170,7 +166,7 @@ def test_packed_sequences(groups):
         wide = [parts[0], *(x.repeat_interleave(groups, 1) for x in parts[1:])]
         exact = plain(*wide, torch.ones(q_lengths[n], k_lengths[n]).tril() > 0, 0.5, 1.0)
         wanted = torch.autograd.grad(exact, parts, dy[:, :, rows].double())
-        assert error(y[:, :, rows], exact) < 1e-5
+        assert error(y[:, :, rows], exact.detach()) < 1e-5
         for mine, true, cut in zip(grads, wanted, (rows, columns, columns), strict=True):
             assert error(mine[:, :, cut], true) < 1e-5
 
