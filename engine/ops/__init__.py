@@ -18,6 +18,7 @@ from . import (
     einsum,
     embedding,
     extremum,
+    gated,
     gather,
     getitem,
     index,
