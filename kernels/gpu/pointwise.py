@@ -11,6 +11,7 @@ from torch import Tensor
 from .adapt import OWN_ADAPTED, TORCH_ADAPTED, Adapt
 from .expression import TAKES, WORK, Expression, Writer
 from .layout import broadcast_strides, dense_strides, order_of
+from .movement import MOVED, fill
 from .run import TooLarge, plan
 
 # What Triton does not do here: the twin calls torch.
@@ -145,9 +146,13 @@ def __getattr__(name: str) -> Pointwise:
     return found
 
 
-def of_torch(function: Any) -> Pointwise | None:
+def of_torch(function: Any) -> Callable[..., Any] | None:
     """The twin of a function of torch, or of one of its backward functions by `aten`."""
-    return TORCHS.get(function)
+    return TORCHS.get(function) or MOVED.get(function)
+
+
+def filled(x: Tensor, shape: Sequence[int], value: Any) -> Tensor:
+    return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
 
 
 OWN = {torchs.__name__: Pointwise(torchs, adapt) for torchs, adapt in OWN_ADAPTED.items()}
