@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import FrameType
 
 
@@ -94,15 +95,30 @@ def user_line(frame: FrameType | None = None) -> str:
 
     Example: called from line 3 of train.py, at module level, it is 'train.py:3 in <module>'.
     """
-    frame = frame or sys._getframe(1)
-    while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
+    frame = _user_frame(frame or sys._getframe(1))
     if frame is None:
         return "<no user line>"
     code = frame.f_code
     # Only the file's own name: machines may keep the same program in different folders, and
     # ranks compare these lines.
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+
+
+def _user_frame(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return frame
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of the nearest line outside the package, which Python then shows and counts."""
+    frame = _user_frame(sys._getframe(1))
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    warnings.warn_explicit(message, category, file, line, frame.f_globals["__name__"], registry)
 
 
 # What runs an op, and is therefore in every stack.

@@ -5,8 +5,9 @@
 The model of examples/gpt.py on one rank and, for 24 layers, each rank's plan of other strategies.
 `planned` is the most bytes that the plan says are live at once. `measured` is what the steps'
 tensors hold at most when the program runs, without the kernels' own temporaries; it is more only
-where the executor holds on to a tensor that it does not need any more. `seconds` is the whole
-plan: following the ops for their storages, lifetimes, and the arena.
+where the executor holds on to a tensor that it does not need any more. All numbers, the lower bound
+too, are those of the program in which steps are in place of inputs; `in place` counts them.
+`seconds` is the whole plan: following the ops for their storages, lifetimes, and the arena.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import timing
 import torch
 
 import onefold as flow
-from onefold import nn
 from onefold.graph.memory import arena
 from onefold.graph.memory.measure import Probe
 from onefold.graph.memory.plan import plan_memory
@@ -48,15 +48,12 @@ def build(
     layout = gpt.stages(strategy, list(range(ranks)), "cpu")
     flow.manual_seed(0)
     model = gpt.GPT(args, layout)
-    if schedule:
-        for block, stage in zip(model.blocks, model.of_layer, strict=True):
-            block.to(nn.graph.GraphModule).set_stage(layout.index(stage), stage.placement)
     inputs = [
         flow.randint(0, 256, (4 * micro_batches, 32), placement=stage.placement, sbp=stage.data)
         for stage in (layout[0], layout[-1])
     ]
-    graph = gpt.Training(model, flow.optim.AdamW(model.parameters(), lr=1e-4), micro_batches)
-    graph.config.set_schedule(schedule or None)
+    optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
+    graph = gpt.Training(model, optimizer, micro_batches, schedule or None)
     graph._compile(*inputs)
     return graph, inputs
 
@@ -91,6 +88,7 @@ def rows_of(
             "rank": rank,
             "layers": layers,
             "steps": len(graph.program.steps),
+            "in place": sum(step.place is not None for step in graph.program.steps),
             "buffers": len(plan.arena.buffers),
             "persistent": plan.persistent,
             "planned": plan.live,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import user_line
+from ..errors import user_line, warn
 from .sbp import Sbp, short
 
 
@@ -34,10 +33,9 @@ def note_fallback(op_name: str, present: Sequence[Sbp]) -> None:
     if site in _warned:
         return
     _warned.add(site)
-    warnings.warn(
+    warn(
         f"{op_name} has no signature but broadcast for inputs laid out as {short(present)}, so "
         f"they are gathered first, at {site[1]}. Box them with to_global before the call to make "
         "the communication visible in your program.",
         FallbackWarning,
-        stacklevel=2,
     )

@@ -62,6 +62,8 @@ def forget_output(edge: Edge | None) -> None:
 
 def _as_it_was(self: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, for an op that keeps it for backward."""
+    if interp.current is not None:
+        interp.current.before_sharing(self)
     return Tensor(self.shards, self.meta, self.node)
 
 
@@ -118,6 +120,8 @@ class Data(Tensor):
     __slots__ = ("owner",)
 
     def __init__(self, owner: Tensor) -> None:
+        if interp.current is not None:
+            interp.current.before_sharing(owner)
         super().__init__(owner.shards, owner.meta)
         owner.shared = self.shared = True
         self.owner = owner

@@ -25,6 +25,9 @@ class Interpreter:
     def before_change(self, tensor: Any) -> None:
         """Hear that a tensor is about to take another value, by an in-place operation."""
 
+    def before_sharing(self, tensor: Any) -> None:
+        """Hear that another tensor is about to be made of the tensor's shards."""
+
     def call_module(
         self,
         module: Any,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import AutogradError
+from . import interp
 from .autograd import Hook, check_gradient, hooks, retained
 from .names import named
 from .tape import Edge, Leaf
@@ -43,6 +44,8 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
 @named
 def detach(self: Tensor) -> Tensor:
     """The same value without the history of its computation."""
+    if interp.current is not None:
+        interp.current.before_sharing(self)
     y = Tensor(self.shards, self.meta)
     self.shared = y.shared = True
     return y

@@ -330,11 +330,19 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:
-        return names.numpy_T(self)  # type: ignore[no-any-return]
+        return names.reversed_dims(self)  # type: ignore[no-any-return]
 
     @property
     def mT(self) -> Tensor:
-        return names.mT(self)  # type: ignore[no-any-return]
+        return names.matrix_transpose(self)  # type: ignore[no-any-return]
+
+    @property
+    def H(self) -> Tensor:
+        return names.hermitian(self)  # type: ignore[no-any-return]
+
+    @property
+    def mH(self) -> Tensor:
+        return names.batch_hermitian(self)  # type: ignore[no-any-return]
 
     @classmethod
     def __torch_function__(

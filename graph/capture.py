@@ -22,7 +22,7 @@ from ..engine.placement import Placement
 from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
 from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
-from ..engine.tensor import Tensor
+from ..engine.tensor import Shards, Tensor
 from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
@@ -32,6 +32,16 @@ from .loss_scale import scale_for
 from .movement import movement
 from .nest import rebuild_any
 from .where import Where
+
+
+class _Absent(tuple[torch.Tensor, ...]):
+    """The shards of one tensor on a process that has none of them: empty, but not others'."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, shards: Shards) -> Shards:
+        return shards if type(shards) is cls else cls()
 
 
 class Capture(interp.Interpreter):
@@ -94,15 +104,21 @@ class Capture(interp.Interpreter):
         return Value(self._numbers, meta, name, self._token)
 
     def _variable(self, tensor: Tensor) -> Variable:
-        # By its shards, which a detached twin has too; all without shards have the same ().
-        key = id(tensor.shards) if tensor.shards else id(tensor)
-        found = self._variables.get(key)
+        # By its shards, which a detached twin has too.
+        if not tensor.shards:
+            tensor.shards = _Absent.of(tensor.shards)
+        found = self._variables.get(id(tensor.shards))
         if found is None:
             name = self._named.get(id(tensor), f"outside.{len(self._variables)}")
             found = Variable(self._value(tensor.meta, name), tensor)
-            self._variables[key] = found
+            self._variables[id(tensor.shards)] = found
             self.program.variables.append(found)
         return found
+
+    def before_sharing(self, tensor: Tensor) -> None:
+        shards: Any = tensor.shards
+        if type(shards) is not Value:
+            self._variable(tensor)
 
     def before_change(self, tensor: Tensor) -> None:
         shards: Any = tensor.shards
@@ -113,7 +129,7 @@ class Capture(interp.Interpreter):
     def note_gradient(self, tensor: Tensor, grad: Tensor) -> None:
         """Keep the gradient of a tensor from outside as a result of the program."""
         shards = self._changes.shards_before(tensor)
-        variable = self._variables[id(shards) if shards else id(tensor)]
+        variable = self._variables[id(shards)]
         self.program.gradients.append((variable, self.value_of(grad)))
 
     def finish(self) -> None:
@@ -121,8 +137,7 @@ class Capture(interp.Interpreter):
         for tensor in self._changes.tensors():
             now = self.value_of(tensor)
             shards = self._changes.shards_before(tensor)
-            key = id(shards) if shards else id(tensor)
-            variable = self._variables[key]
+            variable = self._variables[id(shards)]
             if now is not variable.value:
                 self.program.assigns.append((variable, now))
         self.undo()

@@ -28,6 +28,7 @@ from .passes.buckets import bucket_gradients
 from .passes.common import share_common
 from .passes.early import start_early
 from .passes.fuse_add import fuse_add
+from .passes.in_place import in_place
 from .passes.layouts import search_layouts
 from .passes.partials import delay_partials
 from .passes.unused import drop_unused
@@ -162,7 +163,7 @@ def compile_graph(
     late: list[Callable[[Program], Program]] = []
     if not ranks:
         bucketed = micro_batches == 1 and zero.settings is None
-        late = [*([bucket_gradients] if bucketed else []), start_early]
+        late = [*([bucket_gradients] if bucketed else []), start_early, in_place]
     for each in (assign, *changes, zero.rewrite, *late):
         program = each(program)
         verify(program)

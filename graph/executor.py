@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ..distributed.world import world
 from ..engine.inplace import take
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
-from .on_the_way import in_two
+from .on_the_way import steps_here
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
@@ -78,7 +77,7 @@ class Executable:
         place = self._places.of
         self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [place(value) for value in program.inputs]
-        self._steps = in_two(program) if world().launched else program.steps
+        self._steps = steps_here(program)
         last = _last_uses(self._steps, program.wanted())
         self._calls: list[Call] = []
         for index, step in enumerate(self._steps):

@@ -106,6 +106,7 @@ class Step:
     repeatable: bool = True  # whether the same inputs and attributes always give the same
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
+    place: Value | None = None  # the input in whose memory the output is put
 
     def reads(self) -> Iterator[Value]:
         return (value for value in self.inputs if type(value) is Value)
@@ -178,7 +179,8 @@ def show(step: Step) -> str:
     """A step on one line: what it makes, of what, by which op."""
     made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
-    return f"{made} = {step.name}({taken})"
+    where = "" if step.place is None else f" in place of {step.place!r}"
+    return f"{made} = {step.name}({taken}){where}"
 
 
 def verify(program: Program) -> None:
@@ -196,6 +198,7 @@ def verify(program: Program) -> None:
         for value in step.reads():
             assert value.number in made, f"{value!r} is used before it is made, by {show(step)}"
         make(step.outputs, show(step))
+        assert step.place is None or step.place in step.inputs, f"{show(step)} does not read that"
     for value in program.wanted():
         assert value.number in made, f"{value!r} is wanted but never made"
     for variable, value in (*program.assigns, *program.gradients):

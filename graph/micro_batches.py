@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ..engine.convert import box
 from ..engine.meta import Meta
@@ -78,6 +79,23 @@ def join(results: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     ]
 
 
+def add_up(total: Tensor | None, more: Tensor) -> Tensor:
+    """The sum over the micro-batches so far and one more value, whose memory others may have.
+
+    The first sum is new memory; from then on it belongs to the sum alone and takes the rest.
+    """
+    if total is None:
+        more.shared = True
+        return more
+    if total.shared or total.meta is not more.meta:
+        return names.add(total, more)  # type: ignore[no-any-return]
+    # In a virtual world replicas are one tensor, which must take their common value once.
+    pairs = {id(mine): (mine, new) for mine, new in zip(total.shards, more.shards, strict=True)}
+    for mine, new in pairs.values():
+        mine.add_(new)
+    return total
+
+
 class OneByOne:
     """Runs a program for one micro-batch after the other."""
 
@@ -94,15 +112,15 @@ class OneByOne:
         """The outputs of all micro-batches, joined, and the means of the gradients."""
         draws = self.program.draws
         draws.take(self.count)
-        total: list[Tensor] = []
+        total: list[Any] = [None] * len(self.program.gradients)
         results = []
         try:
             for index, piece in enumerate(pieces(inputs, self.count)):
                 draws.move_to(index)
                 outputs, gradients = self._executable.run(piece)
                 results.append(outputs)
-                pairs = zip(total, gradients, strict=True)
-                total = [names.add(a, b) for a, b in pairs] if total else gradients
+                total = list(map(add_up, total, gradients))
+                del gradients  # else they would be there until the next run is done
         except OnefoldError:
             draws.give_back()
             raise

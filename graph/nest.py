@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,8 @@ def _rebuild(nest: Any, function: Callable[[Tensor], Any], other: Callable[[Any]
     if isinstance(nest, Tensor):
         return function(nest)
     if isinstance(nest, dict):
-        return {key: _rebuild(value, function, other) for key, value in nest.items()}
+        kind = OrderedDict if isinstance(nest, OrderedDict) else dict
+        return kind((key, _rebuild(value, function, other)) for key, value in nest.items())
     if isinstance(nest, (list, tuple)):
         parts = [_rebuild(value, function, other) for value in nest]
         plain = type(nest) in (list, tuple)

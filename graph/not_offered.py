@@ -1,4 +1,4 @@
-"""Not offered: settings of the reference that Onefold lacks, as data: what to do instead."""
+"""Not offered: settings of the reference, and of modules, that graphs lack: what to do instead."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..errors import OnefoldRuntimeError
 
 
 class NotOffered(OnefoldRuntimeError, AttributeError):
-    """A name of OneFlow that Onefold does not have; `hasattr` says False of it."""
+    """A name that a user may look for in vain; `hasattr` says False of it."""
 
 
 _LAYOUTS = (
-    "layouts are not searched for; lay parameters out with module.to_global(placement, sbp), and "
-    "what ops give with to_global in forward: every op then takes the layouts that cost least"
+    "call config.enable_layout_search(), which decides the layouts of all ops together; those of "
+    "parameters, inputs and to_global stay as the program says"
 )
 _PLANNED = "memory is planned at every compilation; graph.memory(rank) shows the plan; leave it out"
 _UPDATES = "every update is of all parameters of a group at once; leave it out"
@@ -60,18 +60,27 @@ _RUNTIME = (
     "graph.state_dict(), and compile at the first call or by graph._compile(*inputs)"
 )
 
+_MODES = (
+    "modes and parameters are those of the graph's modules, which it follows; call it on them, as "
+    "in graph.model.eval()"
+)
+
 GRAPH: Mapping[str, str] = {
     "enable_save_runtime_state_dict": _RUNTIME,
     "enable_shared": _SHARED,
+    "eval": _MODES,
     "load_runtime_state_dict": _RUNTIME,
+    "parameters": _MODES,
     "runtime_state_dict": _RUNTIME,
     "runtime_state_dict_to": _RUNTIME,
     "share_from": _SHARED,
+    "train": _MODES,
+    "zero_grad": "a call of a graph leaves no gradients; leave it out",
 }
 
 
 def refuse(table: Mapping[str, str], owner: str, name: str) -> AttributeError:
-    """The error for a name that `owner` has not, with what to do if it is one of the reference."""
+    """The error for a name that `owner` has not, with what to do if that is known."""
     if name in table:
         return NotOffered(f"{owner}.{name} is not offered: {table[name]}")
     return AttributeError(f"{owner!r} object has no attribute {name!r}")

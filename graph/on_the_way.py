@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..distributed.world import world
 from ..engine.tensor import Shards
 from .ir import Program, Step
+
+
+def steps_here(program: Program) -> list[Step]:
+    """The program's steps as a process of this world runs them."""
+    return in_two(program) if world().launched else program.steps
 
 
 def in_two(program: Program) -> list[Step]:
     """The program's steps, with boxings that communicate in two where others stand in between.
 
-    The first of the two makes no value and the second reads none. All ranks have the same steps,
-    so they begin and end what they communicate in one order. A boxing takes the memory of its
-    input over when nothing else reads that.
+    The first of the two makes no value. Both read the boxing's input, which is there until the
+    end. All ranks have the same steps, so they begin and end what they communicate in one order.
+    A boxing may put its result in the place of its input when nothing else reads that and it was
+    made in memory of its own (what reads nothing, a source, may give memory of the program).
     """
     readers: dict[int, list[int]] = {}  # by the number of a value: the steps that read it
     maker: dict[int, Step] = {}
@@ -33,14 +40,16 @@ def in_two(program: Program) -> list[Step]:
             continue
         ((given,), (made,)) = step.inputs, step.outputs
         made_by = maker.get(given.number)
-        alone = len(readers[given.number]) == 1 and given.number not in wanted
-        message = _Message(step.start, alone and made_by is not None and not made_by.aliases)
+        own = made_by is not None and bool(made_by.inputs) and not made_by.aliases
+        consumes = own and len(readers[given.number]) == 1 and given.number not in wanted
+        message = _Message(step.start, consumes)
+        step = replace(step, place=given if consumes else None)
         needed = readers.get(made.number, [count])[0]
         if needed == index + 1:
             found.append(replace(step, run=message.at_once))
             continue
-        found.append(replace(step, outputs=(), several=True, run=message.begin))
-        ends.setdefault(needed, []).append(replace(step, inputs=(), run=message.end))
+        found.append(replace(step, outputs=(), several=True, place=None, run=message.begin))
+        ends.setdefault(needed, []).append(replace(step, run=message.end))
     return found + ends.pop(count, [])
 
 
@@ -59,7 +68,7 @@ class _Message:
         self._end = self._start(shards, consumes=self._consumes)
         return ()
 
-    def end(self) -> Shards:
+    def end(self, _: Shards) -> Shards:
         end, self._end = self._end, None
         assert end is not None
         return end()

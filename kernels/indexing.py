@@ -42,11 +42,14 @@ def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
 
 
 def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
-    """x[indices] of a whole tensor, or one that is whole in the indexed dims."""
+    """x[indices] of a whole tensor, or one that is whole in the indexed dims, in new memory."""
     try:
-        return x[tuple([slice(None) if index is None else index for index in indices])]
+        y = x[tuple([slice(None) if index is None else index for index in indices])]
     except IndexError as error:
         raise OutOfRangeError(str(error)) from None
+    if any(index.ndim for index in indices if index is not None):
+        return y
+    return y.clone(memory_format=torch.contiguous_format)  # for numbers torch gives a view
 
 
 def inside(

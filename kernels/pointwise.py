@@ -39,7 +39,7 @@ def positive(x: torch.Tensor) -> torch.Tensor:
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The values in another dtype; of complex ones the real part."""
     if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
-        x = torch.real(x)
+        return torch.real(x).to(dtype, copy=True)  # not a view of the real parts
     return x.to(dtype)
 
 

@@ -108,10 +108,24 @@ class Graph:
             self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
+        if "_modules" not in self.__dict__ and not name.startswith("__"):
+            raise OnefoldRuntimeError(
+                f"cannot use {type(self).__name__}.{name} before Graph.__init__() call: call "
+                "super().__init__() first"
+            )
         found = self.__dict__.get("_modules", {}).get(name)
         if found is None:
             raise refuse(GRAPH, type(self).__name__, name)
         return found
+
+    def __delattr__(self, name: str) -> None:
+        if self._modules.pop(name, None) is None:
+            super().__delattr__(name)
+        self._compiled.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy gets: all but the compiled programs, which are bound to these tensors."""
+        return {**self.__dict__, "_compiled": OrderedDict(), "_flat": []}
 
     @property
     def name(self) -> str:
@@ -140,6 +154,11 @@ class Graph:
             raise OnefoldTypeError(
                 "add_optimizer: lr_sch must be a scheduler of flow.optim.lr_scheduler whose rates "
                 f"depend on the step alone, but got {type(lr_sch).__name__}"
+            )
+        if lr_sch is not None and lr_sch.optimizer is not optim:
+            raise OnefoldValueError(
+                f"add_optimizer: lr_sch is a schedule of another {type(lr_sch.optimizer).__name__}"
+                ", so it would not change this optimizer's learning rates; make it for this one"
             )
         if any(optim is other for other, _ in self._optimizers):
             raise OnefoldValueError("this optimizer was added to the graph already")
@@ -337,6 +356,10 @@ class Graph:
         Parameters and optimizer state are shared by all of them in any case, so `enable_shared`
         changes nothing.
         """
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise OnefoldTypeError(
+                f"with_dynamic_input_shape: size must be an integer, but got {size!r}"
+            )
         if size < 1:
             raise OnefoldValueError(f"with_dynamic_input_shape: size must be >= 1, not {size!r}")
 
@@ -348,9 +371,17 @@ class Graph:
 
     @staticmethod
     def trace(function: Callable[..., Any]) -> Graph:
-        """The function as a graph: captured at its first call, then run as a program."""
+        """The function, or module, as a graph: captured at its first call, then run as a program.
+
+        >>> double = flow.nn.Graph.trace(lambda x: x + x)
+        >>> double(flow.ones(2)).numpy()
+        array([2., 2.], dtype=float32)
+        """
+        if not callable(function):
+            raise OnefoldTypeError(f"trace needs a function or a module, but got {function!r}")
         made = _Traced(function)
-        update_wrapper(made, function)
+        if not isinstance(function, Module):
+            update_wrapper(made, function)
         return made
 
 
@@ -364,4 +395,4 @@ class _Traced(Graph):
 
     @property
     def name(self) -> str:
-        return str(self.function.__name__)
+        return str(getattr(self.function, "__name__", type(self.function).__name__))

@@ -30,38 +30,39 @@ def _of(module: Module) -> tuple[Any, ...]:
         # Their identities: programs keep them, so that no later one can have the same.
         *map(id, fields["_parameters"].values()),
         *map(id, fields["_buffers"].values()),
+        # Which gradients there are: a parameter may have been frozen since.
+        *[x is None or x.node is None for x in fields["_parameters"].values()],
         *fields["_forward_pre_hooks"],
         *fields["_forward_hooks"],
     )
 
 
 @contextmanager
-def same_tables(modules: Mapping[str, Module]) -> Iterator[Callable[[], None]]:
+def same_tables(modules: dict[str, Module]) -> Iterator[Callable[[], None]]:
     """A check that raises if a module got or lost something since; an error undoes that."""
-    kept = [
-        (path, module, table, dict(module.__dict__[table]))
+    kept = [("", "module", modules, dict(modules))] + [
+        (f"{path}.", kind, module.__dict__[table], dict(module.__dict__[table]))
         for lead, top in modules.items()
         for path, module in top.named_modules(prefix=lead)
-        for table in _KINDS
+        for table, kind in _KINDS.items()
     ]
 
     def check() -> None:
-        for path, module, table, before in kept:
-            now = module.__dict__[table]
+        for lead, kind, now, before in kept:
             for name in [*now, *before]:
                 if now.get(name) is not before.get(name):
                     raise OnefoldRuntimeError(
-                        f"build() assigned {path}.{name}, a {_KINDS[table]}. A capture runs "
-                        "build() once, for all later calls, so assign it in __init__; change what "
-                        f"a parameter or buffer holds in place, with {path}.{name}.copy_(value)"
+                        f"build() assigned {lead}{name}, a {kind}. A capture runs build() once, "
+                        "for all later calls, so assign it in __init__; change what a parameter "
+                        f"or buffer holds in place, with {lead}{name}.copy_(value)"
                     )
 
     try:
         yield check
     except BaseException:
-        for _, module, table, before in kept:
-            module.__dict__[table].clear()
-            module.__dict__[table].update(before)
+        for _, _, now, before in kept:
+            now.clear()
+            now.update(before)
         raise
 
 

@@ -8,16 +8,26 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..engine import interp
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import fitted, take
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, user_line
 from .clip import clip_gradients
 from .gradients import aligned
 
 Group = dict[str, Any]
+
+
+def not_in_build(what: str) -> None:
+    """Raise OnefoldRuntimeError while a graph is captured, where `what` would happen only once."""
+    if interp.capturing():
+        raise OnefoldRuntimeError(
+            f"{what} was called inside build(), at {user_line()}; leave it out there: a graph's "
+            "call ends with the steps of what self.add_optimizer(optimizer, lr_sch=...) added"
+        )
 
 
 class Optimizer:
@@ -95,6 +105,7 @@ class Optimizer:
 
         Gradients are first boxed to their parameters' layouts, all together; they stay so.
         """
+        not_in_build("optimizer.step()")
         result = None
         if closure is not None:
             with enable_grad():

@@ -158,9 +158,11 @@ class _Builder:
         _spans.clear()  # addresses out of a table: what they may reach is not known
         return self.create_bitcast(x, to)
 
-    def create_masked_load(self, pointers, mask, other, *rest, _load=Builder.create_masked_load):
+    def create_masked_load(
+        self, pointers, mask, other, *rest, _load=Builder.create_masked_load, **named
+    ):
         _check_addresses(pointers, mask)
-        return _load(self, pointers, mask, other, *rest)
+        return _load(self, pointers, mask, other, *rest, **named)
 
     def create_masked_store(self, pointers, value, mask, *rest, _store=Builder.create_masked_store):
         _check_addresses(pointers, mask)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ...distributed import collectives
+from ...distributed.wire import to_reducible
 from ...distributed.world import world
 from ..meta import Box, balanced
 from .boxes import Cut, cut_out, take, volume
@@ -74,12 +75,30 @@ def _copy(step: Copy, rank: int) -> Apply:
     return lambda shard: _there(shard).to(device)
 
 
-def _all_reduce(step: AllReduce, rank: int, consumes: bool) -> Begin:
-    group, reduction, dtype = step.group(rank), step.reduction, step.before.dtype
-    assert reduction is not None
+def overwrites(step: Step, rank: int, shard: torch.Tensor) -> bool:
+    """Whether a step that consumes `shard` leaves its result in that memory. May be a fake tensor.
+
+    Only asked where ranks are processes.
+    """
+    if not isinstance(step, AllReduce) or not _at_once(step, rank):
+        return False
+    assert step.reduction is not None
+    data, _, restore = to_reducible(shard, step.reduction, inplace=True)
+    return bool(restore(data).untyped_storage()._cdata == shard.untyped_storage()._cdata)
+
+
+def _at_once(step: AllReduce, rank: int) -> bool:
+    """Whether the back end's own all_reduce gives the bits that are asked for."""
+    dtype = step.before.dtype
     exact = not (dtype.is_floating_point or dtype.is_complex)
     nccl = step.placement.device_type == "cuda" and not world().connection().staged
-    if exact or nccl or (len(group) == 2 and reduction == "sum"):
+    return exact or nccl or (len(step.group(rank)) == 2 and step.reduction == "sum")
+
+
+def _all_reduce(step: AllReduce, rank: int, consumes: bool) -> Begin:
+    group, reduction = step.group(rank), step.reduction
+    assert reduction is not None
+    if _at_once(step, rank):
         return lambda shard: collectives.begin_all_reduce(
             _there(shard), group, reduction, inplace=consumes
         )

@@ -129,30 +129,40 @@ def reversed_dims(input: Tensor) -> Tensor:
 
 @named
 def matrix_transpose(input: Tensor) -> Tensor:
-    """The last two dims exchanged: `x.mT`."""
-    if input.ndim < 2:
-        raise OnefoldRuntimeError(
-            f"tensor.mT is only supported on matrices or batches of matrices. Got {input.ndim}-D "
-            "tensor."
-        )
-    return _transpose(input, -2, -1)  # type: ignore[no-any-return]
+    """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
+    return _last_two(input, "mT")
 
 
 @named
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dims exchanged, complex values conjugated: `x.mH`."""
-    y = matrix_transpose(input)
-    return names.conj(y) if y.is_complex() else y
+    """The last two dims exchanged, complex values conjugated."""
+    return names.conj(_last_two(input, "adjoint()"))  # type: ignore[no-any-return]
+
+
+@named
+def batch_hermitian(input: Tensor) -> Tensor:
+    """The same as `adjoint`, as `x.mH`."""
+    return names.conj(_last_two(input, "mH"))  # type: ignore[no-any-return]
 
 
 @named
 def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
     if input.ndim not in (0, 2):
+        instead = " For batches of matrices, consider using tensor.mH" if input.ndim > 2 else ""
         raise OnefoldRuntimeError(
             f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
+            f"{instead}"
         )
-    return adjoint(input) if input.ndim else input
+    return names.conj(_last_two(input, "H"))  # type: ignore[no-any-return]
+
+
+def _last_two(input: Tensor, asked: str) -> Tensor:
+    if input.ndim == 1:
+        raise OnefoldRuntimeError(
+            f"tensor.{asked} is only supported on matrices or batches of matrices. Got 1-D tensor."
+        )
+    return _transpose(input, -2, -1) if input.ndim else input
 
 
 # Dims of size 1.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
+from ...kernels.into import into
 from ..meta import Meta
 from ..names import names
 from ..op import Arg, Kernel, Op
@@ -78,6 +79,7 @@ class Elementwise(Op):
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
+        self.into = into(name, kernel)  # the kernel with `out=`, for those that have it
         self.differentiable = vjp is not None
         if vjp is not None:
             self.vjp = vjp  # type: ignore[method-assign]

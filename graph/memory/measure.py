@@ -78,13 +78,17 @@ class Probe:
             del result
             for shards, meta in zip(parts, metas, strict=True):
                 self.note(shards, meta)
-            for rank, held in self._held.items():
-                for pointer in [p for p, storage in held.items() if not storage.there]:
-                    del held[pointer]
-                self.live[rank].append(sum(storage.nbytes for storage in held.values()))
+            self.look()
             return parts if several else parts[0]
 
         return watched
+
+    def look(self) -> None:
+        """Note what every rank holds now."""
+        for rank, held in self._held.items():
+            for pointer in [p for p, storage in held.items() if not storage.there]:
+                del held[pointer]
+            self.live[rank].append(sum(storage.nbytes for storage in held.values()))
 
     def note(self, shards: Sequence[torch.Tensor], meta: Meta, outside: bool = False) -> None:
         """Count what these shards lie in from now on; memory from `outside` counts nothing."""

@@ -25,7 +25,11 @@ class MemoryPlan:
     rest is what the call allocates: `live` at most at once, in an arena of `peak` bytes of which
     `kept` are there when the last step is done (outputs, gradients). Not known here: the memory
     that kernels and boxing allocate and free inside, optimizers' state and steps, and the cutting
-    of inputs into micro-batches. Nothing is computed in place, since the executor does not.
+    of inputs into micro-batches.
+
+    Without stages it is exact in the world that it is made in. Where ranks are processes, sums
+    over ranks may take the place of their addends, and what is sent is held until it has arrived;
+    where one process has all ranks neither is so.
     """
 
     rank: int

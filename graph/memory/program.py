@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..ir import Program, Step, Value
+from ..on_the_way import steps_here
 from .liveness import Event, Key
 from .storages import Form, Storages, position_of, whole
 
@@ -99,9 +100,9 @@ def events_of(
 def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Event]:
     """What a graph does in one call: so many runs of the program, one after the other.
 
-    Each run after the first adds its gradients to the sums of those before, in new tensors, and
-    they stay until the next run is done. The means are new tensors, too. What a run assigns stays
-    until the next run assigns.
+    The first run's gradients stay until the second run's are added to them, in new tensors, which
+    take those of the later runs. The means are new tensors, too. What a run assigns stays until
+    the next run assigns. The steps are those of this world: see `steps_here`.
     """
     sums, means = (
         [
@@ -113,18 +114,22 @@ def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Eve
     gradients = [value for _, value in program.gradients]
     assigned = [value for _, value in program.assigns]
     work: list[Work] = []
+    steps = steps_here(program)
     for lane in range(micro_batches):
-        work += [Work(step, lane) for step in program.steps]
+        work += [Work(step, lane) for step in steps]
         if lane:
-            before = gradients if lane == 1 else sums
-            work.append(until_now([*gradients, *assigned], lane - 1))
-            for total, one, new in zip(before, gradients, sums, strict=True):
-                work.append(Work(elementwise("add", (total, one), new), lane, (lane - 1, lane)))
-            work.append(until_now(before, lane - 1))
+            work.append(until_now(assigned, lane - 1))
+        if lane == 1:
+            for one, new in zip(gradients, sums, strict=True):
+                work.append(Work(elementwise("add", (one, one), new), 1, (0, 1)))
+            work.append(until_now(gradients, 0))
+        if lane:
+            work.append(until_now(gradients, lane))
     end = micro_batches - 1
     if end:
-        work += [Work(elementwise("mul", (x,), y), end) for x, y in zip(sums, means, strict=True)]
-        work.append(until_now([*sums, *gradients], end))
+        for total, mean in zip(sums, means, strict=True):
+            work.append(Work(elementwise("mul", (total,), mean), end, (1,)))
+        work.append(until_now(sums, 1))
     wanted = [(value, lane) for lane in range(micro_batches) for value in program.outputs]
     wanted += [(value, end) for value in (*assigned, *(means if end else gradients))]
     return events_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 from ..ir import Step, Value
 from ..schedules.actions import Action
@@ -32,15 +33,12 @@ class _Events:
         self.work: list[Work] = []
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
-        self.numbers = iter(range(-1, -(4 + self.count) * (len(self.staged.sums) + 1) * 4, -1))
-        sums = {value.number: value for value in self.staged.sums}
+        self.numbers = count(-1, -1)  # of values that only the plan has
+        makers = self.staged.makers()
         self.sums: dict[Part, list[Value]] = {
-            part: [sums[n] for n in _made(steps) if n in sums]
-            for part, steps in self.staged.segments.items()
+            part: [value for value in self.staged.sums if makers.get(value.number) == part]
+            for part in self.staged.segments
         }
-        for transfer in self.staged.transfers:
-            if transfer.result.number in sums:
-                self.sums[transfer.target].append(transfer.result)
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
@@ -56,9 +54,11 @@ class _Events:
                 self._add(step, lane)
         for each in self.instructions:
             self._follow(each)
+        for lane in lanes:
+            self._add_up(staged.loose_sums(), lane)
+        kept = self._end()
         fed = [v for step in staged.feeds for v in step.outputs]
         self.work += [until_now(fed, lane) for lane in lanes]
-        kept = self._end()
         self.work.append(until_now([v for step in staged.once for v in step.outputs], None))
         wanted = [(value, lane) for lane in lanes for value in program.outputs]
         assigned = [(value, self.count - 1) for _, value in program.assigns]
@@ -98,14 +98,21 @@ class _Events:
                     self._add(transfer.step, lane)
         for step in self.staged.segments[part]:
             self._add(step, lane)
-        for value in self.sums[part]:
+        self._add_up(self.sums[part], lane)
+
+    def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
+        for value in values:
             before = self.totals.get(value.number)
+            at = None if value.number in self.common else lane
             if before is None:
-                self.totals[value.number] = value, lane
+                self.totals[value.number] = value, at
+                continue
+            if before[0] is not value:  # a sum already, which takes it
+                self.work.append(until_now([value], at))
                 continue
             total = Value(next(self.numbers), value.meta)
-            add = elementwise("add", (before[0], value), total)
-            self.work.append(Work(add, lane, (before[1], lane)))
+            add = elementwise("add", (value, value), total)
+            self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
 
     def _end(self) -> list[tuple[Value, Lane]]:
@@ -130,10 +137,6 @@ class _Events:
         for value, lane in ends:
             self.work.append(until_now([value], lane))
         return kept
-
-
-def _made(steps: Iterable[Step]) -> list[int]:
-    return [value.number for step in steps for value in step.outputs]
 
 
 def _with(step: Step, inputs: Sequence[object]) -> Step:

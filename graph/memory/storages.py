@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from ...engine import boxing
 from ...engine.boxing.boxes import cut_out, take
 from ...engine.boxing.joins import Layout
+from ...engine.boxing.launched import overwrites
 from ...engine.boxing.steps import Local as LocalStep
 from ...engine.boxing.steps import Step as BoxingStep
 from ...engine.boxing.transfer import Route
@@ -25,6 +26,7 @@ from ...engine.meta import Meta
 from ...engine.op import Local, Op
 from ...engine.plan import ops
 from ..ir import Step, Value
+from ..passes.in_place import placed_op
 
 _TRACED = (Value, type(None), bool, int, float, complex)
 # What torch says of a kernel that cannot be followed without data.
@@ -91,7 +93,8 @@ class Storages:
         position = positions[0]
         metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
-        key = (step.origin, metas, outputs, step.attrs, tuple(forms))
+        place = None if step.place is None else step.inputs.index(step.place)
+        key = (step.origin, metas, outputs, step.attrs, place, tuple(forms))
         found = self._known.get(key)
         if found is None:
             # What a kernel draws at random it computes, data or not.
@@ -107,7 +110,8 @@ class Storages:
         inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
         local = Local(position, inputs, outputs, outputs[0].placement)
-        for op in ops.get(step.name, ()):
+        known = ops.get(step.name, ()) if step.place is None else [placed_op(step)]
+        for op in known:
             if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:
                 try:
                     return self._run(op, local, step, forms)
@@ -150,9 +154,12 @@ class Storages:
         new = _new(value.meta, position)
         if form is None:
             return new
+        plan = boxing.plan(given.meta, value.meta)
         with self._mode:
             x = _fake(form, value.meta.dtype)
-            for each in boxing.plan(given.meta, value.meta).steps:
+            for index, each in enumerate(plan.steps):
+                if not index and step.place is not None and overwrites(each, self.rank, x):
+                    continue
                 cut = _kept(each, self.rank)
                 if cut is None:
                     return new

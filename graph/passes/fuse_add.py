@@ -82,4 +82,4 @@ def _fused(add: Step, x: Value, product: Step) -> Step:
         run = single(op, Local(0, metas, outputs, None), ())
     else:
         run = runner(op, metas, outputs, (), placement)
-    return replace(add, name=op.name, origin=op, inputs=inputs, run=run)
+    return replace(add, name=op.name, origin=op, inputs=inputs, run=run, op=None)

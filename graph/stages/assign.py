@@ -102,7 +102,9 @@ class _Forward:
         step = self.steps[index]
         if self.found[index] is None:
             readers = [s for value in step.outputs for s in users.get(value.number, ())]
-            seems = self.seen.get(step.outputs[0].number, 0) if step.outputs else 0
+            seems = self.seen.get(step.outputs[0].number)
+            if seems is None:  # it reads no more than variables
+                seems = _stage_on(self.ranks, step) or 0
             self.found[index] = min(readers, default=seems)
         stage = self.found[index]
         assert stage is not None
@@ -134,14 +136,19 @@ def _gradients(
             if crosses(forward) and not backward[maker]:
                 stage = stage_of(forward.inputs[0])
                 if stage is None:  # the gradient of a variable goes where that is
-                    there = ranks_of(step.outputs[0])
-                    stage = next((s for s, its in enumerate(ranks) if there <= its), None)
+                    stage = _stage_on(ranks, step)
             if stage is None:
                 stage = stages[maker]
         elif stage is None:
             came = [s for s in map(stage_of, step.reads()) if s is not None]
-            stage = (max if step.again else min)(came, default=0)
+            stage = (max if step.again else min)(came, default=_stage_on(ranks, step) or 0)
         stages[index] = stage
+
+
+def _stage_on(ranks: Sequence[frozenset[int]], step: Step) -> int | None:
+    """The first stage that has the ranks of what a step makes."""
+    there = ranks_of(step.outputs[0])
+    return next((stage for stage, its in enumerate(ranks) if there <= its), None)
 
 
 def _check_global(step: Step) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
-from ...errors import user_line
+from ...distributed.world import world
+from ...errors import user_line, warn
 from ..config import GraphConfig
 from ..ir import Program
 from ..schedules.forms import check_forms
 from .cut import cut
 from .plan import StagePlan, forward_only, plan_stages, schedule_for
 from .rendezvous import check_rendezvous
+from .states import check_states
 
 
 class PipelineWarning(UserWarning):
@@ -29,14 +30,14 @@ def compile_stages(
         schedule = forward_only(schedule)
     else:
         check_forms(schedule)
-    if len(ranks) > 1 and config.micro_batches == 1:
-        warnings.warn(
+    if len(ranks) > 1 and config.micro_batches == 1 and world().rank in (None, 0):
+        warn(
             f"the graph called at {user_line()} has {len(ranks)} stages but one micro-batch, so "
             "while one stage works the others wait; cut the batch with "
             "self.config.set_gradient_accumulation_steps(n) in the graph's __init__",
             PipelineWarning,
-            stacklevel=2,
         )
     plan = plan_stages(staged, schedule)
     check_rendezvous(plan)
+    check_states(plan)
     return plan

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...engine.convert import BOXING
+from ...engine.ops.dropout import Chance
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, Step, Value, show
 from ..schedules.actions import Kind
@@ -63,38 +64,69 @@ class Staged:
     def edges(self) -> list[tuple[int, int]]:
         """The pairs (earlier stage, later stage) between which anything goes."""
         pairs = {(t.source[1], t.target[1]) for t in self.transfers}
-        maker = {v.number: part[1] for part, v in self._made()}
-        for (_, stage), steps in self.segments.items():
-            for step in steps:
-                pairs.update((maker[v.number], stage) for v in step.reads() if v.number in maker)
+        maker = {value.number: part[1] for part, value in self._made()}
+        users = self.users()
+        pairs |= {(at, stage) for number, at in maker.items() for _, stage in users[number]}
         return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
+
+    def loose_sums(self) -> list[Value]:
+        """The sums of what no segment makes: of inputs, variables and what is done before all."""
+        makers = self.makers()
+        return [value for value in self.sums if value.number not in makers]
+
+    def assigns_after(self) -> dict[Part | None, list[tuple[Value, Value]]]:
+        """(variable, new value) by the segment after which the variable takes it; None: before all.
+
+        A variable that takes another one's value does so when that changes.
+        """
+        makers = self.makers()
+        taken = {v.value.number: value.number for v, value in self.program.assigns}
+        found: dict[Part | None, list[tuple[Value, Value]]] = {}
+        for variable, value in self.program.assigns:
+            number, seen = value.number, {variable.value.number}
+            while number in taken and number not in seen:
+                seen.add(number)
+                number = taken[number]
+            found.setdefault(makers.get(number), []).append((variable.value, value))
+        return found
 
     def shared_by_stages(self, group: int) -> list[Value]:
         """The values that segments of several stages of a group need, but no output.
 
         Which of the segments is the last differs between micro-batches.
         """
-        stages: dict[int, set[int]] = {}
-        made: dict[int, Value] = {}
-        for transfer in self.transfers:
-            made[transfer.result.number] = transfer.result
-            stages[transfer.result.number] = {transfer.target[1]}
-        for (_, stage), value in self._made():
-            made[value.number] = value
-            stages[value.number] = {stage}
-        for (_, stage), steps in self.segments.items():
-            for step in steps:
-                for value in step.reads():
-                    stages.get(value.number, set()).add(stage)
-        for transfer in self.transfers:
-            stages[transfer.value.number].add(transfer.source[1])
-        kept = {value.number for value in self.program.outputs}
-        kept |= {value.number for _, value in self.program.assigns}
+        made = {value.number: value for _, value in self._made()}
+        made |= {transfer.result.number: transfer.result for transfer in self.transfers}
+        kept, makers = self.kept(), self.makers()
         return [
             made[number]
-            for number, its in stages.items()
-            if len(its) > 1 and number not in kept and self.group_of[min(its)] == group
+            for number, parts in self.users().items()
+            if len({stage for _, stage in parts}) > 1
+            and number not in kept
+            and self.group_of[makers[number][1]] == group
         ]
+
+    def kept(self) -> set[int]:
+        """The numbers of the values that must be there when a micro-batch ends, sums aside."""
+        found = {value.number for value in self.program.outputs}
+        return found | {value.number for _, value in self.program.assigns}
+
+    def makers(self) -> dict[int, Part]:
+        """By the number of a value, the segment that makes it or before which it arrives."""
+        found = {value.number: part for part, value in self._made()}
+        return found | {t.result.number: t.target for t in self.transfers}
+
+    def users(self) -> dict[int, set[Part]]:
+        """By the number of a value: the segments that make, read or send it."""
+        found = {number: {part} for number, part in self.makers().items()}
+        for part, steps in self.segments.items():
+            for step in steps:
+                for value in step.reads():
+                    if value.number in found:  # else it is there before any segment
+                        found[value.number].add(part)
+        for transfer in self.transfers:
+            found[transfer.value.number].add(transfer.source)
+        return found
 
     def _made(self) -> Iterable[tuple[Part, Value]]:
         for part, steps in self.segments.items():
@@ -146,11 +178,16 @@ def _before(program: Program) -> tuple[list[Step], list[Step]]:
     assigned = {variable.value.number for variable, _ in program.assigns}
     constant = {v.value.number for v in program.variables} - assigned
     inputs = {value.number for value in program.inputs}
-    once = _leading(program.steps, constant, lambda step: step.repeatable or step.origin is BOXING)
+    once = _leading(program.steps, constant, lambda step: step.origin is BOXING or not draws(step))
     known = constant | {value.number for step in once for value in step.outputs}
     feeds = _leading(program.steps, inputs | known, lambda step: step.origin is BOXING)
     taken = {id(step) for step in once}
     return once, [step for step in feeds if id(step) not in taken]
+
+
+def draws(step: Step) -> bool:
+    """Whether a step may give something else for every micro-batch, from the same inputs."""
+    return not step.repeatable or any(type(given) is Chance for given in step.inputs)
 
 
 def _leading(steps: Sequence[Step], known: set[int], fits: Callable[[Step], bool]) -> list[Step]:

@@ -18,8 +18,8 @@ from ...engine.names import names
 from ...engine.tensor import Tensor
 from ...errors import OnefoldError
 from ..executor import Call, Places, execute, kept_by_outputs, read_variables, shared
-from ..ir import Step
-from ..micro_batches import join, pieces
+from ..ir import Step, Value
+from ..micro_batches import add_up, join, pieces
 from ..schedules.actions import Action
 from .cut import Part
 from .lower import Lowered, lower
@@ -55,8 +55,13 @@ class Pipeline:
         for index, transfer in enumerate(staged.transfers):
             self.arriving[transfer.target].append(index)
         self.sums = [(place(value), value) for value in staged.sums]
+        self.loose_sums = [(place(value), value) for value in staged.loose_sums()]
         self.gradients = [(place(value), value) for _, value in program.gradients]
         self.outputs = [(place(value), value) for value in program.outputs]
+        self.assigns_before = [
+            (place(variable), place(value))
+            for variable, value in staged.assigns_after().get(None, ())
+        ]
         self.assigns = [(v.tensor, place(v.value)) for v, _ in program.assigns]
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
@@ -103,12 +108,15 @@ class _Call:
         self.base = base
         self.state = {place: base[place] for _, place in pipeline.assigns}
         self.values: list[list[Any]] = []
-        for micro, piece in enumerate(pieces(inputs, pipeline.count)):
+        for piece in pieces(inputs, pipeline.count):
             values = base.copy()
             for place, tensor in zip(pipeline.inputs, piece, strict=True):
                 values[place] = tensor.shards
-            pipeline.program.draws.move_to(micro)
             execute(pipeline.feeds, staged.feeds, values)
+            for variable, _ in pipeline.assigns_before:
+                values[variable] = self.state[variable]
+            for variable, place in pipeline.assigns_before:
+                self.state[variable] = values[place]
             self.values.append(values)
         self.groups = _groups(plan, self.rank)
         self.left = [plan.left(group) for group in range(len(plan.instructions))]
@@ -161,7 +169,8 @@ class _Call:
         lowered = pipeline.parts[part]
         for place in lowered.refreshed:
             values[place] = self.state[place]
-        pipeline.program.draws.move_to(micro)
+        if lowered.random:
+            pipeline.program.draws.move_to(micro)
         execute(lowered.calls, lowered.steps, values)
         self._keep(lowered, values)
         return True
@@ -169,12 +178,14 @@ class _Call:
     def _keep(self, lowered: Lowered, values: list[Any]) -> None:
         for variable, place in lowered.assigns:
             self.state[variable] = values[place]
-        for place, value in lowered.sums:
-            grad = shared(values[place], value.meta)
-            before = self.totals.get(value.number)
-            self.totals[value.number] = grad if before is None else names.add(before, grad)
+        self._add_up(lowered.sums, values)
         for place in lowered.dead:
             values[place] = None
+
+    def _add_up(self, sums: Sequence[tuple[int, Value]], values: list[Any]) -> None:
+        for place, value in sums:
+            more = shared(values[place], value.meta)
+            self.totals[value.number] = add_up(self.totals.get(value.number), more)
 
     # Messages.
 
@@ -213,12 +224,11 @@ class _Call:
     def finish(self) -> list[Tensor]:
         """Assign the variables; the sums of the gradients."""
         pipeline = self.pipeline
+        for values in self.values:
+            self._add_up(pipeline.loose_sums, values)
         for place, value in pipeline.sums:
             total = self.totals.get(value.number)
-            if total is not None:
-                self.base[place] = total.shards
-            elif self.base[place] is None:
-                self.base[place] = ()  # of a stage on other ranks
+            self.base[place] = () if total is None else total.shards  # none: of other ranks' stage
         execute(pipeline.after, pipeline.plan.staged.after, self.base)
         for tensor, place in pipeline.assigns:
             if self.state[place] is not None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ..executor import Call, Places
 from ..ir import Step, Value
-from .cut import Part, Staged
+from .cut import Part, Staged, draws
+from .states import first_readers
 
 _ORDER = "FBIW"  # of the segments of one stage
 
@@ -18,6 +19,7 @@ class Lowered:
 
     steps: Sequence[Step]
     calls: list[Call]
+    random: bool  # whether any of the calls draws random numbers
     refreshed: list[int]  # places of variables that an earlier micro-batch may have changed
     assigns: list[tuple[int, int]]  # (place of a variable, place of its new value)
     sums: list[tuple[int, Value]]  # to add to the totals
@@ -28,90 +30,64 @@ class Lowered:
 
 def lower(staged: Staged, places: Places) -> dict[Part, Lowered]:
     """The segments of all stages by part."""
-    last = _last_parts(staged)
-    program = staged.program
-    kept = {value.number for value in program.outputs} | {v.number for _, v in program.assigns}
-    sums = {value.number: value for value in staged.sums}
-    made = _made(staged)
-    return {part: _Part(staged, part, places, last, kept, sums, made).lowered() for part in made}
+    lowering = _Lowering(staged, places)
+    return {part: lowering.lowered(part) for part in staged.segments}
 
 
-def _made(staged: Staged) -> dict[Part, list[Value]]:
-    """The values that each segment makes or that arrive before it."""
-    made = {
-        part: [value for step in steps for value in step.outputs]
-        for part, steps in staged.segments.items()
-    }
-    for transfer in staged.transfers:
-        made[transfer.target].append(transfer.result)
-    return made
+class _Lowering:
+    def __init__(self, staged: Staged, places: Places) -> None:
+        self.staged = staged
+        self.places = places
+        self.makers = staged.makers()
+        self.kept = staged.kept()
+        self.last = _last_parts(staged)
+        self.assigns = staged.assigns_after()
+        self.refreshed = first_readers(staged)
 
-
-def _last_parts(staged: Staged) -> dict[int, Part]:
-    """The last segment that needs each value; none when that differs between micro-batches."""
-    parts: dict[int, set[Part]] = {}
-    for part, values in _made(staged).items():
-        for value in values:
-            parts.setdefault(value.number, set()).add(part)
-    for part, steps in staged.segments.items():
-        for step in steps:
-            for value in step.reads():
-                if value.number in parts:  # else it is there before
-                    parts[value.number].add(part)
-    for transfer in staged.transfers:
-        parts[transfer.value.number].add(transfer.source)
-    return {
-        number: max(found, key=lambda part: _ORDER.index(part[0]))
-        for number, found in parts.items()
-        if len({stage for _, stage in found}) == 1
-    }
-
-
-@dataclass(slots=True)
-class _Part:
-    staged: Staged
-    part: Part
-    places: Places
-    last: dict[int, Part]
-    kept: set[int]
-    sums: dict[int, Value]
-    made: dict[Part, list[Value]]
-
-    def lowered(self) -> Lowered:
-        steps, place = self.staged.segments[self.part], self.places.of
-        here = {value.number for value in self.made[self.part]}
-        sends = [i for i, t in enumerate(self.staged.transfers) if t.source == self.part]
-        sent = {self.staged.transfers[i].value.number: i for i in sends}  # the last transfer of it
-        added = [(place(v), v) for n, v in self.sums.items() if n in here]
-        assigned = {v.value.number for v, _ in self.staged.program.assigns}
-        read = {v.number: v for step in steps for v in step.reads()}
-        later = sent.keys() | {v.number for _, v in added}
+    def lowered(self, part: Part) -> Lowered:
+        staged, place = self.staged, self.places.of
+        steps = staged.segments[part]
+        sends = [i for i, t in enumerate(staged.transfers) if t.source == part]
+        sent = {staged.transfers[i].value.number: i for i in sends}  # the last transfer of it
+        sums = [value for value in staged.sums if self.makers.get(value.number) == part]
+        later = sent.keys() | {value.number for value in sums}
         return Lowered(
             steps,
-            self._calls(steps, later),
-            [place(v) for n, v in read.items() if n in assigned] if self.part[0] == "F" else [],
+            self._calls(part, later),
+            any(map(draws, steps)),
+            [place(variable) for variable in self.refreshed.get(part, ())],
+            [(place(variable), place(value)) for variable, value in self.assigns.get(part, ())],
+            [(place(value), value) for value in sums],
             [
-                (place(variable.value), place(value))
-                for variable, value in self.staged.program.assigns
-                if value.number in here
+                place(value)
+                for value in sums
+                if value.number not in sent and self._ends(value.number, part)
             ],
-            added,
-            [p for p, v in added if v.number not in sent and self._ends(v.number)],
             sends,
-            {i for number, i in sent.items() if self._ends(number)},
+            {i for number, i in sent.items() if self._ends(number, part)},
         )
 
-    def _ends(self, number: int) -> bool:
+    def _ends(self, number: int, part: Part) -> bool:
         """Whether nothing after this segment needs a value."""
-        return self.last.get(number) == self.part and number not in self.kept
+        return self.last.get(number) == part and number not in self.kept
 
-    def _calls(self, steps: Sequence[Step], later: set[int]) -> list[Call]:
+    def _calls(self, part: Part, later: set[int]) -> list[Call]:
+        steps = self.staged.segments[part]
         final: dict[int, tuple[int, Value]] = {}
         for index, step in enumerate(steps):
             for value in (*step.reads(), *step.outputs):
                 final[value.number] = index, value
         dead: dict[int, list[Value]] = {}
         for number, (index, value) in final.items():
-            if self._ends(number) and number not in later:
+            if self._ends(number, part) and number not in later:
                 dead.setdefault(index, []).append(value)
         return [self.places.call(step, dead.get(i, ())) for i, step in enumerate(steps)]
+
+
+def _last_parts(staged: Staged) -> dict[int, Part]:
+    """The last segment that needs each value; none when that differs between micro-batches."""
+    return {
+        number: max(parts, key=lambda part: _ORDER.index(part[0]))
+        for number, parts in staged.users().items()
+        if len({stage for _, stage in parts}) == 1
+    }

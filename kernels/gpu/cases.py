@@ -7,13 +7,17 @@ from typing import Any
 
 from .launch import Kernel
 
+NVIDIA = ("sm_80", "sm_90", "sm_100")
+TARGETS = (*NVIDIA, "gfx942")
+
 
 @dataclass(frozen=True)
 class Case:
     """One compiled form: the types of the arguments in their order, and the constants.
 
     A type is Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a number; "?" marks one that
-    is not known to be divisible by 16, and None an argument that is not given.
+    is not known to be divisible by 16, and None an argument that is not given. A form that only
+    some targets have names them in `targets`, and says `why`.
     """
 
     kernel: Kernel
@@ -22,9 +26,13 @@ class Case:
     warps: int = 4
     stages: int = 3
     fused: bool = True
+    targets: tuple[str, ...] = TARGETS
+    why: str = ""
 
     def __post_init__(self) -> None:
         assert len(self.types) + len(self.constants) == len(self.kernel.names), self
+        assert set(self.targets) <= set(TARGETS), self.targets
+        assert self.targets == TARGETS or self.why, f"{self}: why not on every target?"
 
     def __str__(self) -> str:
         types = ",".join(kind or "-" for kind in self.types)

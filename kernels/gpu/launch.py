@@ -8,6 +8,7 @@ divisibility of the integers and the constants, and called at once: less than on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ INTERPRETED = bool(knobs.runtime.interpret)
 class Kernel:
     """A Triton kernel; its constants (`tl.constexpr`) are the last of its parameters.
 
+    An integer that is annotated `tl.int64` may be any of 64 bits, and nothing is compiled anew
+    when it changes.
+
     >>> from onefold.kernels.gpu.launch import Kernel
     >>> @Kernel  # doctest: +SKIP
     ... def double(x, y, n, BLOCK: tl.constexpr): ...
@@ -29,8 +33,11 @@ class Kernel:
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.name = function.__name__
-        self.jit: Any = triton.jit(function)
+        given = signature(function).parameters.values()
+        plain = [parameter.name for parameter in given if "int64" in str(parameter.annotation)]
+        self.jit: Any = triton.jit(function, do_not_specialize=plain)
         self.names: tuple[str, ...] = tuple(self.jit.arg_names)
+        self._kinds = [type if name in plain else _kind for name in self.names]
         self._compiled: dict[Any, Any] = {}
 
     def launch(
@@ -54,7 +61,8 @@ class Kernel:
             self.jit[grid](*args, *constants)
             return
         stream = torch.cuda.current_stream().cuda_stream
-        key = (*map(_kind, args), *constants, warps, stages, fused, torch.cuda.current_device())
+        kinds = [kind(arg) for kind, arg in zip(self._kinds, args, strict=False)]
+        key = (*kinds, *constants, warps, stages, fused, torch.cuda.current_device())
         compiled = self._compiled.get(key)
         if compiled is None:
             self._compiled[key] = self.jit[grid](

@@ -12,7 +12,7 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def isnan(x):
-    return x != x  # noqa: PLR0124
+    return x != x
 
 
 @triton.jit

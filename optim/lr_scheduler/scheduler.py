@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..optimizer import Group, Optimizer
+from ..optimizer import Group, Optimizer, not_in_build
 
 
 @runtime_checkable
@@ -71,6 +71,7 @@ class LRScheduler:
 
     def step(self) -> None:
         """Go on by one step; call it after `optimizer.step()`."""
+        not_in_build("scheduler.step()")
         groups = self.optimizer.param_groups
         if len(groups) != len(self.schedules):
             raise OnefoldRuntimeError(

@@ -12,6 +12,7 @@ from onefold.errors import (
     OnefoldError,
     OnefoldRuntimeError,
     OnefoldTypeError,
+    OnefoldValueError,
     ShapeError,
 )
 
@@ -165,6 +166,63 @@ def test_assigning_inside_build(kind, fails, world):
     refused(Graph(build, model), OnefoldRuntimeError, text)
 
 
+def test_assigning_a_module_to_the_graph_inside_build(world):
+    class Assigning(Graph):
+        def build(self, x):
+            self.late = nn.Linear(3, 3)
+            return self.late(x)
+
+    graph = Assigning(None)
+    refused(graph, OnefoldRuntimeError, r"build\(\) assigned late, a module\. A capture")
+    assert list(graph._modules) == ["model"]
+
+
+def test_a_graph_without_super_init(world):
+    class Forgetful(nn.Graph):
+        def __init__(self):
+            pass
+
+        def build(self, x):
+            return x
+
+    for use in (
+        lambda graph: graph(x()),
+        lambda graph: graph.config.enable_amp(),
+        lambda graph: graph.add_optimizer(flow.optim.SGD([nn.Parameter(flow.ones(1))], lr=0.1)),
+        repr,
+    ):
+        with pytest.raises(OnefoldRuntimeError, match=r"Forgetful\.\w+ before Graph\.__init__\(\)"):
+            use(Forgetful())
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_copy_trains_for_itself(compiled, world):
+    model = nn.Linear(3, 3)
+    graph = Graph(loss_of, model, flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for _ in range(compiled):
+        graph(x())
+    other = copy.deepcopy(graph)
+    before = model.weight.numpy().copy()
+    found = other(x()).item()
+    np.testing.assert_array_equal(model.weight.numpy(), before)
+    assert graph(x()).item() == found
+    np.testing.assert_array_equal(other.model.weight.numpy(), model.weight.numpy())
+    assert other(x()).item() == graph(x()).item()  # the momentum was copied too
+
+
+def test_a_deleted_module(world):
+    graph = Graph(lambda m, x: m(x))
+    graph(x())
+    del graph.model
+    with pytest.raises(AttributeError, match="no attribute 'model'"):
+        graph(x())
+    with pytest.raises(AttributeError, match="late"):
+        del graph.late
+
+
 # Tensors that outlive the capture.
 
 STRAY = rf"made in model while a graph was captured, at {HERE}<lambda>"
@@ -241,6 +299,29 @@ def test_an_optimizer_of_another_module(world):
     refused(graph, OnefoldRuntimeError, text)
     with pytest.raises(OnefoldRuntimeError, match=text):
         graph.state_dict()
+
+
+def test_steps_inside_build(world):
+    model = nn.Linear(3, 3)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+    schedule = flow.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    def build(of):
+        return lambda m, x: [loss_of(m, x), of.step()][0]
+
+    for of, name in ((optimizer, "optimizer"), (schedule, "scheduler")):
+        text = rf"{name}\.step\(\) was called inside build\(\), at {HERE}<lambda>; leave it out"
+        refused(Graph(build(of), model, optimizer), OnefoldRuntimeError, text)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_schedule_of_another_optimizer(world):
+    model = nn.Linear(3, 3)
+    one, other = (flow.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    graph = Graph(loss_of, model)
+    with pytest.raises(OnefoldValueError, match=r"lr_sch is a schedule of another SGD, so it"):
+        graph.add_optimizer(one, lr_sch=flow.optim.lr_scheduler.StepLR(other, 1))
+    assert not graph.training
 
 
 def test_only_the_first_strangers_are_listed(world):
@@ -320,6 +401,25 @@ def test_a_parameter_of_another_shape_or_dtype(train, world):
     model.bias.data = flow.ones(3).double()
     text = r"model\.bias was float32\[3\].*is float64\[3\].* now; make the graph after changing"
     refused(graph, OnefoldRuntimeError, text)
+
+
+def test_parameters_frozen_and_trained_again_after_compiling(world):
+    model, eager = nn.Linear(3, 3, placement=PAIR, sbp=B), nn.Linear(3, 3, placement=PAIR, sbp=B)
+    eager.load_state_dict(model.state_dict())
+    ours, theirs = (flow.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, eager))
+    graph = Graph(loss_of, model, ours)
+    given = x(placement=PAIR, sbp=S0)
+    for trained in (True, False, False, True):
+        for each in (model, eager):
+            each.weight.requires_grad_(trained)
+        before = model.weight.numpy().copy()
+        graph(given)
+        loss_of(eager, given)
+        theirs.step()
+        theirs.zero_grad()
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+        assert np.array_equal(model.weight.numpy(), before) is not trained
 
 
 def test_a_parameter_assigned_with_another_shape(world):

@@ -1,5 +1,8 @@
 """nn.Graph as users see it: training steps equal eager's, sharing, micro-batches, errors."""
 
+from collections import OrderedDict, namedtuple
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from onefold.errors import OnefoldError, OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 
 B, S0 = sbp.broadcast, sbp.split(0)
 PAIR = flow.placement("cpu", [0, 1])
@@ -250,6 +253,34 @@ def test_nested_inputs_and_outputs(world):
         assert found["sum"].tolist() == [1 + value] * 2
         assert found["rest"][0].tolist() == [0.0]
         assert found["rest"][1] is None
+
+
+def test_dicts_and_tuples_come_back_as_what_they_were(world):
+    pair = namedtuple("pair", "first second")
+    graph = nn.Graph.trace(lambda given: OrderedDict(a=given, b=pair(given["x"], None)))
+    found = graph({"x": flow.ones(2)})
+    assert type(found) is OrderedDict
+    assert type(found["a"]) is dict
+    assert type(found["b"]) is pair
+
+
+@pytest.mark.parametrize("kind", ["module", "method", "partial", "lambda"])
+def test_what_can_be_traced(kind, world):
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    given = {
+        "module": model,
+        "method": model.forward,
+        "partial": partial(nn.functional.linear, weight=model[0].weight),
+        "lambda": lambda x: model(x) * 2,
+    }[kind]
+    before = list(model.named_modules())
+    graph, x = nn.Graph.trace(given), flow.randn(4, 2)
+    for _ in range(2):
+        assert graph(x).tolist() == given(x).tolist()
+    assert [*model.named_modules()] == before
+    assert graph.name in repr(graph)
+    with pytest.raises(OnefoldError, match="trace needs a function or a module, but got 3"):
+        nn.Graph.trace(3)
 
 
 def test_each_signature_is_captured_once(world):

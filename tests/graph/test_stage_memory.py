@@ -7,15 +7,17 @@ import pytest
 
 import onefold as flow
 from onefold.engine.names import names
+from onefold.graph import micro_batches as in_turn
 from onefold.graph.memory.liveness import buffers_of, live_bytes
 from onefold.graph.memory.measure import Probe, apart
 from onefold.graph.memory.stages import stage_events
-from onefold.graph.stages import executor
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 
 WIDE = pipelines.Spec(meshes=((0, 1), (2, 3)), layouts=(0, 1))
+LOOSE = pipelines.Spec(((0,), (1,)), (0, 0))
 CASES = {
+    "gradients that are inputs": (LOOSE, "1f1b"),
     "1f1b": (WIDE, "1f1b"),
     "gpipe": (WIDE, "gpipe"),
     "zb-h1": (WIDE, "zb-h1"),
@@ -26,6 +28,17 @@ CASES = {
     "zb-v": (pipelines.Spec(((0,), (1,), (1,), (0,)), (0,) * 4), "zb-v"),
     "zb-v, a shortcut": (pipelines.Spec(((0,), (1,), (1,), (0,)), (0,) * 4, shortcut=True), "zb-v"),
 }
+
+
+class Loose(pipelines.Train):
+    """The gradient of the last bias is an input, and that of its weight is made in a segment."""
+
+    def build(self, x, y):
+        out = self.model(x)
+        out.sum().backward()
+        where = self.model.blocks[-1].where
+        (self.model.blocks[-1].bias.expand(16, 4).to_global(where, flow.sbp.broadcast)).backward(y)
+        return out
 
 
 class Noted:
@@ -55,14 +68,15 @@ def measure(monkeypatch, spec, schedule, micro_batches=6):
     """The graph, and the probe of one call of it."""
     flow.manual_seed(0)
     model = pipelines.Model(spec, staged=True)
-    graph = pipelines.Train(model, micro_batches, schedule)
+    graph = Loose(model, micro_batches, schedule) if spec is LOOSE else None
+    graph = graph or pipelines.Train(model, micro_batches, schedule)
     inputs = pipelines.data(model, 16 * micro_batches)
     graph._compile(*inputs)
     pipeline = graph._latest("test").executable
     ranks = sorted({rank for ranks in pipeline.plan.staged.ranks for rank in ranks})
     probe = Probe(pipeline, ranks)
     pipeline.crossings = [Noted(crossing, probe) for crossing in pipeline.crossings]
-    monkeypatch.setattr(executor, "names", Noted(names, probe))
+    monkeypatch.setattr(in_turn, "names", Noted(names, probe))
     with flow.no_grad():
         probe.run(inputs)
     return graph, probe

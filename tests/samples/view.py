@@ -96,6 +96,7 @@ SAMPLES = [
     Sample("reversed_dims", (X,), torch=lambda x: x.T),
     Sample("matrix_transpose", (T(3, 6, 4),), torch=lambda x: x.mT),
     Sample("adjoint", (T(3, 6, 4),)),
+    Sample("batch_hermitian", (T(3, 6, 4),), torch=lambda x: x.mH),
     Sample("hermitian", (X,), torch=lambda x: x.H),
     # Dims of size 1.
     *[Sample("expand", (T(*shape),), **method("expand", *size)) for shape, size in EXPANDS],

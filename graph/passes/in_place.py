@@ -1,0 +1,198 @@
+"""In place: elementwise steps put their results into the memory of inputs that end there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ...engine import boxing
+from ...engine.boxing.steps import AllGather, AllReduce
+from ...engine.convert import BOXING
+from ...engine.meta import Meta
+from ...engine.op import Local, Op
+from ...engine.ops.pointwise import Elementwise
+from ...engine.ops.view import View
+from ...engine.runner import runner, single
+from ..ir import Program, Step, Value
+
+
+def in_place(program: Program) -> Program:
+    """The program with every step in place of an input where that is safe in every world."""
+    kept = [value.number for value in program.wanted()]
+    return replace(program, steps=in_place_steps(program.steps, kept))
+
+
+def in_place_steps(steps: Sequence[Step], kept: Iterable[int]) -> list[Step]:
+    """The steps, run in this order; the values with the numbers `kept` are needed after them.
+
+    Only memory that one of these steps allocates is written to. What a step reads or makes does
+    not change, nor a bit of any result: see `_Memory.free`.
+    """
+    memory = _Memory(steps, kept)
+    found = []
+    for index, step in enumerate(steps):
+        place = memory.free(index, step)
+        found.append(step if place is None else _placed(step, place))
+    return found
+
+
+@dataclass(slots=True)
+class _Storage:
+    """Memory that values may share: that of `root`, which the step `maker` made."""
+
+    root: Value
+    maker: Step | None  # None where it is not known to be of these steps alone
+    last: float = -1  # the index of the last step that needs any of it
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Which values may share memory, and until when that is needed."""
+
+    steps: Sequence[Step]
+    kept: Iterable[int]
+    _of: dict[int, _Storage] = field(default_factory=dict)  # by the number of a value
+    _other: set[int] = field(default_factory=set)  # values that are not all of it, in its order
+
+    def __post_init__(self) -> None:
+        first = _first_readers(self.steps)
+        forever = set(self.kept)
+        for index, step in enumerate(self.steps):
+            for value in step.reads():
+                storage = self._of.setdefault(value.number, _Storage(value, None))
+                storage.last = max(storage.last, index)
+            for value in step.outputs:
+                self._of[value.number] = self._made(step, value)
+            if step.start is not None:
+                # Where ranks are processes it is under way until just before its first reader.
+                under_way = first.get(step.outputs[0].number, len(self.steps)) - 0.5
+                for value in step.reads():
+                    storage = self._of[value.number]
+                    storage.last = max(storage.last, under_way)
+            for value in (*step.reads(), *step.outputs):
+                if value.number in forever:
+                    self._of[value.number].last = len(self.steps)
+
+    def _made(self, step: Step, value: Value) -> _Storage:
+        if not step.aliases and (step.origin is not BOXING or _allocates(step)):
+            return _Storage(value, step)
+        if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
+            self._other.add(value.number)
+        storages = [self._of[each.number] for each in step.reads()]
+        if len(storages) != 1 or step.op is None:  # a boxing may alias on some ranks only
+            for storage in storages:
+                storage.maker = None
+            return _Storage(value, None)
+        return storages[0]
+
+    def free(self, index: int, step: Step) -> Value | None:
+        """The input whose memory the step's result may take; None if there is none.
+
+        It was allocated by a step for this value (or one that is the same elements in another
+        shape), nothing needs it afterwards or is sending it, and no other input lies in it. Where
+        one process has all ranks, replicas share memory: a rank's result must not be put where
+        another rank's input is.
+        """
+        if type(step.op) is not Elementwise or step.op.into is None:
+            return None
+        inputs = {value.number: value for value in step.reads()}
+        storages = [self._of[number] for number in inputs]
+        for value, storage in zip(inputs.values(), storages, strict=True):
+            if (
+                value.number not in self._other
+                and value.meta is step.outputs[0].meta
+                and storage.last == index
+                and storages.count(storage) == 1
+                and storage.maker is not None
+                and _allocates(storage.maker)
+                and _own(value.meta, storage.root.meta, [each.meta for each in inputs.values()])
+            ):
+                return value
+        return None
+
+
+def _first_readers(steps: Sequence[Step]) -> dict[int, int]:
+    """The index of the first step that reads each value, by number."""
+    first: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        for value in step.reads():
+            first.setdefault(value.number, index)
+    return first
+
+
+def _allocates(step: Step) -> bool:
+    """Whether the step makes one value, for which it allocates memory, in both worlds.
+
+    What a source gives may be memory of the program. A boxing may give a part of what it made, or
+    a part of what it was given, but not where its last act is to make a whole for a group.
+    """
+    if step.op is not None:
+        return not step.aliases and step.op.num_outputs == 1
+    if step.origin is not BOXING:
+        return False
+    ((given,), (made,)) = step.inputs, step.outputs
+    plan = boxing.plan(given.meta, made.meta)
+    return (
+        given.meta.placement is made.meta.placement
+        and not made.meta.partial
+        and type(plan.steps[-1]) in (AllReduce, AllGather)
+    )
+
+
+def _own(meta: Meta, root: Meta, metas: Sequence[Meta]) -> bool:
+    """Whether ranks that share memory of a value (`meta`, a view of `root`) share the result, too.
+
+    They may share it along axes where it is broadcast. If all that a step reads is so, it is run
+    for one of them.
+    """
+    placement = root.placement
+    if meta.placement is not placement:
+        return False
+    shared = [meta.nd_sbp[axis].is_broadcast or root.nd_sbp[axis].is_broadcast
+              for axis in range(0 if placement is None else placement.ndim)]  # fmt: skip
+    return all(
+        each.nd_sbp[axis].is_broadcast
+        for each in metas
+        for axis, is_shared in enumerate(shared)
+        if is_shared
+    )
+
+
+class InPlace(Op):
+    """An elementwise op that puts its result into its argument number `index`.
+
+    Where an argument is not in row-major order it allocates the result after all: there the order
+    of the result's elements, and the loop over them, may not be those of that argument.
+    """
+
+    def __init__(self, op: Elementwise, index: int) -> None:
+        plain, into = op.kernel, op.into
+        assert into is not None
+
+        def kernel(*args: Any) -> torch.Tensor:
+            for arg in args:
+                if isinstance(arg, torch.Tensor) and not arg.is_contiguous():
+                    return plain(*args)  # type: ignore[no-any-return]
+            return into(*args, out=args[index])
+
+        self.name = op.name
+        self.kernel = kernel  # type: ignore[method-assign]
+
+
+def _placed(step: Step, place: Value) -> Step:
+    step = replace(step, place=place)
+    op = placed_op(step)
+    metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
+    (output,) = [value.meta for value in step.outputs]
+    if output.placement is None:
+        return replace(step, run=single(op, Local(0, metas, (output,), None), step.attrs))
+    return replace(step, run=runner(op, metas, (output,), step.attrs, output.placement))
+
+
+def placed_op(step: Step) -> InPlace:
+    """What an elementwise step that has a place runs."""
+    assert type(step.op) is Elementwise and step.place is not None
+    return InPlace(step.op, step.inputs.index(step.place))
