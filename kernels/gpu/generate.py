@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from types import FunctionType
 from typing import Any
 
@@ -19,6 +20,7 @@ from .launch import Kernel
 from .layout import Pattern
 from .scalar import cast, max_of_row, min_of_row, sum_of_row
 
+_LONGEST = 60  # letters of a kernel's name
 _HELPERS = {
     "cast": cast,
     "sum_of_row": sum_of_row,
@@ -36,12 +38,19 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     inputs that are no numbers and to the outputs, in this order.
     """
     text = source(expression, pattern)
-    name = f"<onefold.pointwise {abs(hash((expression, pattern))):x}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    # Triton reads the source of a function from its file; what is no file, Python finds here.
+    file = f"<{_name(expression)} {sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **_HELPERS, **FUNCTIONS}
-    exec(compile(text, name, "exec"), namespace)
-    function: FunctionType = namespace["pointwise"]
+    exec(compile(text, file, "exec"), namespace)
+    function: FunctionType = namespace[_name(expression)]
     return Kernel(function)
+
+
+def _name(expression: Expression) -> str:
+    """What the kernel is called in profiles."""
+    words = [step.function for step in expression.steps] + [expression.reduction]
+    return "_".join(filter(None, words))[:_LONGEST]
 
 
 def source(expression: Expression, pattern: Pattern) -> str:
@@ -82,7 +91,7 @@ class _Text:
     # The whole.
 
     def lines(self) -> Iterator[str]:
-        yield f"def pointwise({', '.join(self._parameters())}):"
+        yield f"def {_name(self.expression)}({', '.join(self._parameters())}):"
         yield from _indent(self._body())
 
     def _body(self) -> Iterator[str]:
