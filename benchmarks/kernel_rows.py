@@ -301,9 +301,7 @@ def _attentions() -> list[Row]:
     def with_gradient(make: Maker, *sizes: int) -> tuple[Any, ...]:
         inputs = [x.requires_grad_() for x in heads(make, *sizes)]
         y = F.scaled_dot_product_attention(*inputs, is_causal=True)
-        _, logs = attention.flash_attention(
-            *(x.detach() for x in inputs), True, sizes[-1] ** -0.5
-        )
+        _, logs = attention.flash_attention(*(x.detach() for x in inputs), True, sizes[-1] ** -0.5)
         return make(*sizes), y, logs, *inputs
 
     def ours_grad(dy: Any, y: Any, logs: Any, *qkv: Any) -> Any:

@@ -140,7 +140,10 @@ def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
     axes.loglog(reach, [min(x * limits.bandwidth, limits.rate) / 1e12 for x in reach], "k-")
     for name, mark in (("torch", "x"), ("compile", "+"), ("liger", "^"), ("onefold", "o")):
         points = [
-            (max(r.flops, r.bytes / 4) / r.bytes, max(r.flops, r.bytes / 4) / r.seconds[name] / 1e12)
+            (
+                max(r.flops, r.bytes / 4) / r.bytes,
+                max(r.flops, r.bytes / 4) / r.seconds[name] / 1e12,
+            )
             for r in results
             if name in r.seconds
         ]

@@ -10,6 +10,7 @@ from source_tree import REPO
 sys.path.insert(0, str(REPO / "benchmarks"))
 
 import kernel_rows
+
 import kernels as benchmark
 
 ROWS = kernel_rows.all_rows()
