@@ -56,7 +56,8 @@ class _Hook:
 def main() -> None:
     """Run the program named on the command line as `__main__`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+        # Also where Python was told not to buffer: a print writes its parts and its end one by one.
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     arguments = sys.argv[1:]
     also_print = arguments[0] == "--also-print"
     if also_print:
