@@ -3,9 +3,10 @@
     python benchmarks/kernels.py                     # prints the table, writes results/kernels.json
     python benchmarks/kernels.py --family matmul norm
 
-Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are medians
-of CUDA events. A kernel that moves memory is measured by the share it reaches of the bandwidth of a
-copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192 products in bfloat16.
+Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are
+medians of CUDA events. A kernel that moves memory is measured by the share it reaches of the
+bandwidth of a copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192
+products in bfloat16.
 """
 
 from __future__ import annotations
@@ -140,7 +141,10 @@ def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
     axes.loglog(reach, [min(x * limits.bandwidth, limits.rate) / 1e12 for x in reach], "k-")
     for name, mark in (("torch", "x"), ("compile", "+"), ("liger", "^"), ("onefold", "o")):
         points = [
-            (max(r.flops, r.bytes / 4) / r.bytes, max(r.flops, r.bytes / 4) / r.seconds[name] / 1e12)
+            (
+                max(r.flops, r.bytes / 4) / r.bytes,
+                max(r.flops, r.bytes / 4) / r.seconds[name] / 1e12,
+            )
             for r in results
             if name in r.seconds
         ]

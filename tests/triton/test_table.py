@@ -14,9 +14,7 @@ def test_every_op_has_twins_or_a_reason():
     observed = op_table.observe()
     missing, listed = set(table.missing(observed, sorted(ops))), set(table.MISSING)
     print("no twin and no reason:", *sorted(missing))
-    assert sorted(missing - listed) == [], (
-        "ops do their work in torch: give twins or reasons"
-    )
+    assert sorted(missing - listed) == [], "ops do their work in torch: give twins or reasons"
     assert sorted(listed - missing) == [], "take these out of MISSING, in kernels/gpu/table.py"
     whole = [name for name in table.REASONS if name in observed and not observed[name].torch]
     assert whole == [], "these ops leave nothing to torch: take them out of REASONS"
