@@ -10,7 +10,7 @@ from typing import Any
 
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, user_line
+from ..errors import OnefoldTypeError, OnefoldValueError
 
 _MASK = (1 << 64) - 1
 
@@ -87,17 +87,9 @@ class Generator:
         self._next = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Set the seed (any integer, taken modulo 2**64) and start from the first call again.
-
-        Raises OnefoldRuntimeError inside the build() of a graph, where it would happen only once.
-        """
+        """Set the seed (any integer, taken modulo 2**64) and start from the first call again."""
         if isinstance(seed, bool) or not isinstance(seed, Integral):
             raise OnefoldTypeError(f"manual_seed needs an integer, but got {seed!r}")
-        if _noting:
-            raise OnefoldRuntimeError(
-                f"a generator was seeded inside build(), at {user_line()}, which runs only when "
-                "the graph is captured; seed it before the call"
-            )
         self._seed = int(seed) & _MASK
         self._next = 0
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -92,7 +92,12 @@ def div_trunc(a: Any, b: Any) -> torch.Tensor:
     return torch.div(a, b, rounding_mode="trunc")
 
 
-# Choices.
+# Choices, and numbers alone.
+
+
+def filled(x: torch.Tensor, shape: Sequence[int], value: Any) -> torch.Tensor:
+    """A tensor of a shape with one number everywhere, of the dtype of x."""
+    return x.new_full(shape, value)
 
 
 def where_numbers(condition: torch.Tensor, a: Exact, b: Exact) -> torch.Tensor:

@@ -97,7 +97,8 @@ tanh = enter("tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: 
 # By the input.
 
 
-def _silu_second(x: Tensor) -> Tensor:
+def silu_second(x: Tensor) -> Tensor:
+    """The second derivative of silu."""
     s = sigmoid(x)
     return s * (1 - s) * ((1 - s * 2) * x + 2)  # type: ignore[no-any-return]
 
@@ -126,7 +127,7 @@ def _tanhshrink_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tenso
     return (mul(dy, square(tanh(x))),)
 
 
-silu = enter("silu", _by_x("silu", _nn.silu, aten("silu_backward"), _silu_second))
+silu = enter("silu", _by_x("silu", _nn.silu, aten("silu_backward"), silu_second))
 mish = enter("mish", _by_x("mish", _nn.mish, aten("mish_backward"), _mish_second))
 hardswish = enter(
     "hardswish",
@@ -155,7 +156,8 @@ tanhshrink = enter(
 # With settings.
 
 
-def _gelu_second(x: Tensor, approximate: str) -> Tensor:
+def gelu_second(x: Tensor, approximate: str) -> Tensor:
+    """The second derivative of gelu."""
     if approximate == "none":
         return exp(square(x) * -0.5) * ((2 - square(x)) / math.sqrt(2 * math.pi))  # type: ignore[no-any-return]
     c, k = 0.044715, math.sqrt(2 / math.pi)
@@ -168,7 +170,7 @@ _gelu = _by_x(
     "gelu",
     kernels.gelu,
     kernels.gelu_backward,
-    _gelu_second,
+    gelu_second,
 )
 
 

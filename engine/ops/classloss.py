@@ -155,7 +155,7 @@ class ClassLoss(Op):
         ignore_index: int,
         smoothing: float,
     ) -> Any:
-        grad = _nll_grad if self.log_input else _cross_entropy_grad
+        grad = _nll_grad if self.log_input else cross_entropy_grad
         return (grad((dy, x, target, weight, lse), reduction, ignore_index, smoothing),)
 
 
@@ -270,7 +270,7 @@ class ClassLossGrad(Op):
         dim = _class_dim(x)
         d_g = d_x = None
         if needs[0]:
-            entry = _nll_grad if self.log_input else _cross_entropy_grad
+            entry = _nll_grad if self.log_input else cross_entropy_grad
             ones = names.ones_like(names.detach(g))
             each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
             d_g = names.sum(names.mul(dy, each), dim)
@@ -290,7 +290,7 @@ class ClassLossGrad(Op):
 def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     with interp.grad_mode(False):
         lse = _logsumexp(tensors[1])
-    return _cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
+    return cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
 
 
 class TargetWeights(Op):
@@ -336,7 +336,7 @@ _CROSS_ENTROPY = ClassLoss(log_input=False)
 _NLL = ClassLoss(log_input=True)
 _cross_entropy = general(_CROSS_ENTROPY)
 _nll = general(_NLL)
-_cross_entropy_grad = general(ClassLossGrad(log_input=False))
+cross_entropy_grad = general(ClassLossGrad(log_input=False))
 _nll_grad = general(ClassLossGrad(log_input=True))
 _weights = general(TargetWeights())
 

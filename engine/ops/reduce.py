@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ...kernels import pointwise as elementwise
 from ...kernels import reduce as kernels
 from ..convert import box
 from ..dispatch import unary
@@ -326,8 +327,10 @@ class ConstantLike(Op):
         value = attrs[0]
         if local.placement is not None:
             shape = local.output_shape()
-            return lambda x: x.new_full(shape, value)
-        return lambda x: torch.full_like(x, value)
+            filled = local.pick(elementwise.filled)
+            return lambda x: filled(x, shape, value)
+        full_like = local.pick(torch.full_like)
+        return lambda x: full_like(x, value)
 
 
 constant_like = unary(ConstantLike())

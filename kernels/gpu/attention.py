@@ -12,14 +12,14 @@ from torch import Tensor
 from .. import attention as reference
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_forward import forward
-from .attention_tile import WIDEST, Sizes, sizes_of
+from .attention_tile import Sizes, sizes_of
 from .cases import Case
 from .launch import Kernel
 from .product_rule import kind_of
 from .words import signed
 
 TORCH = {
-    "heads of more than 256 features": "a tile of them does not fit the registers",
+    f"heads of more than {reference.WIDEST} features": "a tile of them does not fit the registers",
     "what torch refuses": "its message says why",
 }
 
@@ -73,6 +73,10 @@ class Heads(NamedTuple):
             return batch, heads, rows, self.k.shape[2]
         return form.starts[0].numel() - 1, heads, *form.longest
 
+    def plain(self, form: Form) -> bool:
+        """Whether pairs differ in nothing but their places."""
+        return self.mask is None and form.drop is None
+
     def constants(self, form: Form, sizes: Sizes) -> tuple[Any, ...]:
         """The constants of every kernel."""
         d, dv = self.q.shape[-1], self.v.shape[-1]
@@ -121,8 +125,9 @@ def _like(x: Tensor, features: int) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device)
 
 
-def _steps(*tensors: Tensor) -> tuple[int, ...]:
-    return tuple([step for x in tensors for step in x.stride()[:3]])
+def _steps(*tensors: Tensor, packed: bool = False) -> tuple[int, ...]:
+    """Of batches, heads and rows; packed sequences are all in batch 0."""
+    return tuple([s for x in tensors for s in (0 if packed else x.stride(0), *x.stride()[1:3])])
 
 
 def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
@@ -142,8 +147,9 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     features = max(h.q.shape[-1], h.v.shape[-1])
-    sizes = sizes_of("forward", h.q.dtype, features, rows, columns)
-    steps = (*_steps(h.q, h.k, h.v, y), *_mask_steps(h.mask))
+    sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form))
+    packed = form.starts is not None
+    steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
     programs = triton.cdiv(rows, sizes.queries) * batch * heads
     _run(forward, programs, (*h, y, logs, *starts, *steps), h, form, sizes)
@@ -169,14 +175,22 @@ def attend_grad(
     )
     dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, dv_features)
     starts = form.starts or (None, None)
-    steps = (*_steps(dy, q, k, v), *_mask_steps(mask))
+    packed = form.starts is not None
+    steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
-    sizes = sizes_of("queries", q.dtype, features, rows, columns)
+    sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form))
     programs = triton.cdiv(rows, sizes.queries) * batch * heads
-    _run(of_queries, programs, (*given, dq, *starts, *steps, *_steps(dq)), h, form, sizes)
-    sizes = sizes_of("keys", q.dtype, features, rows, columns)
+    _run(
+        of_queries,
+        programs,
+        (*given, dq, *starts, *steps, *_steps(dq, packed=packed)),
+        h,
+        form,
+        sizes,
+    )
+    sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form))
     programs = triton.cdiv(columns, sizes.keys) * batch * k.shape[1]
-    args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv))
+    args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv, packed=packed))
     _run(of_keys, programs, args, h, form, sizes)
     return dq, dk, dv
 
@@ -202,7 +216,11 @@ def _left_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> bo
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         return True
     alike = q.dtype is k.dtype is v.dtype and q.dtype.is_floating_point
-    return not alike or max(q.shape[-1], v.shape[-1]) > WIDEST or 0 in map(torch.numel, (q, k, v))
+    return (
+        not alike
+        or max(q.shape[-1], v.shape[-1]) > reference.WIDEST
+        or 0 in map(torch.numel, (q, k, v))
+    )
 
 
 def attention(
@@ -259,7 +277,7 @@ def _case(
 ) -> Case:  # fmt: skip
     name = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
     work = {"forward": "forward", "of_queries": "queries", "of_keys": "keys"}[kernel.name]
-    sizes = sizes_of(work, dtype, features, 4096, 4096)
+    sizes = sizes_of(work, dtype, features, 4096, 4096, not mask and not drop)
     types: list[str | None] = []
     for parameter in kernel.names[: kernel.names.index("D")]:
         if parameter in ("logs", "sums"):
@@ -275,8 +293,8 @@ def _case(
         elif parameter in ("seed", "call", "least"):
             types.append("i64?")
         else:
-            known = parameter in ("rows", "columns", "pitch") or parameter.endswith("step")
-            types.append("i32" if known else "i32?")
+            known = parameter.endswith(("step", "_batch", "_head", "rows", "columns", "pitch"))
+            types.append("i32" if known and parameter[:2] not in ("lo", "m_") else "i32?")
     constants = (
         features, features, causal, False, mask, False, drop, drop, precision,
         sizes.queries, sizes.keys, _padded(features), _padded(features),

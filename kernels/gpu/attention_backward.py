@@ -34,25 +34,31 @@ def row_sums(
 
 @triton.jit
 def _pairs(
-    q, k, dy, v, mask, logs, sums, i, j, logical, first_j, i_step, j_step, rows, columns, first,
-    window, scale, rescale, least, seed, call,
+    left, right, left_grad, right_grad, mask, logs, sums, i, j, logical, first_j, i_step, j_step,
+    rows, columns, first, window, scale, rescale, least, seed, call,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, MASK: tl.constexpr, DROP: tl.constexpr,
     QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECKED: tl.constexpr, BN: tl.constexpr,
+    BY_KEY: tl.constexpr,
 ):  # fmt: skip
-    """Of each pair of a query and a key: its weight in y, and the gradient of its score."""
-    scores = tl.dot(q, k.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
+    """Of each pair of a query and a key: its weight in y, and the gradient of its score.
+
+    The rows are queries and dy, by keys and values; or the other way, BY_KEY.
+    """
+    scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
     if CHECKED:
-        there = seen(i[:, None], j[None, :], rows, columns, first, window, CAUSAL, WINDOW)
-        scores = masked(scores, mask, i[:, None], j[None, :], i_step, j_step, there, MASK)
+        there = seen(i, j, rows, columns, first, window, CAUSAL, WINDOW)
+        scores = masked(scores, mask, i, j, i_step, j_step, there, MASK)
         scores = tl.where(there, scores, float("-inf"))
-    p = tl.exp2(scores - logs[:, None])
-    dp = tl.dot(dy, v.T, input_precision=PRECISION, out_dtype=logs.dtype)
+    p = tl.exp2(scores - logs)
+    dp = tl.dot(left_grad, right_grad.T, input_precision=PRECISION, out_dtype=logs.dtype)
     weights = p
     if DROP:
         keep = kept(logical, first_j, seed, call, least, BN, QUADS)
+        if BY_KEY:
+            keep = keep.T
         weights = tl.where(keep, p * rescale, 0.0)
         dp = tl.where(keep, dp * rescale, 0.0)
-    return weights, p * (dp - sums[:, None])
+    return weights, p * (dp - sums)
 
 
 @triton.jit
@@ -128,7 +134,7 @@ def of_queries(
         grads = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False)
         own_logs, own_sums = _load_logs(logs + at, sums + at, i, rows)
         factor = (scale * LOG2_E).to(WIDE)
-        rescale = rescale.to(WIDE)
+        kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
         for CHECKED in tl.static_range(2):
             for j0 in range(full if CHECKED else low, high if CHECKED else full, BN):
@@ -136,9 +142,10 @@ def of_queries(
                 keys = load_rows(k, k_step, j0, columns, D, BN, BD, CHECKED == 0)
                 values = load_rows(v, v_step, j0, columns, DV, BN, BV, CHECKED == 0)
                 _, ds = _pairs(
-                    queries, keys, grads, values, mask, own_logs, own_sums, i, j, logical, j0,
-                    i_step, j_step, rows, columns, first, window, factor, rescale, least, seed,
-                    call, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN,
+                    queries, keys, grads, values, mask, own_logs[:, None], own_sums[:, None],
+                    i[:, None], j[None, :], logical, j0, i_step, j_step, rows, columns, first,
+                    window, factor, kept_by, least, seed, call,
+                    CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, False,
                 )  # fmt: skip
                 total = tl.dot(
                     ds.to(keys.dtype), keys, total, input_precision=PRECISION, out_dtype=WIDE
@@ -197,7 +204,7 @@ def of_keys(
         keys = load_rows(k, k_step, j0, columns, D, BN, BD, False)
         values = load_rows(v, v_step, j0, columns, DV, BN, BV, False)
         factor = (scale * LOG2_E).to(WIDE)
-        rescale = rescale.to(WIDE)
+        kept_by = rescale.to(WIDE)
         total_k = tl.zeros((BN, BD), WIDE)
         total_v = tl.zeros((BN, BV), WIDE)
         for member in range(group):
@@ -220,16 +227,16 @@ def of_keys(
                             logical_row,
                         )  # fmt: skip
                     p, ds = _pairs(
-                        queries, keys, grads, values, of_mask, own_logs, own_sums, i, j, logical,
-                        j0, i_step, j_step, rows, columns, first, window, factor, rescale, least,
-                        seed, call, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN,
+                        keys, queries, values, grads, of_mask, own_logs[None, :],
+                        own_sums[None, :], i[None, :], j[:, None], logical, j0, i_step, j_step,
+                        rows, columns, first, window, factor, kept_by, least, seed, call,
+                        CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, True,
                     )  # fmt: skip
                     total_v = tl.dot(
-                        p.to(grads.dtype).T, grads, total_v, input_precision=PRECISION,
-                        out_dtype=WIDE,
-                    )  # fmt: skip
+                        p.to(grads.dtype), grads, total_v, input_precision=PRECISION, out_dtype=WIDE
+                    )
                     total_k = tl.dot(
-                        ds.to(queries.dtype).T, queries, total_k, input_precision=PRECISION,
+                        ds.to(queries.dtype), queries, total_k, input_precision=PRECISION,
                         out_dtype=WIDE,
                     )  # fmt: skip
         store_rows(dk, dk_step, j0, columns, D, total_k * scale.to(WIDE), BN, BD)

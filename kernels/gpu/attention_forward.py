@@ -105,15 +105,15 @@ def forward(
         sums = tl.zeros((BM,), WIDE)
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
-        scale = (scale * LOG2_E).to(WIDE)
+        factor = (scale * LOG2_E).to(WIDE)
         out, sums, top = _over_keys(
             out, sums, top, queries, k, v, mask, i, logical, low, full, k_step, v_step, i_step,
-            j_step, rows, columns, first, window, scale, least, seed, call,
+            j_step, rows, columns, first, window, factor, least, seed, call,
             D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, False, BN, BD, BV,
         )  # fmt: skip
         out, sums, top = _over_keys(
             out, sums, top, queries, k, v, mask, i, logical, full, high, k_step, v_step, i_step,
-            j_step, rows, columns, first, window, scale, least, seed, call,
+            j_step, rows, columns, first, window, factor, least, seed, call,
             D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, True, BN, BD, BV,
         )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ..attention import WIDEST
 from .product_rule import AMD
 from .words import words_of
 
@@ -99,22 +100,27 @@ class Sizes(NamedTuple):
 
 # By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
 _FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 32, 8, 2)}
-_OF_QUERIES = {64: Sizes(64, 64, 4, 2), 128: Sizes(64, 32, 4, 2), 256: Sizes(32, 32, 8, 1)}
-_OF_KEYS = {64: Sizes(64, 64, 4, 2), 128: Sizes(32, 64, 4, 2), 256: Sizes(32, 32, 8, 1)}
+_OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
+_OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
 _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
-WIDEST = 256
 
 
-def sizes_of(work: str, dtype: torch.dtype, features: int, queries: int, keys: int) -> Sizes:
-    """The tile for "forward" or the gradients of "queries" or "keys", by dtype and shape."""
+def sizes_of(
+    work: str, dtype: torch.dtype, features: int, queries: int, keys: int, plain: bool = True
+) -> Sizes:
+    """The tile for "forward" or the gradients of "queries" or "keys", by dtype and shape.
+
+    Masks and dropout, which are not `plain`, take registers.
+    """
     bound = next(width for width in (64, 128, WIDEST) if features <= width)
     most = _TABLES[work][bound]
     if dtype is torch.float32:
-        most = Sizes(min(most.queries, 64), 32 if bound < WIDEST else 16, most.warps, 1)
-        if work != "forward":
-            most = Sizes(32 if bound < WIDEST else 16, most.keys, 4, 1)
+        size = 32 if bound < WIDEST else 16
+        most = Sizes(size, size, 4, 1)
     elif dtype is torch.float64:
         most = Sizes(16, 16, 4, 1)
+    elif not plain:
+        most = most._replace(warps=8)
     if AMD:
         most = most._replace(stages=1)
     return Sizes(_within(most.queries, queries), _within(most.keys, keys), *most[2:])

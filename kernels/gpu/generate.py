@@ -8,6 +8,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +18,15 @@ import triton.language as tl
 from .expression import FUNCTIONS, WORK, Expression, short
 from .launch import Kernel
 from .layout import Pattern
-from .scalar import cast
+from .scalar import cast, max_of_row, min_of_row, sum_of_row
+
+_LONGEST = 60  # letters of a kernel's name
+_HELPERS = {
+    "cast": cast,
+    "sum_of_row": sum_of_row,
+    "max_of_row": max_of_row,
+    "min_of_row": min_of_row,
+}
 
 
 @lru_cache(maxsize=4096)
@@ -29,12 +38,19 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     inputs that are no numbers and to the outputs, in this order.
     """
     text = source(expression, pattern)
-    name = f"<onefold.pointwise {abs(hash((expression, pattern))):x}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {"tl": tl, "__name__": __name__, "cast": cast, **FUNCTIONS}
-    exec(compile(text, name, "exec"), namespace)
-    function: FunctionType = namespace["pointwise"]
+    # Triton reads the source of a function from its file; what is no file, Python finds here.
+    file = f"<{_name(expression)} {sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **_HELPERS, **FUNCTIONS}
+    exec(compile(text, file, "exec"), namespace)
+    function: FunctionType = namespace[_name(expression)]
     return Kernel(function)
+
+
+def _name(expression: Expression) -> str:
+    """What the kernel is called in profiles."""
+    words = [step.function for step in expression.steps] + [expression.reduction]
+    return "_".join(filter(None, words))[:_LONGEST]
 
 
 def source(expression: Expression, pattern: Pattern) -> str:
@@ -75,7 +91,7 @@ class _Text:
     # The whole.
 
     def lines(self) -> Iterator[str]:
-        yield f"def pointwise({', '.join(self._parameters())}):"
+        yield f"def {_name(self.expression)}({', '.join(self._parameters())}):"
         yield from _indent(self._body())
 
     def _body(self) -> Iterator[str]:
@@ -222,18 +238,27 @@ class _Text:
         yield "    in_columns = (columns < width)[None, :]"
         yield from _indent(self._loads(masked=True))
         yield from _indent(self._steps())
-        combine = {"max": "maximum", "min": "minimum"}.get(reduction, "add")
+        combine, row = _COMBINED[reduction]
         for i, (value, kind) in enumerate(zip(expression.outputs, kinds, strict=True)):
             joined = f"{combine}(total{i}, cast(v{value}, {_kind(kind)}))"
             yield f"    total{i} = tl.where(in_columns, {joined}, total{i})"
         first = len(self.strided) - len(expression.outputs)
         for i, value in enumerate(expression.outputs):
-            yield f"total{i} = tl.reduce(total{i}, 1, {combine})[:, None]"
+            yield f"total{i} = {row}(total{i})[:, None]"
             if reduction == "mean":
                 yield f"total{i} = div(total{i}, cast(width, {_kind(kinds[i])}))"
             at, _ = self._at(first + i)
             stored = f"cast(total{i}, {_kind(expression.dtype(value))})"
             yield f"tl.store(y{i} + {at} + tl.zeros((ROWS, 1), tl.int32), {stored}, mask=in_rows)"
+
+
+# How two values are combined, and the lanes of a row.
+_COMBINED = {
+    "sum": ("add", "sum_of_row"),
+    "mean": ("add", "sum_of_row"),
+    "max": ("maximum", "max_of_row"),
+    "min": ("minimum", "min_of_row"),
+}
 
 
 def _start(reduction: str, kind: torch.dtype) -> str:

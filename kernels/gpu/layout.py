@@ -133,7 +133,7 @@ def layout_of(
     height = prod(sizes[dim] for dim in rows)
     if height > _LARGEST:
         return None
-    tile = _tile(height, sizes[last], max(itemsize, 1), across is not None, reduced)
+    tile = tile_of(height, sizes[last], max(itemsize, 1), across is not None, reduced)
     fixed = tuple(tuple(own[dim] if own[dim] in (0, 1) else None for dim in dims) for own in found)
     open_ = tuple(
         own[dim]
@@ -162,7 +162,9 @@ def _parts(size: int, block: int) -> int:
     return -(-size // block)
 
 
-def _tile(rows: int, columns: int, itemsize: int, crossing: bool, reduced: bool) -> tuple[int, int]:
+def tile_of(
+    rows: int, columns: int, itemsize: int, crossing: bool, reduced: bool
+) -> tuple[int, int]:
     """Rows and columns of a tile, powers of two."""
     total = _TILE_BYTES // max(itemsize, 2)
     if crossing:

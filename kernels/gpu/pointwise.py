@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .adapt import OWN_ADAPTED, TORCH_ADAPTED, Adapt
+from .cases import Case
 from .expression import TAKES, WORK, Expression, Writer
-from .layout import broadcast_strides, dense_strides, order_of
+from .generate import generate
+from .layout import Pattern, broadcast_strides, dense_strides, order_of
+from .movement import MOVED, fill
 from .run import TooLarge, plan
 
 # What Triton does not do here: the twin calls torch.
@@ -145,10 +148,58 @@ def __getattr__(name: str) -> Pointwise:
     return found
 
 
-def of_torch(function: Any) -> Pointwise | None:
+def of_torch(function: Any) -> Callable[..., Any] | None:
     """The twin of a function of torch, or of one of its backward functions by `aten`."""
-    return TORCHS.get(function)
+    return TORCHS.get(function) or MOVED.get(function)
+
+
+def filled(x: Tensor, shape: Sequence[int], value: Any) -> Tensor:
+    return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
 
 
 OWN = {torchs.__name__: Pointwise(torchs, adapt) for torchs, adapt in OWN_ADAPTED.items()}
 TORCHS = {torchs: Pointwise(torchs, adapt) for torchs, adapt in TORCH_ADAPTED.items()}
+
+
+def _case(expression: Expression, pattern: Pattern, tile: tuple[int, int], size: str) -> Case:
+    """A compiled form; `size` is the type of the sizes and strides."""
+    kernel = generate(expression, pattern)
+    inputs = expression.inputs
+    dtypes = [given.dtype for given in inputs if given.kind == "tensor"]
+    dtypes += [expression.dtype(value) for value in expression.outputs]
+    pointers = [f"*{_TYPES[dtype]}" for dtype in dtypes]
+    numbers = [_TYPES[given.dtype] for given in inputs if given.kind == "number"]
+    rest = len(kernel.names) - len(pointers) - len(numbers) - 2
+    return Case(kernel, (*pointers, *numbers, *(size,) * rest), tile)
+
+
+def _cases() -> Iterator[Case]:
+    """What training is made of: each kind of layout, and each kind of function."""
+    flat, bias, crossing = (1, 2048), (8, 256), (64, 64)
+    for dtype in (torch.bfloat16, torch.float32):
+        x = torch.empty(8, 8, dtype=dtype)
+        two, three = Pattern(0, 0, ((1,),) * 2), Pattern(0, 0, ((1,),) * 3)
+        add, mul = single("add", (x, x), dtype), single("mul", (x, x), dtype)
+        yield _case(add, three, flat, "i32")
+        yield _case(mul, three, flat, "i32?")
+        yield _case(mul, Pattern(0, 1, ((None, 1), (0, 1), (None, 1))), bias, "i32")
+        yield _case(add, Pattern(0, 1, ((1, None), (None, 1), (None, 1))), crossing, "i32")
+        yield _case(single("add", (x, 1.0), dtype), two, flat, "i32")
+        yield _case(single("gelu", (x,), dtype), two, flat, "i32")
+        yield _case(single("gelu_tanh_backward", (x, x), dtype), three, flat, "i32")
+        yield _case(single("pow", (x, x), dtype), three, flat, "i32")
+        yield _case(single("lt", (x, 1.0), torch.bool), two, flat, "i32")
+        mask = torch.empty(8, 8, dtype=torch.bool)
+        yield _case(single("where", (mask, 0.0, x), dtype), three, flat, "i32")
+    yield _case(single("copy", (x,), torch.bfloat16), two, flat, "i32")
+    w = Writer()
+    v = w.tensor(torch.bfloat16)
+    squares = w.expression(w.step("square", [v], torch.float32), reduction="mean")
+    yield _case(squares, Pattern(0, 1, ((None, 1), (1, 0))), (1, 1024), "i32")
+
+
+_TYPES = {
+    torch.bool: "i1", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32",
+    torch.float64: "fp64", torch.int64: "i64",
+}  # fmt: skip
+CASES = list(_cases())

@@ -18,7 +18,7 @@ from .generate import generate
 from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
-Run = Callable[..., Any]
+Launch = Callable[[Sequence[Any]], None]
 
 
 class TooLarge(Exception):
@@ -32,7 +32,7 @@ def plan(
     outputs: Sequence[Sequence[int]],
     order: Sequence[int],
     itemsize: int,
-) -> Callable[[Sequence[Any]], None]:
+) -> Launch:
     """The launch of an expression over tensors of a shape with these strides, by dim of the shape.
 
     It takes the tensors among the inputs, the outputs, then the numbers. `inputs` has strides for

@@ -423,3 +423,28 @@ def round_coarse(x, scale):
 @triton.jit
 def frac(x):
     return x - libdevice.trunc(x)
+
+
+# The end of a reduction: the lanes of each row.
+
+
+@triton.jit
+def sum_of_row(x):
+    return tl.sum(x, axis=1)
+
+
+@triton.jit
+def max_of_row(x):
+    """nan where there is one, which tl.max overlooks."""
+    found = tl.max(x, axis=1)
+    if x.dtype.is_floating():
+        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
+    return found
+
+
+@triton.jit
+def min_of_row(x):
+    found = tl.min(x, axis=1)
+    if x.dtype.is_floating():
+        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
+    return found

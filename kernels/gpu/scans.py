@@ -34,6 +34,8 @@ def _scan(
     at = tl.arange(0, BR)
     neutral = 1 if PRODUCT else 0
     carry = tl.full((BK,), neutral, WIDE)
+    ends = tl.full((BK, BR), neutral, WIDE)
+    last = at == (0 if BACK else BR - 1)
     if CARRIED:  # what the chunks before this one come to
         before = split + 1 if BACK else split - 1
         known = inside & (before >= 0) & (before < tl.num_programs(1))
@@ -43,18 +45,18 @@ def _scan(
         mask = inside[:, None] & (begin + r < n)[None, :]
         where = first[:, None] + (begin + r[None, :]) * step
         v = tl.load(x + where, mask=mask, other=neutral).to(WIDE)
-        if not ENDS:
+        if ENDS:
+            ends = ends * v if PRODUCT else ends + v
+        else:
             if PRODUCT:
                 run = tl.associative_scan(v, 1, _times, reverse=BACK) * carry[:, None]
             else:
                 run = tl.cumsum(v, 1, reverse=BACK) + carry[:, None]
             tl.store(y + where, run.to(y.dtype.element_ty), mask=mask)
-        total = carry * tl.reduce(v, 1, _times) if PRODUCT else carry + tl.sum(v, 1)
-        # Without the choice a pass of Triton 3.7 (OptimizeThreadLocality) ends the compiler where
-        # nothing reads the carry after the loop.
-        carry = tl.where(inside, total, carry)
+            carry = tl.sum(tl.where(last[None, :], run, 0), 1)
     if ENDS:
-        tl.store(y + split * kept + index, carry, mask=inside)
+        end = tl.reduce(ends, 1, _times) if PRODUCT else tl.sum(ends, 1)
+        tl.store(y + split * kept + index, end, mask=inside)
 
 
 def scan(x: Tensor, dim: int, product: bool, back: bool) -> Tensor:
