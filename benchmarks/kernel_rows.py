@@ -20,10 +20,17 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def ours(reference: Function) -> Function:
-    """What onefold runs here for a torch reference. LookupError on a GPU where it has no twin."""
-    if DEVICE == "cuda" and twin(reference) is None:
-        raise LookupError(f"{reference.__name__} has no Triton twin")
-    return pick(reference, DEVICE)
+    """What onefold runs here for a torch reference, found at its first call.
+
+    LookupError on a GPU where it has no twin.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if DEVICE == "cuda" and twin(reference) is None:
+            raise LookupError(f"{reference.__name__} has no Triton twin")
+        return pick(reference, DEVICE)(*args, **kwargs)
+
+    return run
 
 
 class Twins:
@@ -104,9 +111,6 @@ def _products() -> list[Row]:
     def nt(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
         return make(m, k), make(n, k)
 
-    def ours_nt(a: Any, b: Any) -> Any:
-        return matmul.mm_nt(a, b)
-
     def linear(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
         return make(m, k), make(n, k), make(n)
 
@@ -115,13 +119,13 @@ def _products() -> list[Row]:
 
     return [
         row("nn", SQUARE, lambda make, m, n, k: (make(m, k), make(k, n)),
-            lambda a, b: matmul.mm(a, b), torch.mm),
-        row("nt", SQUARE, nt, ours_nt, lambda a, b: a @ b.t()),
+            matmul.mm, torch.mm),
+        row("nt", SQUARE, nt, matmul.mm_nt, lambda a, b: a @ b.t()),
         row("tn", SQUARE, lambda make, m, n, k: (make(k, m), make(k, n)),
-            lambda a, b: matmul.mm_tn(a, b),
+            matmul.mm_tn,
             lambda a, b: a.t() @ b),
-        row("nt", (1024, 1024, 1024), nt, ours_nt, lambda a, b: a @ b.t()),
-        row("nt", (16, 4096, 4096), nt, ours_nt, lambda a, b: a @ b.t()),
+        row("nt", (1024, 1024, 1024), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+        row("nt", (16, 4096, 4096), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
         row("linear and gelu", (8192, 16384, 4096), linear, ours_gelu,
             lambda x, w, b: F.gelu(F.linear(x, w, b))),
     ]  # fmt: skip
@@ -197,15 +201,12 @@ def _elementwise() -> list[Row]:
     def turned(make: Maker, m: int, n: int) -> tuple[Any, ...]:
         return make(m, n), make(n, m).t()
 
-    def ours_add(a: Any, b: Any) -> Any:
-        return ours(torch.add)(a, b)
-
     sizes = (16384, 8192)
     shared = {"family": "pointwise", "sizes": sizes}
     return [
-        _rows("add", ours_add, torch.add, two, 3.0, **shared),
-        _rows("add a row", ours_add, torch.add, row, **shared),
-        _rows("add transposed", ours_add, torch.add, turned, 3.0, **shared),
+        _rows("add", ours(torch.add), torch.add, two, 3.0, **shared),
+        _rows("add a row", ours(torch.add), torch.add, row, **shared),
+        _rows("add transposed", ours(torch.add), torch.add, turned, 3.0, **shared),
         _rows("gelu", lambda x: pointwise.gelu(x, "none"), F.gelu, **shared),
         _rows("dropout", lambda x: random.dropout(x, tuple(x.shape), (0, 0), p=0.1, seed=0, call=0),
               lambda x: F.dropout(x, 0.1), family="random", sizes=sizes, random=True),
@@ -238,7 +239,7 @@ def _tables() -> list[Row]:
 
     sizes, tiny = (128256, 4096, 65536), (7, 16, 20)
     return [
-        Row("gathering", "embedding", sizes, tiny, rows, lambda w, i: gathering.embedding(w, i),
+        Row("gathering", "embedding", sizes, tiny, rows, gathering.embedding,
             lambda w, i: F.embedding(i, w), lambda words, width, count: 2 * count * width),
         Row("gathering", "embedding backward", sizes, tiny, back,
             lambda dy, i, shape: gathering.embedding_grad(dy, i, shape, 0, -1, False), plain_back,

@@ -3,9 +3,10 @@
     python benchmarks/kernels.py                     # prints the table, writes results/kernels.json
     python benchmarks/kernels.py --family matmul norm
 
-Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are medians
-of CUDA events. A kernel that moves memory is measured by the share it reaches of the bandwidth of a
-copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192 products in bfloat16.
+Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are
+medians of CUDA events. A kernel that moves memory is measured by the share it reaches of the
+bandwidth of a copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192
+products in bfloat16.
 """
 
 from __future__ import annotations

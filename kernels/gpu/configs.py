@@ -25,9 +25,10 @@ Config = Mapping[str, int]
 class Tuned:
     """How the configurations of one kernel are tried: what the tuner needs of its family.
 
-    `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype, sizes)`
-    has the rule's choice first; `call(config, dtype, sizes)` makes inputs, always the same random
-    numbers, and returns a function that runs the kernel on them and gives its result. A family lists its own as `TUNED`.
+    `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
+    sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
+    random numbers, and returns a function that runs the kernel on them and gives its result. A
+    family lists its own as `TUNED`.
     """
 
     kernel: str
