@@ -48,8 +48,8 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
 
 
 def _name(expression: Expression) -> str:
-    """What the kernel is called in profiles."""
-    words = [step.function for step in expression.steps] + [expression.reduction]
+    """What the kernel is called in profiles; no name of a function that it calls."""
+    words = ["pointwise", *[step.function for step in expression.steps], expression.reduction]
     return "_".join(filter(None, words))[:_LONGEST]
 
 

@@ -27,5 +27,5 @@ def test_every_form_is_read_16_bytes_at_a_time():
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "add(*bf16,*bf16,*bf16" in done.stdout
-    assert "mul(*bf16,*bf16,*bf16,i32,i32,i32,i32" in done.stdout
+    assert "pointwise_add(*bf16,*bf16,*bf16" in done.stdout
+    assert "pointwise_mul(*bf16,*bf16,*bf16,i32,i32,i32,i32" in done.stdout
