@@ -59,7 +59,7 @@ class LinearLossKept(LinearLoss):
     name = "linear_cross_entropy_kept"
     num_outputs = 3
     saves_output = True
-    kernel = staticmethod(kernels.linear_class_loss_kept)
+    kernel = staticmethod(kernels.linear_class_loss_kept)  # type: ignore[assignment]
 
     def infer(self, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Any:
         return x.like(shape=()), x, weight

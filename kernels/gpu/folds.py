@@ -6,6 +6,7 @@ their results in their order: the bits are the same in every run and on every ch
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, inf
 from typing import Any
 
@@ -140,22 +141,30 @@ def fold(
     wide = wide or wide_of(dtype)
     result = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
     x = x.contiguous()
-    found = groups(x.shape, dims)
-    worked = (TRITON[wide], neutral(kind, wide))
+    worked = (order, TRITON[wide], neutral(kind, wide))
+    *before, last = _steps(tuple(x.shape), dims)
+    for t in before:
+        y = torch.empty((t.splits, t.kept), dtype=wide, device=x.device)
+        _launch(x, center, y, t, count, (kind, map, "none", *worked))
+        x, center, map = y, None, "none"
+    _launch(x, center, result, last, count, (kind, map, finish, *worked))
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _steps(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[Tiles, ...]:
+    """The tiles of one launch after the other: for each group of dims, and for what it is split."""
+    found = groups(shape, dims)
+    steps: list[Tiles] = []
     while True:
         last = max((i for i, (_, reduced) in enumerate(found) if reduced), default=len(found))
         several = any(reduced for _, reduced in found[:last])
-        shape = found if not several else [(size, i == last) for i, (size, _) in enumerate(found)]
-        t = tiles(*triple(shape))
-        done = t.splits == 1 and not several
-        y = result if done else torch.empty((t.splits, t.kept), dtype=wide, device=x.device)
-        ending = finish if done else "none"
-        _launch(x, center, y, t, count, (kind, map, ending, order, *worked))
-        if done:
-            return result
-        x, center, map = y, None, "none"
-        del found[last : last + 1]
-        found = _merged([(t.splits, True), *found])
+        alone = [(size, reduced and i == last) for i, (size, reduced) in enumerate(found)]
+        t = tiles(*triple(alone))
+        steps.append(t)
+        if t.splits == 1 and not several:
+            return tuple(steps)
+        found = _merged([(t.splits, True), *found[:last], *found[last + 1 :]])
 
 
 def _merged(found: list[tuple[int, bool]]) -> list[tuple[int, bool]]:

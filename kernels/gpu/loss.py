@@ -161,7 +161,7 @@ def _class_loss_grad(
 
 @Kernel
 def _target_weights(
-    target, weight, sums, y, rows, total, ignored,
+    target, weight, sums, y, rows, weights, total, ignored,
     WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -170,7 +170,7 @@ def _target_weights(
     valid = wanted != ignored
     v = valid.to(WIDE)
     if WEIGHTED:
-        known = valid & (wanted >= 0) & (wanted < total)
+        known = valid & (wanted >= 0) & (wanted < weights)
         v = tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
         if SMOOTHING != 0.0:
             share = share_of(SMOOTHING, total, WIDE, BLOCK) * tl.load(sums + 1)
@@ -189,6 +189,10 @@ def _tiles(x: Tensor) -> tuple[Tensor, Tiles]:
 
 def _dense(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
+
+
+def _length(x: Tensor | None) -> int:
+    return 0 if x is None else x.shape[0]
 
 
 def _losses(
@@ -216,7 +220,7 @@ def _run_totals(
 ) -> None:  # fmt: skip
     _totals.launch(
         (1,),
-        (target.contiguous(), _dense(weight), loss, y, y, target.numel(), classes.total,
+        (target.contiguous(), _dense(weight), loss, y, y, target.numel(), _length(weight),
          classes.ignore_index),
         (weight is not None, loss is not None, TRITON[wide], 1024),
     )  # fmt: skip
@@ -311,8 +315,8 @@ def target_weights(
         _run_totals(target, weight, None, sums, classes, wide)
     _target_weights.launch(
         (-(-target.numel() // 1024),),
-        (target.contiguous(), _dense(weight), sums, y, target.numel(), classes.total,
-         classes.ignore_index),
+        (target.contiguous(), _dense(weight), sums, y, target.numel(), _length(weight),
+         classes.total, classes.ignore_index),
         (weight is not None, float(classes.smoothing), TRITON[wide], 1024),
     )  # fmt: skip
     return y
@@ -339,6 +343,11 @@ CASES += [
     for *shape, warps in _SHAPES
 ]
 CASES += [
+    Case(
+        _target_weights,
+        ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?"),
+        (True, 0.1, tl.float32, 1024),
+    ),
     Case(
         _class_loss,
         ("*fp32", "*i64", "*fp32", "*fp32", "*fp32", *_NUMBERS),

@@ -107,6 +107,7 @@ def variance(
         t.grid,
         (dense, y, means, squares, t.kept, n, inner, t.chunk, count),
         (less, root, t.splits > 1, TRITON[wide], t.rows, t.kept_block, t.block),
+        warps=8 if wide is torch.float64 else 4,  # three tiles, each of twice the registers
     )
     if t.splits > 1:
         _launch_join(means, squares, y, t, count, (less, root, TRITON[wide]))

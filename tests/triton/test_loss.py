@@ -66,6 +66,8 @@ def test_parts(weighted, dtype):
                     args = (dy, part, target, weight, offset, classes)
                     assert_twin(loss.class_loss_grad, *args, slack=4)
                 assert_twin(loss.target_weights, target, weight, classes, dtype, slack=4)
+        bare = Classes(0, 0, -100, 0.0)  # without smoothing nobody need say how many classes
+        assert_twin(loss.target_weights, target, weight, bare, dtype)
 
 
 def test_many_classes():
