@@ -127,7 +127,9 @@ def _case(
         layout[0] == "t", layout[1] == "t", kind, False, biased, activation, added,
         tile.m, tile.n, tile.k, GROUP_OF_ROWS,
     )  # fmt: skip
-    return Case(_persistent, types, constants, warps=tile.warps, stages=tile.stages)
+    why = "other hardware copies no tiles"
+    targets = ("sm_90", "sm_100")
+    return Case(_persistent, types, constants, tile.warps, tile.stages, targets=targets, why=why)
 
 
 _LARGE = Tile(128, 256, 64, 8, 3)

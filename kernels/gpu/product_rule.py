@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+
+from .cases import TARGETS, Case
+from .launch import Kernel
 
 AMD = torch.version.hip is not None
 _BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
@@ -126,3 +129,19 @@ def parts_of(m: int, n: int, k: int, batches: int, tile: Tile) -> tuple[int, int
         parts &= parts - 1
     span = -(-k // (parts * tile.k)) * tile.k
     return -(-k // span), span
+
+
+def cases(
+    kernel: Kernel, types: tuple[str | None, ...], constants: tuple[Any, ...], warps: int,
+    stages: int, on_amd: int,
+) -> list[Case]:  # fmt: skip
+    """The cases of a form whose stages differ on AMD; none there for 0."""
+    if stages == on_amd:
+        return [Case(kernel, types, constants, warps, stages)]
+    nvidia = tuple(target for target in TARGETS if target.startswith("sm_"))
+    amd = tuple(target for target in TARGETS if target not in nvidia)
+    why = "AMD has less shared memory, so fewer stages or other tiles"
+    found = [Case(kernel, types, constants, warps, stages, targets=nvidia, why=why)]
+    if on_amd:
+        found.append(Case(kernel, types, constants, warps, on_amd, targets=amd, why=why))
+    return found
