@@ -13,7 +13,7 @@ from .. import attention as reference
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_forward import forward
 from .attention_tile import Sizes, sizes_of
-from .cases import Case
+from .cases import Case, per_maker
 from .launch import Kernel
 from .product_rule import kind_of
 from .words import signed
@@ -271,10 +271,10 @@ def flash_attention_grad(
     return attend_grad(dy, h, y, logs, Form(causal, scale))
 
 
-def _case(
+def _cases(
     kernel: Kernel, dtype: torch.dtype, features: int, causal: bool = True, mask: str = "",
     drop: bool = False, precision: str = "ieee",
-) -> Case:  # fmt: skip
+) -> list[Case]:  # fmt: skip
     name = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
     work = {"forward": "forward", "of_queries": "queries", "of_keys": "keys"}[kernel.name]
     sizes = sizes_of(work, dtype, features, 4096, 4096, not mask and not drop)
@@ -299,22 +299,27 @@ def _case(
         features, features, causal, False, mask, False, drop, drop, precision,
         sizes.queries, sizes.keys, _padded(features), _padded(features),
     )  # fmt: skip
-    return Case(kernel, tuple(types), constants, warps=sizes.warps, stages=sizes.stages)
+    return per_maker(kernel, tuple(types), constants, sizes.warps, sizes.stages, on_amd=1)
 
 
 CASES = [
     *[
-        _case(kernel, torch.bfloat16, features)
+        case
         for kernel in (forward, of_queries, of_keys)
         for features in (64, 128, 256)
+        for case in _cases(kernel, torch.bfloat16, features)
     ],
-    *[_case(kernel, torch.float32, 64) for kernel in (forward, of_queries, of_keys)],
-    _case(forward, torch.bfloat16, 128, False),
-    _case(forward, torch.bfloat16, 64, False, "bool"),
-    _case(forward, torch.bfloat16, 64, True, "", True),
-    _case(of_queries, torch.float16, 64, False, "add"),
-    _case(of_keys, torch.bfloat16, 64, True, "", True),
-    _case(of_keys, torch.float32, 64, precision="tf32"),
+    *[
+        case
+        for kernel in (forward, of_queries, of_keys)
+        for case in _cases(kernel, torch.float32, 64)
+    ],
+    *_cases(forward, torch.bfloat16, 128, False),
+    *_cases(forward, torch.bfloat16, 64, False, "bool"),
+    *_cases(forward, torch.bfloat16, 64, True, "", True),
+    *_cases(of_queries, torch.float16, 64, False, "add"),
+    *_cases(of_keys, torch.bfloat16, 64, True, "", True),
+    *_cases(of_keys, torch.float32, 64, precision="tf32"),
     Case(
         row_sums,
         (*("*bf16",) * 2, "*fp32", *("i32",) * 6, "i32?", "i32"),

@@ -40,6 +40,25 @@ class Case:
         return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
 
 
+def per_maker(
+    kernel: Kernel,
+    types: tuple[str | None, ...],
+    constants: tuple[Any, ...],
+    warps: int,
+    stages: int,
+    on_amd: int,
+) -> list[Case]:
+    """The cases of a form whose stages are others on AMD; none there for 0."""
+    if stages == on_amd:
+        return [Case(kernel, types, constants, warps, stages)]
+    why = "AMD has less shared memory, so fewer stages or other tiles"
+    found = [Case(kernel, types, constants, warps, stages, targets=NVIDIA, why=why)]
+    if on_amd:
+        amd = tuple(target for target in TARGETS if target not in NVIDIA)
+        found.append(Case(kernel, types, constants, warps, on_amd, targets=amd, why=why))
+    return found
+
+
 def tensors(dtype: str, *names: str) -> tuple[str, ...]:
     """Aligned pointers to a dtype, one for each name.
 
