@@ -43,8 +43,8 @@ def _act(x, ACT: tl.constexpr):
         share = 0.5 * (1.0 + tl.erf(x * _SQRT_HALF))
         return x * share, share + x * _BELL * tl.exp(-0.5 * x * x)
     else:
-        slope = _SQRT_TWO_BY_PI * (1.0 + 3.0 * _CUBIC * x * x)
-        share = _sigmoid(2.0 * _SQRT_TWO_BY_PI * (x + _CUBIC * x * x * x))  # (1 + tanh) / 2
+        slope = (1.0 + x * x * (3 * _CUBIC)) * _SQRT_TWO_BY_PI
+        share = _sigmoid((x + x * x * x * _CUBIC) * (2 * _SQRT_TWO_BY_PI))  # (1 + tanh) / 2
         return x * share, share + 2.0 * x * share * (1.0 - share) * slope
 
 

@@ -71,11 +71,11 @@ def test_embedding(dtype, width):
         assert_twin(gathering.embedding_held, weight[:size], index, offset, 9)
 
 
-@pytest.mark.parametrize("dtype", SUMMED[:4], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("width", [3, 70])
 def test_embedding_grad(dtype, width):
-    index = torch.randint(0, 9, (11, 9))
-    dy = of(dtype, 11, 9, width)
+    index = torch.randint(0, 9, (5, 9))
+    dy = of(dtype, 5, 9, width)
     assert_twin(gathering.embedding_grad, dy, index, (9, width), 0, 4, False)
     assert_twin(gathering.embedding_grad, dy, index, (9, width), 0, -1, True)
     assert_twin(gathering.embedding_grad, dy, index, (5, width), 3, -1, False)
@@ -84,7 +84,7 @@ def test_embedding_grad(dtype, width):
 
 @settings(max_examples=8)
 @given(
-    count=st.integers(1, 200),
+    count=st.integers(1, 90),
     rows=st.integers(1, 12),
     width=st.sampled_from([1, 2, 130]),
     seed=st.integers(0, 99),
@@ -114,7 +114,7 @@ INDICES = [
 
 
 @pytest.mark.parametrize("number", range(len(INDICES)))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64], ids=str)
 def test_rows(number, dtype):
     indices = INDICES[number]
     whole = (4, 5, 70)
