@@ -139,7 +139,8 @@ def inverse_square(x):
 def pow(a, b):
     if a.dtype.is_floating():
         return libdevice.pow(a, b)
-    return _integer_power(a, b)
+    else:  # without it, Triton compiles the power of integers for floats
+        return _integer_power(a, b)
 
 
 @triton.jit
