@@ -3,15 +3,17 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
+INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test check lint types format api clean
+.PHONY: help setup demo test check lint types format api budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
 	@echo "make test    run every test"
 	@echo "make check   lint, types and tests, as CI does"
-	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt), clean"
+	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
+	  "budget (of the compiled kernels), clean"
 
 setup: $(STAMP)
 
@@ -33,8 +35,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(VENV)/bin/python examples/mnist.py --strategy mixed
 
+# Triton is interpreted or compiled, as a process chooses when it starts: so, three of them.
 test: $(STAMP)
 	$(VENV)/bin/pytest -n 2 --dist worksteal
+	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/triton
+	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/ops/test_samples.py -k test_local
+	$(VENV)/bin/python -m onefold.kernels.aot
 
 check: lint types test
 
@@ -52,6 +58,9 @@ format: $(STAMP)
 
 api: $(STAMP)
 	$(VENV)/bin/python -c 'import onefold; print(*sorted(onefold.__all__), sep="\n")' > tests/public_api.txt
+
+budget: $(STAMP)
+	$(VENV)/bin/python -m onefold.kernels.aot --write
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

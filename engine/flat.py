@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..kernels import optim as kernels
+from ..kernels.select import pick
 from .meta import Meta
 from .tensor import Shards
 
@@ -27,7 +28,7 @@ def flatten(*tensors: Shards) -> Shards:
     for parts in zip(*tensors, strict=True):
         key = tuple(map(id, parts))
         if key not in made:
-            made[key] = kernels.flatten(parts)
+            made[key] = pick(kernels.flatten, parts[0].device.type)(parts)
         found.append(made[key])
     return tuple(found)
 

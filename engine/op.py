@@ -15,6 +15,7 @@ from ..errors import (
     OnefoldTypeError,
     OnefoldValueError,
 )
+from ..kernels.select import pick
 from .meta import Meta
 from .placement import Placement
 from .signature import Axis, Rule, from_spec
@@ -31,6 +32,19 @@ class Local:
     inputs: tuple[Meta | None, ...]  # global metas; None for an absent optional tensor
     outputs: tuple[Meta, ...]
     placement: Placement | None
+
+    @property
+    def device_type(self) -> str:
+        """Of the tensors that the kernel works on."""
+        if self.placement is not None:
+            return self.placement.device_type
+        metas = [meta for meta in (*self.inputs, *self.outputs) if meta is not None]
+        device = metas[0].device if metas else None
+        return "cpu" if device is None else device.type
+
+    def pick(self, reference: Kernel) -> Kernel:
+        """The function that does the work of a torch reference here; see `kernels/select.py`."""
+        return pick(reference, self.device_type)
 
     def input_shape(self, index: int) -> tuple[int, ...]:
         meta = self.inputs[index]
@@ -90,7 +104,7 @@ class Op:
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         """The kernel for one rank, attributes bound; takes the local tensors."""
-        return _with_attributes(self.kernel, len(local.inputs), attrs)
+        return _with_attributes(local.pick(self.kernel), len(local.inputs), attrs)
 
     @property
     def depends_on_position(self) -> bool:

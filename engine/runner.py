@@ -16,7 +16,7 @@ def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
     present = tuple([meta is not None for meta in local.inputs])
     if op.num_outputs == 1:
         if not op.depends_on_position and (present, len(attrs)) in _WITH_ATTRIBUTES:
-            return _WITH_ATTRIBUTES[present, len(attrs)](op.kernel, *attrs)
+            return _WITH_ATTRIBUTES[present, len(attrs)](local.pick(op.kernel), *attrs)
         if present in _SINGLE:
             return _SINGLE[present](op.bind(local, attrs))
     return _any_single(op.bind(local, attrs), op.num_outputs != 1)

@@ -23,6 +23,11 @@ def padded_index(size: int, before: int, after: int, mode: str) -> torch.Tensor:
     return torch.where(places >= size, 2 * (size - 1) - places, places)
 
 
+def pad_constant(x: torch.Tensor, pads: Pads, value: float) -> torch.Tensor:
+    """Each dim with a number in front and behind; negative pads cut elements off."""
+    return torch.constant_pad_nd(x, [size for both in reversed(pads) for size in both], value)
+
+
 def pad(x: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
     """Each dim padded with its own elements."""
     for dim, (before, after) in enumerate(pads):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+WIDEST = 256  # features of a head in the Triton kernels: a tile of more does not fit the registers
+
 _attention = torch._C._nn.scaled_dot_product_attention
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default

@@ -1,8 +1,6 @@
-"""Gradients of convolution and pooling on local tensors."""
+"""Convolution of any number of dims, also transposed, and its gradient, on local tensors."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +8,23 @@ from torch import Tensor
 Ints = tuple[int, ...]
 
 _backward = torch.ops.aten.convolution_backward.default
+
+
+def convolution(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+) -> Tensor:
+    """torch.convolution."""
+    return torch.convolution(
+        x, w, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
 
 
 def convolution_weight_grad(
@@ -30,18 +45,3 @@ def convolution_weight_grad(
     sizes = (stride, padding, dilation, transposed, output_padding, groups)
     grad: Tensor = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
     return grad
-
-
-def max_pool_scatter(dy: Tensor, indices: Tensor, shape: Sequence[int]) -> Tensor:
-    """Add each gradient where its maximum was taken; indices count in planes of `shape`."""
-    dx = dy.new_zeros(*dy.shape[: dy.ndim - len(shape)], torch.Size(shape).numel())
-    if dy.numel():
-        lead = dy.ndim - len(shape)
-        dx.scatter_add_(lead, indices.flatten(lead), dy.flatten(lead))
-    return dx.view(*dy.shape[: dy.ndim - len(shape)], *shape)
-
-
-def max_pool_gather(u: Tensor, indices: Tensor, plane_dims: int) -> Tensor:
-    """The elements of u, in planes of its last dims, at which the maxima were taken."""
-    lead = u.ndim - plane_dims
-    return u.flatten(lead).gather(lead, indices.flatten(lead)).view(indices.shape)

@@ -71,12 +71,12 @@ DOUBLE = Real(
 )
 # erfinv(x) = x * p(w), w = -log((1 - x)(1 + x)): in w - 2.5 for w < 5, else in sqrt(w) - 3.
 # Source: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011).
-_ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+ERFINV_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
                   -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
-_ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
                 -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
 # fmt: on
-_MINUS_TWO_LOG_TWO = -1.3862943611198906
+MINUS_TWO_LOG_TWO = -1.3862943611198906
 
 
 def convert(x: Array, real: Real) -> Array:
@@ -136,8 +136,8 @@ def erfinv(x: Array) -> Array:
     w = _minus_two_log((1.0 - x) * (x + 1.0), SINGLE)
     w *= 0.5
     central = w < 5.0
-    centre = _polynomial(w - 2.5, _ERFINV_CENTRE)
-    tail = _polynomial(_sqrt(w) - 3.0, _ERFINV_TAIL)
+    centre = _polynomial(w - 2.5, ERFINV_CENTRE)
+    tail = _polynomial(_sqrt(w) - 3.0, ERFINV_TAIL)
     if isinstance(x, Tensor):
         p = torch.where(torch.as_tensor(central), centre, tail)
     else:
@@ -218,7 +218,7 @@ def _minus_two_log(u: Array, real: Real) -> Array:
     result = _polynomial(f, real.log)
     result *= f
     high = convert(exponent, real)
-    high *= _MINUS_TWO_LOG_TWO
+    high *= MINUS_TWO_LOG_TWO
     result += high
     return result
 

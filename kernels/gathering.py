@@ -101,7 +101,7 @@ def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     try:
         return torch.embedding(weight, index)
     except IndexError:
-        _name_row(index, weight.shape[0])
+        check_rows(index, weight.shape[0])
         raise
 
 
@@ -109,7 +109,7 @@ def embedding_held(
     weight: torch.Tensor, index: torch.Tensor, offset: int, whole: int
 ) -> torch.Tensor:
     """The rows that the shard holds, zeros for the others."""
-    _name_row(index, whole)
+    check_rows(index, whole)
     rows = weight.shape[0]
     mine = index - offset
     there = (mine >= 0) & (mine < rows)
@@ -119,7 +119,8 @@ def embedding_held(
     return y.masked_fill(~there.unsqueeze(-1), 0)
 
 
-def _name_row(index: torch.Tensor, rows: int) -> None:
+def check_rows(index: torch.Tensor, rows: int) -> None:
+    """Raise OutOfRangeError, naming the value, for an index that has no row."""
     if not index.numel():
         return
     least, most = torch.aminmax(index)

@@ -1,8 +1,82 @@
-"""Matrix products with transposed operands on local tensors."""
+"""Matrix products of matrices, vectors and batches on local tensors, and what is added to them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "": lambda x: x,
+    "relu": torch.relu,
+    "gelu": torch._C._nn.gelu,
+    "gelu_tanh": lambda x: torch._C._nn.gelu(x, approximate="tanh"),
+    "silu": torch._C._nn.silu,
+}
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` for matrices."""
+    return torch.mm(a, b)
+
+
+def mm_nt(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b.T` for matrices of shapes (m, k) and (n, k)."""
+    return torch._C._nn.linear(a, b)
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` for batches of matrices, of as many each."""
+    return torch.bmm(a, b)
+
+
+def mv(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` for a matrix and a vector."""
+    return torch.mv(a, b)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of a[k] * b[k]."""
+    return torch.dot(a, b)
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """The (m, n) products a[m] * b[n]."""
+    return torch.outer(a, b)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` for vectors, matrices and batches of them, whose dims broadcast."""
+    return torch.matmul(a, b)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias` on the last dim."""
+    return torch._C._nn.linear(x, weight, bias)
+
+
+def linear_then(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    added: Tensor | None,
+    activation: str,
+    scale: float,
+) -> Tensor:
+    """`added + activation(scale * x @ weight.T + bias)`; see `ACTIVATIONS`."""
+    y = linear(x, weight)
+    if scale != 1.0:
+        y = y * scale
+    if bias is not None:
+        y = y + bias
+    y = ACTIVATIONS[activation](y)
+    return y if added is None else added + y
+
+
+def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
+    """The einsum of two operands, each letter of one being in the other or in the output."""
+    return torch._VF.einsum(equation, (a, b))  # type: ignore[attr-defined, no-any-return]
 
 
 def mm_tn(a: Tensor, b: Tensor) -> Tensor:
@@ -25,8 +99,3 @@ def rows_tn(a: Tensor, b: Tensor) -> Tensor:
     # Sizes are named rather than -1, which cannot be inferred when there are no elements.
     rows = a.shape[:-1].numel()
     return a.reshape(rows, a.shape[-1]).t().mm(b.reshape(rows, b.shape[-1]))
-
-
-def sum_rows(x: Tensor) -> Tensor:
-    """The (n,) sum over all rows of x[..., n]."""
-    return x.sum(0) if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1]).sum(0)

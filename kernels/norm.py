@@ -1,4 +1,4 @@
-"""Gradients of layer_norm and rms_norm on local tensors."""
+"""layer_norm, rms_norm and their gradients on local tensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,28 @@ import torch
 from torch import Tensor
 
 _layer_norm_backward = torch.ops.aten.native_layer_norm_backward.default
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...], eps: float
+) -> Tensor:
+    """(x - mean) / deviation * weight + bias over the last dims, which have this shape."""
+    return torch.layer_norm(x, shape, weight, bias, eps)
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...], eps: float
+) -> Tensor:
+    """x / root mean square * weight over the last dims; there is no bias."""
+    assert bias is None
+    return torch.rms_norm(x, shape, weight, eps)
+
+
+def layer_norm_kept(
+    x: Tensor, weight: Tensor, bias: Tensor, shape: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same as `layer_norm`, with the mean and the reciprocal of the deviation of each row."""
+    return torch.native_layer_norm(x, shape, weight, bias, eps)
 
 
 def layer_norm_grad(

@@ -17,19 +17,24 @@ def adamw(
     exp_avg_sqs: Tensors,
     max_exp_avg_sqs: Tensors | None = None,
     *,
-    step: int | None,
-    lr: float,
+    step: int | torch.Tensor | None,
+    lr: float | torch.Tensor,
     betas: tuple[float, float],
     eps: float,
     weight_decay: float,
     maximize: bool,
+    scale: torch.Tensor | None = None,
 ) -> None:
     """AdamW (Loshchilov and Hutter, 2019), on tensors of one device and dtype.
 
     `step` counts from 1; None leaves out the bias correction. With `max_exp_avg_sqs` it is
-    AMSGrad (Reddi et al., 2018).
+    AMSGrad (Reddi et al., 2018). `step` and `lr` may be 0-d tensors on the device, as `scale` is,
+    by which gradients are multiplied first; so a captured graph can be run with other numbers.
     """
+    if scale is not None:
+        grads = list(torch._foreach_mul(grads, scale))
     if step is None:
+        lr = float(lr)
         signed = list(torch._foreach_neg(grads)) if maximize else grads
         torch._foreach_mul_(params, 1 - lr * weight_decay)
         torch._foreach_lerp_(exp_avgs, signed, 1 - betas[0])
@@ -43,7 +48,7 @@ def adamw(
         torch._foreach_add_(denominators, eps)
         torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
         return
-    count = torch.tensor(float(step), device=params[0].device)
+    count = torch.as_tensor(step, dtype=torch.float32, device=params[0].device)
     torch._fused_adamw_(
         params,
         grads,
@@ -66,15 +71,21 @@ def sgd(
     grads: Tensors,
     momentum_buffers: Tensors,
     *,
-    lr: float,
+    lr: float | torch.Tensor,
     momentum: float,
     dampening: float,
     weight_decay: float,
     nesterov: bool,
     maximize: bool,
     first_step: bool,
+    scale: torch.Tensor | None = None,
 ) -> None:
-    """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient."""
+    """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient.
+
+    `lr` and `scale` as in `adamw`.
+    """
+    if scale is not None:
+        grads = list(torch._foreach_mul(grads, scale))
     torch._fused_sgd_(
         params,
         grads,

@@ -38,7 +38,8 @@ class Draw(TypedDict):
     device: NotRequired[torch.device | str]
 
 
-def _real_of(dtype: torch.dtype, asked: str) -> Real:
+def real_of(dtype: torch.dtype, asked: str) -> Real:
+    """What numbers of a dtype are computed in. Raises OnefoldTypeError unless it is floating."""
     if dtype not in _FLOATS:
         allowed = ", ".join(str(allowed) for allowed in _FLOATS)
         raise OnefoldTypeError(f"{asked} needs a floating dtype ({allowed}), but got {dtype}")
@@ -61,7 +62,8 @@ def _half_open(low: float, high: float, dtype: torch.dtype) -> tuple[float, floa
     return first, max(first, _round_down(high, dtype, strictly=True))
 
 
-def _drop_threshold(p: float, asked: str) -> int:
+def drop_threshold(p: float, asked: str) -> int:
+    """A word below it has probability p. Raises OnefoldValueError unless 0 <= p <= 1."""
     if not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"{asked} needs a probability in [0, 1], but got p={p}")
     return int(p * 2.0**32)
@@ -81,6 +83,13 @@ def bits(shape: Ints, offset: Ints, size: Ints, **draw: Unpack[Draw]) -> Tensor:
     return fill(shape, offset, size, transform, dtype=torch.int64, **draw)
 
 
+def uniform_bounds(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
+    """The first and the last number of `dtype` in [low, high)."""
+    if not low <= high:
+        raise OnefoldValueError(f"uniform needs low <= high, but got low={low}, high={high}")
+    return _half_open(low, high, dtype)
+
+
 def uniform(
     shape: Ints,
     offset: Ints,
@@ -98,10 +107,8 @@ def uniform(
     Raises OnefoldValueError if low > high, OnefoldTypeError for a dtype that is not floating.
     Example: `uniform((8,), (2,), (3,), low=-1.0, seed=0, call=0)`.
     """
-    real = _real_of(dtype, "uniform")
-    if not low <= high:
-        raise OnefoldValueError(f"uniform needs low <= high, but got low={low}, high={high}")
-    first, last = _half_open(low, high, dtype)
+    real = real_of(dtype, "uniform")
+    first, last = uniform_bounds(low, high, dtype)
 
     def transform(words: Array) -> Array:
         u = unit(words, real)
@@ -110,6 +117,12 @@ def uniform(
         return clamp(u, first, last)
 
     return fill(shape, offset, size, transform, dtype=dtype, wide=real is DOUBLE, **draw)
+
+
+def check_std(std: float) -> None:
+    """Raise OnefoldValueError for a standard deviation that is not one."""
+    if not std >= 0.0:
+        raise OnefoldValueError(f"normal needs std >= 0, but got std={std}")
 
 
 def normal(
@@ -127,9 +140,8 @@ def normal(
     Raises OnefoldValueError if std < 0, OnefoldTypeError for a dtype that is not floating.
     Example: `normal((8,), (2,), (3,), std=0.02, seed=0, call=0)`.
     """
-    real = _real_of(dtype, "normal")
-    if not std >= 0.0:
-        raise OnefoldValueError(f"normal needs std >= 0, but got std={std}")
+    real = real_of(dtype, "normal")
+    check_std(std)
 
     def transform(words: Array) -> Array:
         z = box_muller(words, real)
@@ -138,6 +150,22 @@ def normal(
         return z
 
     return fill(shape, offset, size, transform, dtype=dtype, wide=real is DOUBLE, **draw)
+
+
+def trunc_bounds(
+    mean: float, std: float, low: float, high: float, dtype: torch.dtype
+) -> tuple[float, float, float, float]:
+    """erf of the bounds, upper first, and the first and the last number of `dtype` inside them."""
+    real = real_of(dtype, "trunc_normal")
+    if not (std > 0.0 and low < high):
+        raise OnefoldValueError(
+            f"trunc_normal needs std > 0 and low < high, but got {std=}, {low=}, {high=}"
+        )
+    narrow = torch.float32 if real is DOUBLE else dtype
+    first, last = -_round_down(-low, narrow), _round_down(high, narrow)
+    below = erf((low - mean) / std / sqrt(2.0))
+    above = erf((high - mean) / std / sqrt(2.0))
+    return above, below, first, last
 
 
 def trunc_normal(
@@ -158,15 +186,7 @@ def trunc_normal(
     Raises OnefoldValueError unless std > 0 and low < high, OnefoldTypeError for other dtypes.
     Example: `trunc_normal((8,), (2,), (3,), std=0.02, seed=0, call=0)`.
     """
-    real = _real_of(dtype, "trunc_normal")
-    if not (std > 0.0 and low < high):
-        raise OnefoldValueError(
-            f"trunc_normal needs std > 0 and low < high, but got {std=}, {low=}, {high=}"
-        )
-    narrow = torch.float32 if real is DOUBLE else dtype
-    first, last = -_round_down(-low, narrow), _round_down(high, narrow)
-    below = erf((low - mean) / std / sqrt(2.0))
-    above = erf((high - mean) / std / sqrt(2.0))
+    above, below, first, last = trunc_bounds(mean, std, low, high, dtype)
 
     def transform(words: Array) -> Array:
         x = unit(words, SINGLE)
@@ -179,6 +199,22 @@ def trunc_normal(
         return clamp(z, first, last)
 
     return fill(shape, offset, size, transform, dtype=dtype, **draw)
+
+
+def check_range(low: int, high: int, dtype: torch.dtype) -> None:
+    """Raise OnefoldValueError if [low, high) is empty or does not fit int64 or `dtype`."""
+    if not low < high:
+        raise OnefoldValueError(f"randint needs low < high, but got low={low}, high={high}")
+    least, most = -(1 << 63), (1 << 63) - 1
+    if dtype == torch.bool:
+        least, most = 0, 1
+    elif not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        least, most = max(least, info.min), min(most, info.max)
+    if low < least or high - 1 > most:
+        raise OnefoldValueError(
+            f"randint into {dtype} needs values in [{least}, {most}], but got {low=}, {high=}"
+        )
 
 
 def randint(
@@ -198,18 +234,7 @@ def randint(
     Raises OnefoldValueError if the range is empty or does not fit int64 or `dtype`.
     Example: `randint((8,), (2,), (3,), low=0, high=10, seed=0, call=0)`.
     """
-    if not low < high:
-        raise OnefoldValueError(f"randint needs low < high, but got low={low}, high={high}")
-    least, most = -(1 << 63), (1 << 63) - 1
-    if dtype == torch.bool:
-        least, most = 0, 1
-    elif not dtype.is_floating_point:
-        info = torch.iinfo(dtype)
-        least, most = max(least, info.min), min(most, info.max)
-    if low < least or high - 1 > most:
-        raise OnefoldValueError(
-            f"randint into {dtype} needs values in [{least}, {most}], but got {low=}, {high=}"
-        )
+    check_range(low, high, dtype)
 
     def transform(words: Array) -> Array:
         steps = high_product(words, high - low)
@@ -227,7 +252,7 @@ def keep_mask(shape: Ints, offset: Ints, size: Ints, *, p: float, **draw: Unpack
     Raises OnefoldValueError unless 0 <= p <= 1.
     Example: `keep_mask((8,), (2,), (3,), p=0.1, seed=0, call=0)`.
     """
-    threshold = _drop_threshold(p, "keep_mask")
+    threshold = drop_threshold(p, "keep_mask")
     return fill(shape, offset, size, lambda words: words >= threshold, dtype=torch.bool, **draw)
 
 
@@ -245,8 +270,8 @@ def dropout_mask(
     Raises OnefoldValueError unless 0 <= p <= 1, OnefoldTypeError for a dtype that is not floating.
     Example: `dropout_mask((8,), (2,), (3,), p=0.1, seed=0, call=0)`.
     """
-    real = _real_of(dtype, "dropout_mask")
-    threshold = _drop_threshold(p, "dropout_mask")
+    real = real_of(dtype, "dropout_mask")
+    threshold = drop_threshold(p, "dropout_mask")
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
     def transform(words: Array) -> Array:
@@ -255,6 +280,15 @@ def dropout_mask(
         return mask
 
     return fill(shape, offset, size, transform, dtype=dtype, **draw)
+
+
+def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
+    """Return x times `dropout_mask` of the box that x holds of a logical tensor.
+
+    Example: `dropout(x, (8,), (2,), p=0.1, seed=0, call=0)` with x of shape (3,).
+    """
+    drawn = {"p": p, "seed": seed, "call": call, "dtype": x.dtype, "device": x.device}
+    return dropout_mask(shape, offset, tuple(x.shape), **drawn).mul_(x)  # type: ignore[arg-type]
 
 
 def bernoulli(
@@ -276,8 +310,14 @@ def bernoulli(
     if isinstance(p, Tensor):
         drawn = bits(shape, offset, size, **draw)
         return (drawn < (p.double() * 2.0**32).floor()).to(dtype)
-    threshold = _drop_threshold(p, "bernoulli")
+    threshold = drop_threshold(p, "bernoulli")
     return fill(shape, offset, size, lambda words: words < threshold, dtype=dtype, **draw)
+
+
+def check_count(n: int) -> None:
+    """Raise OnefoldValueError for a negative number of elements."""
+    if n < 0:
+        raise OnefoldValueError(f"randperm needs n >= 0, but got n={n}")
 
 
 def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Unpack[Draw]) -> Tensor:
@@ -287,8 +327,7 @@ def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Unpack[Draw]) 
     Raises OnefoldValueError if n < 0.
     Example: `randperm(5, seed=0, call=0)`.
     """
-    if n < 0:
-        raise OnefoldValueError(f"randperm needs n >= 0, but got n={n}")
+    check_count(n)
 
     def transform(words: Array) -> Array:
         if isinstance(words, Tensor):

@@ -1,22 +1,142 @@
-"""Reductions that take more than one torch call, and those of empty shards."""
+"""Reductions and scans on local tensors, and reductions of empty shards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
+from torch import Tensor
 
 Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
 
 
+def total(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+    """The sum over `dim`; integers and bools are summed as int64."""
+    return torch.sum(x, dim, keepdim, dtype=dtype)
+
+
+def sum_rows(x: Tensor) -> Tensor:
+    """The (n,) sum over all rows of x[..., n]."""
+    return x.sum(0) if x.ndim == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1]).sum(0)
+
+
+def mean(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
+    """The mean over `dim`."""
+    return torch.mean(x, dim, keepdim, dtype=dtype)
+
+
+def prod(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """The product over one dim, or over all."""
+    return torch.prod(x) if dim is None else torch.prod(x, dim, keepdim)
+
+
+def amax(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """The greatest elements over `dim`; nan where there is one."""
+    return torch.amax(x, () if dim is None else dim, keepdim)
+
+
+def amin(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """The least elements over `dim`; nan where there is one."""
+    return torch.amin(x, () if dim is None else dim, keepdim)
+
+
+def any_of(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """Whether some element over `dim` is not zero; over no dim where it is ()."""
+    if dim is None and not keepdim:
+        return torch.any(x)
+    return torch.any(x, tuple(range(x.ndim)) if dim is None else dim, keepdim=keepdim)
+
+
+def all_of(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """Whether every element over `dim` is not zero; over no dim where it is ()."""
+    if dim is None and not keepdim:
+        return torch.all(x)
+    return torch.all(x, tuple(range(x.ndim)) if dim is None else dim, keepdim=keepdim)
+
+
+def argmax(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Where the first greatest element is along `dim` (None: in the flattened tensor)."""
+    return torch.argmax(x, dim, keepdim)
+
+
+def argmin(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Where the first least element is along `dim` (None: in the flattened tensor)."""
+    return torch.argmin(x, dim, keepdim)
+
+
+def max_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The greatest elements along `dim`, and where the first of them is."""
+    values, indices = torch.max(x, dim, keepdim)
+    return values, indices
+
+
+def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The least elements along `dim`, and where the first of them is."""
+    values, indices = torch.min(x, dim, keepdim)
+    return values, indices
+
+
+def median(x: Tensor) -> Tensor:
+    """The median of all elements, the lower of two."""
+    return torch.median(x)
+
+
+def nanmedian(x: Tensor) -> Tensor:
+    """`median` of what is a number."""
+    return torch.nanmedian(x)
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The medians along `dim`, the lower of two, and where one is."""
+    values, indices = torch.median(x, dim, keepdim)
+    return values, indices
+
+
+def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """`median_along` of what is a number."""
+    values, indices = torch.nanmedian(x, dim, keepdim)
+    return values, indices
+
+
+def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
+    """The variance over `dim`, with the count less `correction` below."""
+    return _spread_of(torch.var, x, dim, correction, keepdim)
+
+
+def std(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
+    """The root of `var`."""
+    return _spread_of(torch.std, x, dim, correction, keepdim)
+
+
+def _spread_of(
+    function: Callable[..., Tensor], x: Tensor, dim: Dims, correction: float, keepdim: bool
+) -> Tensor:
+    if x.numel() == 0:  # torch warns even where a shard has no result at all
+        nothing = torch.sum(x, dim, keepdim)
+        if nothing.numel() == 0:
+            return nothing
+    return function(x, dim, correction=correction, keepdim=keepdim)
+
+
+def vector_norm(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
+    """(sum of |x|**ord)**(1/ord), the extremes for ord = +-inf, the non-zeros for ord = 0."""
+    norm: Tensor = torch.linalg.vector_norm(x, ord, dim, keepdim)
+    return norm
+
+
+def logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """log(sum(exp(x))) over `dim`."""
+    return torch.logsumexp(x, dim, keepdim)  # type: ignore[arg-type]
+
+
 def partial_mean(
-    x: torch.Tensor,
+    x: Tensor,
     dim: Dims,
     keepdim: bool,
     dtype: torch.dtype | None,
     count: int,
-) -> torch.Tensor:
+) -> Tensor:
     """The sum over `dim` divided by `count`, the size of the whole of which `x` is a part.
 
     Summed in float32 when the result is of half precision: the sum of a part may overflow it.
@@ -28,19 +148,19 @@ def partial_mean(
 
 
 def variance_around(
-    x: torch.Tensor,
-    mean: torch.Tensor,
+    x: Tensor,
+    mean: Tensor,
     dim: Dims,
     freedom: float,
     keepdim: bool,
-) -> torch.Tensor:
+) -> Tensor:
     """The sum of |x - mean|**2 over `dim` divided by `freedom`."""
     apart = x - mean
     squares = torch.abs(apart).square_() if apart.is_complex() else apart.square_()
     return torch.sum(squares, dim, keepdim).div_(freedom)
 
 
-def extremum_of_none(x: torch.Tensor, shape: Sequence[int], kind: str) -> torch.Tensor:
+def extremum_of_none(x: Tensor, shape: Sequence[int], kind: str) -> Tensor:
     """What is neutral in a "max" (the least number of the dtype) or a "min", in `shape`."""
     if x.dtype is torch.bool:
         value: float = kind == "min"
@@ -52,16 +172,14 @@ def extremum_of_none(x: torch.Tensor, shape: Sequence[int], kind: str) -> torch.
     return x.new_full(shape, value)
 
 
-def pick(x: torch.Tensor, index: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
+def pick(x: Tensor, index: Tensor, dim: int, keepdim: bool) -> Tensor:
     """x at `index` along `dim`; the index keeps the dim with size 1, or lacks it."""
     if keepdim:
         return torch.gather(x, dim, index)
     return torch.gather(x, dim, index.unsqueeze(dim)).squeeze(dim)
 
 
-def pick_here(
-    x: torch.Tensor, index: torch.Tensor, dim: int, keepdim: bool, start: int
-) -> torch.Tensor:
+def pick_here(x: Tensor, index: Tensor, dim: int, keepdim: bool, start: int) -> Tensor:
     """`pick` for a part of x that begins at `start` along `dim`: 0 where the index is elsewhere."""
     if x.shape[dim] == 0:
         return x.new_zeros(index.shape)
@@ -72,13 +190,13 @@ def pick_here(
 
 
 def place(
-    values: torch.Tensor,
-    index: torch.Tensor,
+    values: Tensor,
+    index: Tensor,
     shape: Sequence[int],
     dim: int,
     keepdim: bool,
     start: int,
-) -> torch.Tensor:
+) -> Tensor:
     """Zeros in `shape` but for `values` at `index` along `dim`; the part begins at `start`."""
     y = values.new_zeros(shape)
     if y.numel() == 0:
@@ -93,9 +211,7 @@ def place(
 _NOWHERE = torch.iinfo(torch.int64).max
 
 
-def first_index(
-    x: torch.Tensor, value: torch.Tensor, dim: int, keepdim: bool, start: int
-) -> torch.Tensor:
+def first_index(x: Tensor, value: Tensor, dim: int, keepdim: bool, start: int) -> Tensor:
     """Where along `dim` x first equals `value` (nan equals nan), counted from -`start`.
 
     The greatest int64 where it never does.
@@ -114,12 +230,12 @@ def first_index(
 
 
 def first_index_flat(
-    x: torch.Tensor,
-    value: torch.Tensor,
+    x: Tensor,
+    value: Tensor,
     offset: Sequence[int],
     shape: Sequence[int],
     target: Sequence[int],
-) -> torch.Tensor:
+) -> Tensor:
     """Where in the flattened whole x first equals `value`.
 
     x is the part at `offset` of a whole of `shape`; elements of a part come in the order that
@@ -139,7 +255,7 @@ def first_index_flat(
     return torch.full(target, index, dtype=torch.int64, device=x.device)
 
 
-def product_of_others(x: torch.Tensor, dim: int | None) -> torch.Tensor:
+def product_of_others(x: Tensor, dim: int | None) -> Tensor:
     """For each element the product of the others along `dim` (None: of all), right at zeros too.
 
     Products of what stands before and behind; dividing the whole product would fail at zeros.
@@ -155,15 +271,20 @@ def product_of_others(x: torch.Tensor, dim: int | None) -> torch.Tensor:
     return before * behind
 
 
-def reversed_cumsum(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """The sum of each element and all behind it along `dim`."""
-    return x.flip(dim).cumsum(dim).flip(dim)
+def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
+    """The sum of each element and all before it, or (`back`) behind it, along `dim`."""
+    return x.flip(dim).cumsum(dim).flip(dim) if back else torch.cumsum(x, dim)
+
+
+def cumprod(x: Tensor, dim: int) -> Tensor:
+    """The product of each element and all before it along `dim`."""
+    return torch.cumprod(x, dim)
 
 
 # Gradients that formulas get wrong at zeros: torch's own, from torch's autograd.
 
 
-def product_of_others_backward(dy: torch.Tensor, x: torch.Tensor, dim: int | None) -> torch.Tensor:
+def product_of_others_backward(dy: Tensor, x: Tensor, dim: int | None) -> Tensor:
     """The gradient of `product_of_others`."""
     if x.ndim == 0 or x.numel() == 0:
         return torch.zeros_like(x)
@@ -173,7 +294,7 @@ def product_of_others_backward(dy: torch.Tensor, x: torch.Tensor, dim: int | Non
         return _gradients(y, (leaf,), dy)[0]
 
 
-def cumprod_backward(dy: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+def cumprod_backward(dy: Tensor, x: Tensor, dim: int) -> Tensor:
     """The gradient of cumprod."""
     with torch.enable_grad():
         leaf = x.detach().requires_grad_()
@@ -181,8 +302,8 @@ def cumprod_backward(dy: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tenso
 
 
 def cumprod_backward_backward(
-    ddx: torch.Tensor, dy: torch.Tensor, x: torch.Tensor, dim: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+    ddx: Tensor, dy: Tensor, x: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
     """The gradients of `cumprod_backward` for dy and x."""
     with torch.enable_grad():
         leaf, weight = x.detach().requires_grad_(), dy.detach().requires_grad_()
@@ -192,10 +313,8 @@ def cumprod_backward_backward(
         return for_dy, for_x
 
 
-def _gradients(
-    y: torch.Tensor, leaves: tuple[torch.Tensor, ...], dy: torch.Tensor
-) -> list[torch.Tensor]:
-    found: list[torch.Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
+def _gradients(y: Tensor, leaves: tuple[Tensor, ...], dy: Tensor) -> list[Tensor]:
+    found: list[Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
     # The gradient of an only element is `dy` itself.
     return [
         torch.zeros_like(leaf) if grad is None else grad.clone() if leaf.numel() < 2 else grad

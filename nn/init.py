@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,24 +20,27 @@ from ..kernels import random as random_kernels
 
 
 @no_grad
-def _fill(x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None) -> Tensor:
+def _fill(
+    x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
+) -> Tensor:
     layout: dict[str, Any]
     layout = {"device": x.device} if x.is_local else {"placement": x.placement, "sbp": x.sbp}
-    return assign(x, random_source(what, x.shape, x.dtype, fill, generator, layout), what)
+    made = random_source(what, x.shape, x.dtype, fill, generator, layout, **options)
+    return assign(x, made, what)
 
 
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Uniform numbers in [a, b)."""
-    return _fill(tensor, "uniform_", partial(random_kernels.uniform, low=a, high=b), generator)
+    return _fill(tensor, "uniform_", random_kernels.uniform, generator, low=a, high=b)
 
 
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
-    return _fill(tensor, "normal_", partial(random_kernels.normal, mean=mean, std=std), generator)
+    return _fill(tensor, "normal_", random_kernels.normal, generator, mean=mean, std=std)
 
 
 def trunc_normal_(
@@ -50,8 +52,8 @@ def trunc_normal_(
     generator: Generator | None = None,
 ) -> Tensor:
     """Normal numbers restricted to [a, b]."""
-    fill = partial(random_kernels.trunc_normal, mean=mean, std=std, low=a, high=b)
-    return _fill(tensor, "trunc_normal_", fill, generator)
+    options = {"mean": mean, "std": std, "low": a, "high": b}
+    return _fill(tensor, "trunc_normal_", random_kernels.trunc_normal, generator, **options)
 
 
 @no_grad

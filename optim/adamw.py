@@ -9,6 +9,7 @@ from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
+from ..kernels.select import pick
 from .optimizer import Group, Optimizer, unique_shards, writable, zeros_for
 
 
@@ -65,7 +66,8 @@ class AdamW(Optimizer):
             for key in self._state_keys(group):
                 columns.append([self.state[param][key] for param in chosen])
             for lists in unique_shards(*columns):
-                kernels.adamw(
+                update = pick(kernels.adamw, lists[0][0].device.type)
+                update(
                     *lists,
                     step=step if group["do_bias_correction"] else None,
                     lr=group["lr"] * group.get("lr_scale", 1.0),

@@ -17,6 +17,7 @@ from ..engine.tensor import Tensor
 from ..engine.values import whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim as kernels
+from ..kernels.select import pick
 from .gradients import aligned, not_in_build
 
 
@@ -101,4 +102,5 @@ def _powers(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
         nd_sbp = tuple(joined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[gradient.shards for gradient in gradients], strict=True)
-    return Tensor(tuple([kernels.powers(parts, norm_type) for parts in columns]), layout)
+    found = [pick(kernels.powers, p[0].device.type)(p, norm_type) for p in columns]
+    return Tensor(tuple(found), layout)

@@ -9,6 +9,7 @@ from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
+from ..kernels.select import pick
 from .optimizer import Group, Optimizer, unique_shards, writable, zeros_for
 
 
@@ -76,7 +77,8 @@ class SGD(Optimizer):
                     self.state[param] = {"momentum_buffer": zeros_for(param)}
             buffers = [self.state[param]["momentum_buffer"] for param in params]
         for lists in unique_shards(params, grads, buffers):
-            kernels.sgd(
+            update = pick(kernels.sgd, lists[0][0].device.type)
+            update(
                 *lists,
                 lr=group["lr"] * group.get("lr_scale", 1.0),
                 momentum=group["momentum"],

@@ -7,6 +7,11 @@ import hypothesis
 import pytest
 import torch
 
+if os.environ.get("TRITON_INTERPRET") == "1":
+    import triton_interpreter
+
+    triton_interpreter.apply()
+
 from onefold.distributed.world import virtual_world
 
 REPO = Path(__file__).resolve().parents[1]

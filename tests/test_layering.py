@@ -51,7 +51,11 @@ ENGINE = (
 )
 
 # (importer, external package): why it is imported inside a function.
-LOCAL_EXTERNAL: dict[tuple[str, str], str] = {}
+LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
+    ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
+    ("kernels.aot.compile", "importlib"): "walks every module of kernels/gpu for its cases",
+    ("kernels.tune.__main__", "importlib"): "walks every module of kernels/gpu for what it tunes",
+}
 
 IMPORTS = read_imports(REPO)
 

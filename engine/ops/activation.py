@@ -82,16 +82,11 @@ def _by_y(
     return unary(op)
 
 
-def _conj_physical(y: torch.Tensor) -> torch.Tensor:
-    return torch.conj_physical(y) if y.is_complex() else y
-
-
 # By the output.
 
-_threshold_backward = aten("threshold_backward")
 relu = enter(
     "relu",
-    _by_y("relu", torch.relu, lambda dy, y: _threshold_backward(dy, y, 0), None, INCREASING),
+    _by_y("relu", torch.relu, kernels.relu_backward, None, INCREASING),
 )
 sigmoid = enter(
     "sigmoid",
@@ -102,7 +97,8 @@ tanh = enter("tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: 
 # By the input.
 
 
-def _silu_second(x: Tensor) -> Tensor:
+def silu_second(x: Tensor) -> Tensor:
+    """The second derivative of silu."""
     s = sigmoid(x)
     return s * (1 - s) * ((1 - s * 2) * x + 2)  # type: ignore[no-any-return]
 
@@ -131,7 +127,7 @@ def _tanhshrink_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tenso
     return (mul(dy, square(tanh(x))),)
 
 
-silu = enter("silu", _by_x("silu", _nn.silu, aten("silu_backward"), _silu_second))
+silu = enter("silu", _by_x("silu", _nn.silu, aten("silu_backward"), silu_second))
 mish = enter("mish", _by_x("mish", _nn.mish, aten("mish_backward"), _mish_second))
 hardswish = enter(
     "hardswish",
@@ -160,14 +156,8 @@ tanhshrink = enter(
 # With settings.
 
 
-def _gelu_kernel(x: torch.Tensor, approximate: str) -> torch.Tensor:
-    return _nn.gelu(x, approximate=approximate)  # type: ignore[no-any-return]
-
-
-_gelu_aten = aten("gelu_backward")
-
-
-def _gelu_second(x: Tensor, approximate: str) -> Tensor:
+def gelu_second(x: Tensor, approximate: str) -> Tensor:
+    """The second derivative of gelu."""
     if approximate == "none":
         return exp(square(x) * -0.5) * ((2 - square(x)) / math.sqrt(2 * math.pi))  # type: ignore[no-any-return]
     c, k = 0.044715, math.sqrt(2 / math.pi)
@@ -178,9 +168,9 @@ def _gelu_second(x: Tensor, approximate: str) -> Tensor:
 
 _gelu = _by_x(
     "gelu",
-    _gelu_kernel,
-    lambda dy, x, approximate: _gelu_aten(dy, x, approximate=approximate),
-    _gelu_second,
+    kernels.gelu,
+    kernels.gelu_backward,
+    gelu_second,
 )
 
 
@@ -198,11 +188,10 @@ def _elu_second(x: Tensor, alpha: float, scale: float, input_scale: float) -> Te
     return names.where(names.le(x, 0), bend, 0.0)  # type: ignore[no-any-return]
 
 
-_elu_aten = aten("elu_backward")
 _elu = _by_x(
     "elu",
     _nn.elu,
-    lambda dy, x, alpha, scale, inner: _elu_aten(dy, alpha, scale, inner, False, x),
+    kernels.elu_backward,
     _elu_second,
 )
 
@@ -233,10 +222,7 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return _elu(input, alpha, 1.0, 1.0 / alpha)  # type: ignore[no-any-return]
 
 
-_leaky_aten = aten("leaky_relu_backward")
-_leaky_relu = _by_x(
-    "leaky_relu", _nn.leaky_relu, lambda dy, x, slope: _leaky_aten(dy, x, slope, False)
-)
+_leaky_relu = _by_x("leaky_relu", _nn.leaky_relu, kernels.leaky_relu_backward)
 
 
 @named
@@ -279,7 +265,7 @@ _softshrink = _by_x("softshrink", _nn.softshrink, aten("softshrink_backward"))
 _threshold = _by_x(
     "threshold",
     torch.threshold,
-    lambda dy, x, threshold, value: _threshold_backward(dy, x, threshold),
+    kernels.threshold_backward,
 )
 
 

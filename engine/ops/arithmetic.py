@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
+from ...kernels import pointwise as kernels
 from ..dispatch import binary, unary, with_number
 from ..meta import Meta
 from ..names import enter, named
@@ -75,7 +76,7 @@ _add = binary(ADD)
 _add_number = _number_last("add", torch.add, _add_number_vjp, saves=())
 _sub = binary(SUB)
 _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
-_rsub_number = _number_first("rsub", lambda n, x: torch.rsub(x, n), _rsub_number_vjp, saves=())
+_rsub_number = _number_first("rsub", kernels.rsub, _rsub_number_vjp, saves=())
 
 
 @named
@@ -178,9 +179,7 @@ enter("multiply", mul)
 _div = binary(Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True))
 _div_number = _number_last("div", torch.div, _div_number_vjp, linear="0", saves=())
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
-_rdiv_number = _number_first(
-    "div", lambda n, x: torch.reciprocal(x) * n, _rdiv_number_vjp, saves_output=True
-)
+_rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
 true_divide = enter("true_divide", mixed("true_divide", _div, _div_number, _rdiv_number))
 
 
@@ -219,41 +218,19 @@ def _zeros_second(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tuple[N
 
 
 def _zero_gradient(
-    name: str, kernel: Kernel, first: Kernel, vjp: Any = zeros_vjp, vjp_first: Any = _zeros_second
+    name: str, kernel: Kernel, vjp: Any = zeros_vjp, vjp_first: Any = _zeros_second
 ) -> Callable[..., Any]:
     return mixed(
         name,
         binary(Elementwise(name, kernel, vjp, saves=())),
         _number_last(name, kernel, vjp, saves=()),
-        _number_first(name, first, vjp_first, saves=()),
+        _number_first(name, kernels.number_first(kernel), vjp_first, saves=()),
     )
 
 
-def number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
-    """The number as a 0-d tensor that promotes as the number does."""
-    return torch.full((), n, dtype=torch.result_type(x, n), device=x.device)
-
-
-_div_floor = _zero_gradient(
-    "div",
-    lambda a, b: torch.div(a, b, rounding_mode="floor"),
-    lambda n, x: torch.div(number_like(n, x), x, rounding_mode="floor"),
-)
-_div_trunc = _zero_gradient(
-    "div",
-    lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    lambda n, x: torch.div(number_like(n, x), x, rounding_mode="trunc"),
-)
-floor_divide = enter(
-    "floor_divide",
-    _zero_gradient(
-        "floor_divide",
-        torch.floor_divide,
-        lambda n, x: torch.floor_divide(number_like(n, x), x),
-        None,
-        None,
-    ),
-)
+_div_floor = _zero_gradient("div", kernels.div_floor)
+_div_trunc = _zero_gradient("div", kernels.div_trunc)
+floor_divide = enter("floor_divide", _zero_gradient("floor_divide", torch.floor_divide, None, None))
 
 
 # Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
@@ -276,16 +253,12 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
         name,
         binary(Elementwise(name, kernel, both)),
         _number_last(name, kernel, last, saves=()),
-        _number_first(name, lambda n, x: kernel(number_like(n, x), x), first),
+        _number_first(name, kernels.number_first(kernel), first),
     )
 
 
 remainder = enter("remainder", _remainder_family("remainder", torch.remainder, _div_floor))
 fmod = enter("fmod", _remainder_family("fmod", torch.fmod, _div_trunc))
-
-
-def _positive_kernel(x: torch.Tensor) -> torch.Tensor:
-    return torch.positive(x).clone()
 
 
 def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
@@ -296,7 +269,7 @@ positive = enter(
     "positive",
     unary(
         Elementwise(
-            "positive", _positive_kernel, _same_vjp, linear="0", passes=INCREASING, saves=()
+            "positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=()
         )
     ),
 )

@@ -260,7 +260,7 @@ class Triangle(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         row, column = local.input_offset(0)[-2:]
         mine = attrs[0] + row - column
-        kernel = self.kernel
+        kernel = local.pick(self.kernel)
         return lambda x: kernel(x, mine)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, diagonal: int) -> Any:

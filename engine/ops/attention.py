@@ -101,7 +101,8 @@ class Attention(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         first = local.input_offset(0)[-2]
         causal, scale, grouped = attrs
-        return lambda q, k, v, mask: kernels.attention(q, k, v, mask, causal, scale, grouped, first)
+        kernel = local.pick(kernels.attention)
+        return lambda q, k, v, mask: kernel(q, k, v, mask, causal, scale, grouped, first)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k = inputs[0], inputs[1]
@@ -157,9 +158,8 @@ class AttentionGrad(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         first = local.input_offset(1)[-2]
         causal, scale, grouped = attrs
-        return lambda dy, q, k, v, mask: kernels.attention_grad(
-            dy, q, k, v, mask, causal, scale, grouped, first
-        )
+        kernel = local.pick(kernels.attention_grad)
+        return lambda dy, q, k, v, mask: kernel(dy, q, k, v, mask, causal, scale, grouped, first)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k, v = outputs

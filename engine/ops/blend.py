@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...kernels import pointwise as kernels
 from ..dispatch import binary, ternary, with_number
 from ..meta import Meta
 from ..names import enter, named, names
@@ -15,7 +16,7 @@ from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import div, mul, neg, number_like, sub
+from .arithmetic import div, mul, neg, sub
 from .pointwise import Elementwise, conj_of, mixed
 from .power import square
 from .reduce import constant_like, sum_to
@@ -181,7 +182,7 @@ copysign = enter(
         with_number(
             Elementwise(
                 "copysign",
-                lambda n, x: torch.copysign(number_like(n, x), x),
+                kernels.number_first(torch.copysign),
                 _copysign_first_vjp,
                 saves=(),
             ),

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...kernels import pointwise as kernels
 from ..dispatch import unary
 from ..meta import Meta
 from ..names import enter, named
@@ -43,10 +44,7 @@ class Cast(Op):
     name = "cast"
     saves = ()
 
-    def kernel(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
-            return torch.real(x).to(dtype, copy=True)  # not a view of the real parts
-        return x.to(dtype)
+    kernel = staticmethod(kernels.cast)
 
     def rule(self, axis: Axis, x: Meta, dtype: torch.dtype) -> Rule:
         found = [*pointwise_of([x])]

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import OnefoldValueError
 from ...kernels import loss as kernels
+from ...kernels import reduce as sums
 from ...kernels.loss import Classes
 from .. import interp
 from ..dispatch import general
@@ -123,15 +124,13 @@ class ClassLoss(Op):
         assert x is not None
         if local.inputs[3] is None and local.input_shape(0)[_class_dim(x)] == classes.total:
             log_input = self.log_input
-            return lambda x, target, weight, lse: kernels.whole_class_loss(
-                x, target, weight, log_input, *attrs
-            )
-
-        def kernel(x: Any, target: Any, weight: Any, lse: Any) -> torch.Tensor:
-            loss = kernels.class_loss(x, target, weight, lse, classes)
-            return loss.sum() if reduction == "sum" else loss
-
-        return kernel
+            whole = local.pick(kernels.whole_class_loss)
+            return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
+        part = partial(local.pick(kernels.class_loss), classes=classes)
+        if reduction != "sum":
+            return part
+        total = local.pick(sums.total)
+        return lambda *tensors: total(part(*tensors), None, False, None)
 
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x, target, _, lse = metas
@@ -156,7 +155,7 @@ class ClassLoss(Op):
         ignore_index: int,
         smoothing: float,
     ) -> Any:
-        grad = _nll_grad if self.log_input else _cross_entropy_grad
+        grad = _nll_grad if self.log_input else cross_entropy_grad
         return (grad((dy, x, target, weight, lse), reduction, ignore_index, smoothing),)
 
 
@@ -248,12 +247,11 @@ class ClassLossGrad(Op):
         assert x is not None
         if local.inputs[4] is None and local.input_shape(1)[_class_dim(x)] == classes.total:
             log_input = self.log_input
-            return lambda dy, x, target, weight, lse: kernels.whole_class_loss_grad(
+            whole = local.pick(kernels.whole_class_loss_grad)
+            return lambda dy, x, target, weight, lse: whole(
                 dy, x, target, weight, log_input, *attrs
             )
-        return lambda dy, x, target, weight, lse: kernels.class_loss_grad(
-            dy, x, target, weight, lse, classes
-        )
+        return partial(local.pick(kernels.class_loss_grad), classes=classes)
 
     def vjp(
         self,
@@ -272,7 +270,7 @@ class ClassLossGrad(Op):
         dim = _class_dim(x)
         d_g = d_x = None
         if needs[0]:
-            entry = _nll_grad if self.log_input else _cross_entropy_grad
+            entry = _nll_grad if self.log_input else cross_entropy_grad
             ones = names.ones_like(names.detach(g))
             each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
             d_g = names.sum(names.mul(dy, each), dim)
@@ -292,7 +290,7 @@ class ClassLossGrad(Op):
 def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     with interp.grad_mode(False):
         lse = _logsumexp(tensors[1])
-    return _cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
+    return cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
 
 
 class TargetWeights(Op):
@@ -313,6 +311,16 @@ class TargetWeights(Op):
         classes = Classes(0, total, ignore_index, smoothing)
         return kernels.target_weights(target, weight, classes, dtype)
 
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        ignore_index, smoothing, total, dtype = attrs
+        classes = Classes(0, total, ignore_index, smoothing)
+        kernel = local.pick(kernels.target_weights)
+        return partial(kernel, classes=classes, dtype=dtype)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
+
     def rule(self, axis: Axis, target: Meta, weight: Meta | None, *attrs: Any) -> Rule:
         tensors = (target, weight)
         found = [
@@ -328,7 +336,7 @@ _CROSS_ENTROPY = ClassLoss(log_input=False)
 _NLL = ClassLoss(log_input=True)
 _cross_entropy = general(_CROSS_ENTROPY)
 _nll = general(_NLL)
-_cross_entropy_grad = general(ClassLossGrad(log_input=False))
+cross_entropy_grad = general(ClassLossGrad(log_input=False))
 _nll_grad = general(ClassLossGrad(log_input=True))
 _weights = general(TargetWeights())
 

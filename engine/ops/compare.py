@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError, user_line
+from ...kernels import pointwise as kernels
 from ..dispatch import binary, with_number
 from ..names import enter, named, names
 from ..op import Kernel
 from ..tensor import Tensor
-from .arithmetic import number_like
 from .pointwise import Elementwise, mixed
 
 
@@ -37,10 +37,8 @@ def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[..., Any]
         mixed(
             name,
             binary(Elementwise(name, kernel, linear=linear)),
-            with_number(
-                Elementwise(name, lambda x, n: kernel(x, number_like(n, x)), linear=linear), False
-            ),
-            with_number(Elementwise(name, lambda n, x: kernel(number_like(n, x), x)), True),
+            with_number(Elementwise(name, kernels.number_last(kernel), linear=linear), False),
+            with_number(Elementwise(name, kernels.number_first(kernel)), True),
         ),
     )
 

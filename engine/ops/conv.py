@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -21,10 +21,6 @@ from ..tensor import Tensor
 Ints: TypeAlias = tuple[int, ...]
 # stride, padding, dilation, transposed, output_padding, groups, input channels per group
 Sizes: TypeAlias = tuple[Ints, Ints, Ints, bool, Ints, int, int]
-
-
-_convolve: Callable[..., torch.Tensor] = torch.convolution
-_weight_grad_kernel: Callable[..., torch.Tensor] = kernels.convolution_weight_grad
 
 
 def _held_groups(sizes: Sequence[Any], channels: int) -> int:
@@ -50,7 +46,7 @@ class Convolution(Op):
             None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
             for m in (x, w, bias)
         ]
-        y = _convolve(tensors[0], tensors[1], tensors[2], *sizes[:6])
+        y = torch.convolution(tensors[0], tensors[1], tensors[2], *sizes[:6])  # type: ignore[arg-type]
         return Meta.of(y.shape, y.dtype, device=y.device)
 
     def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, *sizes: Any) -> Rule:
@@ -77,7 +73,8 @@ class Convolution(Op):
         if 0 in shape or 0 in local.input_shape(0) or 0 in local.input_shape(1):
             # Of nothing: torch's kernels refuse some empty inputs. Contracted channels give zeros.
             return lambda x, w, bias: _only_bias(x.new_zeros(shape), bias)
-        return lambda x, w, bias: _convolve(x, w, bias, *sizes, held)
+        convolve = local.pick(kernels.convolution)
+        return lambda x, w, bias: convolve(x, w, bias, *sizes, held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         w = inputs[1]
@@ -149,7 +146,8 @@ class ConvolutionWeightGrad(Op):
         sizes = attrs[1][:5]
         held = _held_groups(attrs[1], local.input_shape(1)[1])
         shape = local.output_shape()
-        return lambda dy, x: _weight_grad_kernel(dy, x, shape, *sizes, held)
+        weight_grad = local.pick(kernels.convolution_weight_grad)
+        return lambda dy, x: weight_grad(dy, x, shape, *sizes, held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         dy = inputs[0]

@@ -55,21 +55,13 @@ class DropoutOp(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         x = local.inputs[0]
         assert x is not None
-        shape, offset, size = tuple(x.shape), local.input_offset(0), tuple(local.input_shape(0))
+        shape, offset = tuple(x.shape), local.input_offset(0)
+        dropped = local.pick(random.dropout)
 
         def kernel(x: torch.Tensor, chance: Chance) -> torch.Tensor:
             whole, start = chance.draw.within(shape, offset)
-            mask = random.dropout_mask(
-                whole,
-                start,
-                size,
-                p=chance.p,
-                seed=chance.draw.seed,
-                call=chance.draw.call,
-                dtype=x.dtype,
-                device=x.device,
-            )
-            return mask.mul_(x)
+            draw = chance.draw
+            return dropped(x, whole, start, p=chance.p, seed=draw.seed, call=draw.call)  # type: ignore[no-any-return]
 
         return kernel
 

@@ -7,9 +7,8 @@ from functools import lru_cache
 from math import sqrt
 from typing import Any
 
-import torch
-
 from ...errors import OnefoldValueError, ShapeError
+from ...kernels import matmul as kernels
 from ..dispatch import binary
 from ..meta import Meta
 from ..names import named, names
@@ -26,8 +25,7 @@ class Contraction(Op):
     name = "contraction"
     linear = "each"
 
-    def kernel(self, a: torch.Tensor, b: torch.Tensor, equation: str) -> torch.Tensor:
-        return torch._VF.einsum(equation, (a, b))  # type: ignore[attr-defined, no-any-return]
+    kernel = staticmethod(kernels.contraction)
 
     def rule(self, axis: Axis, a: Meta, b: Meta, equation: str) -> Rule:
         spec = equation.replace(",", " , ").replace("->", " > ")

@@ -49,9 +49,10 @@ class Embedding(Op):
         weight = local.inputs[0]
         assert weight is not None
         if local.input_shape(0)[0] == weight.shape[0]:
-            return kernels.embedding
+            return local.pick(kernels.embedding)
+        embedding_held = local.pick(kernels.embedding_held)
         offset, rows = local.input_offset(0)[0], weight.shape[0]
-        return lambda weight, index: kernels.embedding_held(weight, index, offset, rows)
+        return lambda weight, index: embedding_held(weight, index, offset, rows)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, weight: Meta, index: Tensor, *attrs: Any
@@ -84,9 +85,8 @@ class EmbeddingGrad(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         _, padding, by_frequency = attrs
         shape, offset = local.output_shape(), local.output_offset()[0]
-        return lambda dy, index: kernels.embedding_grad(
-            dy, index, shape, offset, padding, by_frequency
-        )
+        embedding_grad = local.pick(kernels.embedding_grad)
+        return lambda dy, index: embedding_grad(dy, index, shape, offset, padding, by_frequency)
 
     def vjp(
         self,
@@ -167,7 +167,8 @@ class OneHot(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         (classes,) = attrs
         size, offset = local.output_shape()[-1], local.output_offset()[-1]
-        return lambda index: kernels.one_hot(index, offset, size, classes)
+        one_hot = local.pick(kernels.one_hot)
+        return lambda index: one_hot(index, offset, size, classes)
 
 
 _one_hot = unary(OneHot())

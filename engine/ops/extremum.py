@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -65,12 +66,9 @@ class Extremum(Op):
     ) -> None:
         self.name = name
         self.finds_nan = finds_nan
-        self.whole = whole
+        self.kernel = whole  # type: ignore[method-assign]
         self.identity = identity  # "max" or "min": the extremum of no elements
         self.joined = joined
-
-    def kernel(self, x: torch.Tensor, dim: Dims, keepdim: bool) -> torch.Tensor:
-        return self.whole(x, () if dim is None else dim, keepdim)  # type: ignore[no-any-return]
 
     def infer(self, x: Meta, dim: Dims, keepdim: bool) -> Meta | tuple[Meta, ...]:
         check_not_empty(x, dim, OnefoldRuntimeError)
@@ -85,8 +83,7 @@ class Extremum(Op):
         if math.prod(shape) == 0:
             target, identity = local.output_shape(), self.identity
             return lambda x: kernels.extremum_of_none(x, target, identity)
-        whole, dims = self.whole, () if dim is None else dim
-        return lambda x: whole(x, dims, keepdim)
+        return partial(local.pick(self.kernel), dim=dim, keepdim=keepdim)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: Dims, keepdim: bool
@@ -104,10 +101,10 @@ def both_nan(x: Tensor, y: Tensor) -> Tensor:
     return names.logical_and(names.isnan(x), names.isnan(y))  # type: ignore[no-any-return]
 
 
-_amax = unary(Extremum("amax", torch.amax, "max", partial_max))
-_amin = unary(Extremum("amin", torch.amin, "min", partial_min))
-max_of_all = unary(Extremum("max", torch.amax, "max", partial_max, finds_nan=True))
-min_of_all = unary(Extremum("min", torch.amin, "min", partial_min, finds_nan=True))
+_amax = unary(Extremum("amax", kernels.amax, "max", partial_max))
+_amin = unary(Extremum("amin", kernels.amin, "min", partial_min))
+max_of_all = unary(Extremum("max", kernels.amax, "max", partial_max, finds_nan=True))
+min_of_all = unary(Extremum("min", kernels.amin, "min", partial_min, finds_nan=True))
 
 
 @named
@@ -139,14 +136,8 @@ class AnyAll(Op):
 
     def __init__(self, name: str, whole: Kernel, joined: Sbp) -> None:
         self.name = name
-        self.whole = whole
+        self.kernel = whole  # type: ignore[method-assign]
         self.joined = joined
-
-    def kernel(self, x: torch.Tensor, dim: Dims, keepdim: bool) -> torch.Tensor:
-        if dim is None and not keepdim:
-            return self.whole(x)  # type: ignore[no-any-return]
-        dims = tuple(range(x.ndim)) if dim is None else dim
-        return self.whole(x, dims, keepdim=keepdim)  # type: ignore[no-any-return]
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
         passes = (self.joined,) if x.dtype is torch.bool else ()
@@ -155,8 +146,8 @@ class AnyAll(Op):
         return reduction(x.ndim, dim, keepdim, self.joined, passes)
 
 
-_any = unary(AnyAll("any", torch.any, partial_max))
-_all = unary(AnyAll("all", torch.all, partial_min))
+_any = unary(AnyAll("any", kernels.any_of, partial_max))
+_all = unary(AnyAll("all", kernels.all_of, partial_min))
 
 
 @named

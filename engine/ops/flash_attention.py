@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...kernels import attention as kernels
+from ...kernels.select import uses_triton
 from .. import interp
 from ..dispatch import general
 from ..meta import Meta
@@ -21,22 +22,27 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def fits(q: Meta, k: Meta, v: Meta, mask: object, grouped: bool) -> bool:
-    """Whether the op can do attention on these: on the CPU, batch and heads split at most."""
+    """Whether the op can do attention on these: batch and heads split at most, and a kernel."""
     plain = mask is None and not grouped and q.dtype in _DTYPES and q.dtype == k.dtype == v.dtype
     alike = q.ndim == 4 and k.shape == v.shape and q.shape[:2] == k.shape[:2]
     if not plain or not alike or q.shape[-1] != k.shape[-1]:
         return False
-    return all(_rows_whole(meta) and _on_cpu(meta) for meta in (q, k, v))
+    return all(_rows_whole(meta) and _has_kernel(meta) for meta in (q, k, v))
 
 
 def _rows_whole(meta: Meta) -> bool:
     return not meta.partial and all(sbp.dim < 2 for sbp in meta.nd_sbp)
 
 
-def _on_cpu(meta: Meta) -> bool:
+def _has_kernel(meta: Meta) -> bool:
+    """torch has one for the CPU alone; that of Triton has a widest head."""
     if meta.placement is not None:
-        return meta.placement.type == "cpu"
-    return meta.device is None or meta.device.type == "cpu"
+        device = meta.placement.device_type
+    else:
+        device = "cpu" if meta.device is None else meta.device.type
+    if uses_triton(device):
+        return meta.shape[-1] <= kernels.WIDEST
+    return device == "cpu"
 
 
 class FlashAttention(Op):
@@ -46,8 +52,7 @@ class FlashAttention(Op):
     num_outputs = 2
     saves_output = True
 
-    def kernel(self, q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-        return kernels.flash_attention(q, k, v, causal, scale)
+    kernel = staticmethod(kernels.flash_attention)
 
     def infer(self, q: Meta, k: Meta, v: Meta, *attrs: Any) -> tuple[Meta, Meta]:
         sums = q.dtype if q.dtype is torch.float64 else torch.float32
@@ -89,8 +94,7 @@ class FlashAttentionGrad(Op):
     num_outputs = 3
     differentiable = False
 
-    def kernel(self, *args: Any) -> Any:
-        return kernels.flash_attention_grad(*args)
+    kernel = staticmethod(kernels.flash_attention_grad)
 
     def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
         return q, k, v

@@ -50,8 +50,9 @@ class Gather(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         x = local.inputs[0]
         assert x is not None
+        gather = local.pick(kernels.gather)
         if not x.ndim:
-            return lambda x, index: kernels.gather(x, 0, index)
+            return lambda x, index: gather(x, 0, index)
         dim = wrap(attrs[0], x.ndim)
         offset, mine = local.input_offset(0), local.input_shape(0)
         at, shape = local.input_offset(1), local.input_shape(1)
@@ -59,14 +60,15 @@ class Gather(Op):
         fits = all(a == b for d, (a, b) in enumerate(zip(mine, shape, strict=True)) if d != dim)
         if mine[dim] == x.shape[dim]:
             if fits:
-                return lambda x, index: kernels.gather(x, dim, index)
+                return lambda x, index: gather(x, dim, index)
             fit = kernels.fit
-            return lambda x, index: kernels.gather(fit(x, start, shape, dim), dim, index)
+            return lambda x, index: gather(fit(x, start, shape, dim), dim, index)
         size = x.shape[dim]
+        gather_held = local.pick(kernels.gather_held)
 
         def run(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
             part = kernels.fit(x, start, shape, dim)
-            return kernels.gather_held(part, dim, index, offset[dim], size)
+            return gather_held(part, dim, index, offset[dim], size)  # type: ignore[no-any-return]
 
         return run
 
@@ -115,11 +117,8 @@ class AddAt(Op):
             return lambda dy, index: dy.new_zeros(()).scatter_add_(0, index, dy)
         mine, offset = local.output_shape(), local.output_offset()
         start = _distance(local.input_offset(1), offset)
-
-        def run(dy: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-            return kernels.add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
-
-        return run
+        add_at = local.pick(kernels.add_at)
+        return lambda dy, index: add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
         _, index, dim, _, _ = args
@@ -162,9 +161,11 @@ class Scatter(Op):
             kernel = self.kernel
             return lambda x, index, source: kernel(x, index, source, 0, number)
 
+        scatter = local.pick(kernels.scatter)
+
         def run(x: Any, index: Any, source: Any) -> torch.Tensor:
             values = number if source is None else source
-            return kernels.scatter(x, dim, index, values, offset, size)
+            return scatter(x, dim, index, values, offset, size)  # type: ignore[no-any-return]
 
         return run
 

@@ -96,10 +96,12 @@ class Take(Op):
         assert x is not None
         mine = local.input_shape(0)
         if all(mine[i] == x.shape[i] for i in _there(local.inputs[1:])):
-            return lambda x, *indices: kernels.take(x, indices)
+            take = local.pick(kernels.take)
+            return lambda x, *indices: take(x, indices)
+        take_held = local.pick(kernels.take_held)
         boxes = _boxes(local.input_offset(0), x.shape)
         shape = local.output_shape()
-        return lambda x, *indices: kernels.take_held(x, indices, boxes, shape)
+        return lambda x, *indices: take_held(x, indices, boxes, shape)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *indices: Any) -> Any:
         return (_add_rows((dy, *indices), tuple(x.shape)),)
@@ -127,7 +129,8 @@ class AddRows(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         boxes = _boxes(local.output_offset(), local.outputs[0].shape)
         shape = local.output_shape()
-        return lambda dy, *indices: kernels.add_rows(dy, indices, boxes, shape)
+        add_rows = local.pick(kernels.add_rows)
+        return lambda dy, *indices: add_rows(dy, indices, boxes, shape)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *args: Any) -> Any:
         return (_take((dy, *args[:-1])),)
@@ -159,7 +162,8 @@ class PutRows(Op):
         x = local.inputs[0]
         assert x is not None
         boxes = _boxes(local.input_offset(0), x.shape)
-        return lambda x, values, *indices: kernels.put_rows(x, values, indices, boxes)
+        put_rows = local.pick(kernels.put_rows)
+        return lambda x, values, *indices: put_rows(x, values, indices, boxes)
 
     def vjp(
         self,

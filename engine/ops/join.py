@@ -51,7 +51,7 @@ class Cat(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         dim, sizes = attrs
-        cat = torch.cat
+        cat = local.pick(torch.cat)
         if None in local.inputs:
             return lambda *parts: cat(_filled(parts, dim, sizes), dim)
         return lambda *parts: cat(parts, dim)
@@ -92,9 +92,7 @@ class Stack(Op):
 
     def kernel(self, *args: Any) -> torch.Tensor:
         *parts, dim = args
-        like = next(part for part in parts if part is not None)
-        zeros = like.new_zeros(()).expand(like.shape)
-        return torch.stack([zeros if part is None else part for part in parts], dim)
+        return torch.stack(_with_zeros(parts), dim)
 
     def rule(self, axis: Axis, *args: Any) -> Rule:
         *given, dim = args
@@ -109,9 +107,9 @@ class Stack(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         (dim,) = attrs
+        stack = local.pick(torch.stack)
         if None in local.inputs:
-            return lambda *parts: self.kernel(*parts, dim)
-        stack = torch.stack
+            return lambda *parts: stack(_with_zeros(parts), dim)
         return lambda *parts: stack(parts, dim)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
@@ -120,6 +118,13 @@ class Stack(Op):
             None if not need else match(part, meta)
             for need, part, meta in zip(needs, unbind(dy, dim), metas, strict=True)
         )
+
+
+def _with_zeros(parts: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Zeros in the place of absent parts."""
+    like = next(part for part in parts if part is not None)
+    zeros = like.new_zeros(()).expand(like.shape)
+    return [zeros if part is None else part for part in parts]
 
 
 join_parts = general(Cat())

@@ -67,7 +67,8 @@ class LayerNormKept(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, eps = attrs
-        return lambda x, weight, bias: torch.native_layer_norm(x, shape, weight, bias, eps)
+        kernel = local.pick(kernels.layer_norm_kept)
+        return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
 
     @property
     def depends_on_position(self) -> bool:
@@ -123,7 +124,8 @@ class LayerNormKeptGrad(Op):
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        return lambda *tensors: kernels.layer_norm_kept_grad(*tensors, *attrs)
+        kernel = local.pick(kernels.layer_norm_kept_grad)
+        return lambda *tensors: kernel(*tensors, *attrs)
 
     @property
     def depends_on_position(self) -> bool:

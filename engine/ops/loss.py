@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from ...errors import OnefoldValueError
+from ...kernels import pointwise as elementwise
 from ..dispatch import binary
 from ..names import named, names
 from ..tensor import Tensor
@@ -33,19 +32,16 @@ def _sign(d: Tensor) -> Tensor:
     return names.sign(d)  # type: ignore[no-any-return]
 
 
-_NN: Any = torch._C._nn
-_squared = _difference_loss(
-    "squared_error", lambda a, b: _NN.mse_loss(a, b, 0), lambda d: names.mul(d, 2)
-)
-_absolute = _difference_loss("absolute_error", lambda a, b: _NN.l1_loss(a, b, 0), _sign)
+_squared = _difference_loss("squared_error", elementwise.squared_error, lambda d: names.mul(d, 2))
+_absolute = _difference_loss("absolute_error", elementwise.absolute_error, _sign)
 _smooth = _difference_loss(
     "smooth_error",
-    lambda a, b, beta: _NN.smooth_l1_loss(a, b, 0, beta),
+    elementwise.smooth_error,
     lambda d, beta: names.clamp(names.div(d, beta), -1.0, 1.0) if beta else names.sign(d),
 )
 _huber = _difference_loss(
     "huber_error",
-    lambda a, b, delta: _NN.huber_loss(a, b, 0, delta),
+    elementwise.huber_error,
     lambda d, delta: names.clamp(d, -delta, delta),
 )
 
@@ -150,11 +146,7 @@ class _SameShape(Elementwise):
         return super().infer(*args)
 
 
-def _bits_kernel(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    return _NN.binary_cross_entropy(x, t, None, 0)  # type: ignore[no-any-return]
-
-
-_bits = binary(_SameShape("bit_cross_entropy", _bits_kernel, _bits_vjp))
+_bits = binary(_SameShape("bit_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp))
 
 
 @named
@@ -173,16 +165,16 @@ def binary_cross_entropy(
     return _reduced(y if weight is None else names.mul(y, weight), reduction)
 
 
-def _logits_kernel(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    return torch.binary_cross_entropy_with_logits(x, t, None, None, 0)
-
-
 def _logits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
     d_x = names.mul(dy, names.sub(names.sigmoid(x), t)) if needs[0] else None
     return d_x, names.neg(names.mul(dy, x)) if needs[1] else None
 
 
-_logits = binary(_SameShape("bit_cross_entropy_with_logits", _logits_kernel, _logits_vjp))
+_logits = binary(
+    _SameShape(
+        "bit_cross_entropy_with_logits", elementwise.bit_cross_entropy_with_logits, _logits_vjp
+    )
+)
 
 
 @named
@@ -228,11 +220,7 @@ def _kl_vjp(
     return d_x, d_t
 
 
-def _kl_kernel(x: torch.Tensor, t: torch.Tensor, log_target: bool) -> torch.Tensor:
-    return torch.kl_div(x, t, 0, log_target=log_target)
-
-
-_kl = binary(Elementwise("kl_divergence", _kl_kernel, _kl_vjp))
+_kl = binary(Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp))
 
 
 @named

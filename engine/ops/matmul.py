@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -11,10 +11,11 @@ import torch
 
 from ...errors import ShapeError
 from ...kernels import matmul as kernels
+from ...kernels import reduce as sums
 from ..dispatch import binary, ternary, unary
 from ..meta import Meta
 from ..names import enter, named, names
-from ..op import Op
+from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature, from_spec
 from ..tensor import Tensor
@@ -57,15 +58,29 @@ def _batch_letters(mine: Shape, other: Shape, count: int, alone: str) -> list[st
     return letters
 
 
+def _own_or_twin(op: Product | Linear | Outer, local: Local) -> Kernel:
+    """The twin of the reference, or else the op's kernel: torch's function with no call around."""
+    chosen = local.pick(op.reference)
+    return op.kernel if chosen is op.reference else chosen
+
+
 class Product(Op):
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
     linear = "each"
 
-    def __init__(self, name: str, kernel: Callable[..., torch.Tensor], form: str = "nn") -> None:
-        self.name = name
-        self.kernel = kernel  # type: ignore[method-assign]
+    def __init__(self, reference: Kernel, form: str = "nn", kernel: Kernel | None = None) -> None:
+        self.name = reference.__name__
+        self.reference = reference
+        self.kernel = kernel or reference  # type: ignore[method-assign]
         self.form = form
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _own_or_twin(self, local)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
 
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
         return from_spec(product_spec(tuple(a.shape), tuple(b.shape), self.form), self.linear)
@@ -123,8 +138,7 @@ class RowsProduct(Op):
     name = "rows_tn"
     linear = "each"
 
-    def kernel(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return kernels.rows_tn(a, b)
+    kernel = staticmethod(kernels.rows_tn)
 
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
         rows = " ".join(f"r{i}" for i in range(a.ndim - 1))
@@ -147,7 +161,7 @@ class RowsSum(Op):
     name = "sum_rows"
     linear = "all"
     saves = ()
-    kernel = staticmethod(kernels.sum_rows)
+    kernel = staticmethod(sums.sum_rows)
 
     def rule(self, axis: Axis, x: Meta) -> Rule:
         rows = " ".join(f"r{i}" for i in range(x.ndim - 1))
@@ -163,9 +177,15 @@ class Outer(Op):
     name = "outer"
     spec = "m, n -> m n"
     linear = "each"
+    reference = staticmethod(kernels.outer)
+    kernel = staticmethod(torch.outer)  # type: ignore[assignment]
 
-    def kernel(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.outer(a, b)
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _own_or_twin(self, local)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
         if dy.meta.dtype.is_complex:
@@ -177,8 +197,16 @@ class Linear(Op):
     """y[..., n] = sum over k of x[..., k] * w[n, k], plus bias[n]"""
 
     name = "linear"
+    reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
     saves = (0, 1)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _own_or_twin(self, local)
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
 
     def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None) -> Rule:
         rule = _linear_rule(x.ndim, w.ndim)
@@ -238,15 +266,15 @@ def _signature(*sbps: Any) -> Signature:
     return Signature(sbps[:3], sbps[3:])
 
 
-mm = enter("mm", binary(Product("mm", torch.mm)))
-mm_nt = enter("mm_nt", binary(Product("mm_nt", torch._C._nn.linear, "nt")))
-mm_tn = enter("mm_tn", binary(Product("mm_tn", kernels.mm_tn, "tn")))
-_matmul = binary(Product("matmul", torch.matmul))
-product_nt = binary(Product("matmul_nt", kernels.matmul_nt, "nt"))
-product_tn = binary(Product("matmul_tn", kernels.matmul_tn, "tn"))
-bmm = enter("bmm", binary(Product("bmm", torch.bmm)))
-mv = enter("mv", binary(Product("mv", torch.mv)))
-dot = enter("dot", binary(Product("dot", torch.dot)))
+mm = enter("mm", binary(Product(kernels.mm, kernel=torch.mm)))
+mm_nt = enter("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
+mm_tn = enter("mm_tn", binary(Product(kernels.mm_tn, "tn")))
+_matmul = binary(Product(kernels.matmul, kernel=torch.matmul))
+product_nt = binary(Product(kernels.matmul_nt, "nt"))
+product_tn = binary(Product(kernels.matmul_tn, "tn"))
+bmm = enter("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
+mv = enter("mv", binary(Product(kernels.mv, kernel=torch.mv)))
+dot = enter("dot", binary(Product(kernels.dot, kernel=torch.dot)))
 rows_tn = enter("rows_tn", binary(RowsProduct()))
 sum_rows = enter("sum_rows", unary(RowsSum()))
 outer = enter("outer", binary(Outer()))

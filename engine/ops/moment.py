@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,16 +52,9 @@ class Variance(Op):
 
     def __init__(self, name: str, whole: Kernel, is_root: bool) -> None:
         self.name = name
-        self.whole = whole
+        self.kernel = whole  # type: ignore[method-assign]
         self.is_root = is_root
         self.saves_output = is_root
-
-    def kernel(self, x: torch.Tensor, dim: Dims, correction: float, keepdim: bool) -> torch.Tensor:
-        if x.numel() == 0:  # torch warns even where a shard has no result at all
-            nothing = torch.sum(x, dim, keepdim)
-            if nothing.numel() == 0:
-                return nothing
-        return self.whole(x, dim, correction=correction, keepdim=keepdim)  # type: ignore[no-any-return]
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, correction: float, keepdim: bool) -> Rule:
         return reduction(x.ndim, dim, keepdim, None)
@@ -127,7 +121,8 @@ class VarianceAround(Op):
         whole = local.inputs[0]
         assert whole is not None
         freedom = _freedom(whole, dim, correction)
-        return lambda x, center: kernels.variance_around(x, center, dim, freedom, keepdim)
+        kernel = local.pick(kernels.variance_around)
+        return partial(kernel, dim=dim, freedom=freedom, keepdim=keepdim)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, center: Meta, *attrs: Any
@@ -135,9 +130,9 @@ class VarianceAround(Op):
         return _variance_slope(dy, x, *attrs), None
 
 
-_var_op = Variance("var", torch.var, False)
+_var_op = Variance("var", kernels.var, False)
 _var = unary(_var_op)
-_std = unary(Variance("std", torch.std, True))
+_std = unary(Variance("std", kernels.std, True))
 _variance_around = binary(VarianceAround())
 
 

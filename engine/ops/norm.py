@@ -79,10 +79,8 @@ class Norm(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, eps = attrs
-        layer_norm, rms_norm = torch.layer_norm, torch.rms_norm
-        if self.centred:
-            return lambda x, weight, bias: layer_norm(x, shape, weight, bias, eps)
-        return lambda x, weight, bias: rms_norm(x, shape, weight, eps)
+        kernel = local.pick(kernels.layer_norm if self.centred else kernels.rms_norm)
+        return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
 
     @property
     def depends_on_position(self) -> bool:
@@ -144,7 +142,7 @@ class NormGrad(Op):
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        kernel = kernels.layer_norm_grad if self.centred else kernels.rms_norm_grad
+        kernel = local.pick(kernels.layer_norm_grad if self.centred else kernels.rms_norm_grad)
         return lambda dy, x, weight: kernel(dy, x, weight, *attrs)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -63,8 +64,8 @@ class Pick(Op):
         whole = local.inputs[0]
         assert whole is not None
         if whole.shape[dim] == local.input_shape(0)[dim]:
-            return lambda x, index: kernels.pick(x, index, dim, keepdim)
-        return lambda x, index: kernels.pick_here(x, index, dim, keepdim, start)
+            return partial(local.pick(kernels.pick), dim=dim, keepdim=keepdim)
+        return partial(local.pick(kernels.pick_here), dim=dim, keepdim=keepdim, start=start)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Meta, index: Tensor, dim: int, keepdim: bool
@@ -105,7 +106,8 @@ class Place(Op):
         if not shape:
             return lambda values, index: values.clone()
         start = local.output_offset()[dim]
-        return lambda values, index: kernels.place(values, index, shape, dim, keepdim, start)
+        kernel = local.pick(kernels.place)
+        return partial(kernel, shape=shape, dim=dim, keepdim=keepdim, start=start)
 
     def vjp(
         self,
@@ -155,9 +157,10 @@ class FirstIndex(Op):
         offset, shape = local.input_offset(0), tuple(whole.shape)
         target = local.output_shape()
         if dim is None:
-            return lambda x, value: kernels.first_index_flat(x, value, offset, shape, target)
+            flat = local.pick(kernels.first_index_flat)
+            return partial(flat, offset=offset, shape=shape, target=target)
         start = offset[dim] if shape else 0
-        return lambda x, value: kernels.first_index(x, value, dim, keepdim, start)
+        return partial(local.pick(kernels.first_index), dim=dim, keepdim=keepdim, start=start)
 
 
 _first_index = binary(FirstIndex())
@@ -170,11 +173,8 @@ class ArgExtremum(Op):
 
     def __init__(self, name: str, whole: Kernel, extremum: Callable[..., Tensor]) -> None:
         self.name = name
-        self.whole = whole
+        self.kernel = whole  # type: ignore[method-assign]
         self.extremum = extremum
-
-    def kernel(self, x: torch.Tensor, dim: int | None, keepdim: bool) -> torch.Tensor:
-        return self.whole(x, dim, keepdim)  # type: ignore[no-any-return]
 
     def infer(self, x: Meta, dim: int | None, keepdim: bool) -> Meta | tuple[Meta, ...]:
         check_not_empty(x, dim, OnefoldIndexError)
@@ -191,8 +191,8 @@ class ArgExtremum(Op):
         return _first_index(x, value, dim, keepdim)  # type: ignore[no-any-return]
 
 
-_argmax = unary(ArgExtremum("argmax", torch.argmax, amax))
-_argmin = unary(ArgExtremum("argmin", torch.argmin, amin))
+_argmax = unary(ArgExtremum("argmax", kernels.argmax, amax))
+_argmin = unary(ArgExtremum("argmin", kernels.argmin, amin))
 
 
 @named
@@ -218,11 +218,8 @@ class ValueAndIndex(Op):
         self, name: str, whole: Kernel, index: Callable[..., Tensor] | None = None
     ) -> None:
         self.name = name
-        self.whole = whole
+        self.kernel = whole  # type: ignore[method-assign]
         self.index = index  # finds the index over a split dim; None: gather that dim
-
-    def kernel(self, x: torch.Tensor, dim: int, keepdim: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        return tuple(self.whole(x, dim, keepdim))
 
     def infer(self, x: Meta, dim: int, keepdim: bool) -> Meta | tuple[Meta, ...]:
         check_not_empty(x, dim, OnefoldIndexError)
@@ -256,10 +253,10 @@ class ValueAndIndex(Op):
         return (_place(dy[0], names.detach(y[1]), x.shape, dim, keepdim),)
 
 
-_max = general(ValueAndIndex("max", torch.max, _argmax))
-_min = general(ValueAndIndex("min", torch.min, _argmin))
-_median = general(ValueAndIndex("median", torch.median))
-_nanmedian = general(ValueAndIndex("nanmedian", torch.nanmedian))
+_max = general(ValueAndIndex("max", kernels.max_along, _argmax))
+_min = general(ValueAndIndex("min", kernels.min_along, _argmin))
+_median = general(ValueAndIndex("median", kernels.median_along))
+_nanmedian = general(ValueAndIndex("nanmedian", kernels.nanmedian_along))
 
 
 @named
@@ -331,8 +328,8 @@ class MedianOfAll(Op):
         return (names.where(found, names.div(dy, names.sum(found)), 0),)
 
 
-_median_of_all = unary(MedianOfAll("median", torch.median))
-_nanmedian_of_all = unary(MedianOfAll("nanmedian", torch.nanmedian))
+_median_of_all = unary(MedianOfAll("median", kernels.median))
+_nanmedian_of_all = unary(MedianOfAll("nanmedian", kernels.nanmedian))
 
 
 def _one_dim(name: str, dim: Any) -> int:

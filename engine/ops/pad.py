@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import arrange as kernels
 from ..dispatch import unary
@@ -35,9 +33,7 @@ class PadConstant(Op):
     saves = ()
     flops_per_element = 0.0
 
-    def kernel(self, x: torch.Tensor, pads: Pads, value: float) -> torch.Tensor:
-        flat = [size for both in reversed(pads) for size in both]
-        return torch.constant_pad_nd(x, flat, value)
+    kernel = staticmethod(kernels.pad_constant)
 
     def rule(self, axis: Axis, x: Meta, pads: Pads, value: float) -> Rule:
         passing = [s for s in passes([x]) if not value or s.inputs[0] is not partial_sum]

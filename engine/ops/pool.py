@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from ...errors import ShapeError
-from ...kernels import conv as kernels
+from ...kernels import pool as kernels
+from ...kernels.pool import MaxSizes
 from ..dispatch import binary, general, unary
 from ..meta import Meta
 from ..names import named, names
@@ -17,24 +18,6 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .conv import Ints, ints
-
-# kernel_size, stride, padding, dilation, ceil_mode
-MaxSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints, bool]
-
-_MAX_POOL = {
-    2: torch._C._nn.max_pool2d_with_indices,
-    3: torch._C._nn.max_pool3d_with_indices,
-}
-_AVG_POOL = {2: torch._C._nn.avg_pool2d, 3: torch._C._nn.avg_pool3d}
-_AVG_POOL_GRAD = {
-    2: torch.ops.aten.avg_pool2d_backward.default,
-    3: torch.ops.aten.avg_pool3d_backward.default,
-}
-_ADAPTIVE = {2: torch._C._nn.adaptive_avg_pool2d, 3: torch._C._nn.adaptive_avg_pool3d}
-_ADAPTIVE_GRAD = {
-    2: torch.ops.aten._adaptive_avg_pool2d_backward.default,
-    3: torch.ops.aten._adaptive_avg_pool3d_backward.default,
-}
 
 
 def _leading(x: Meta, planes: int, num_inputs: int, num_outputs: int = 1) -> list[Signature]:
@@ -55,8 +38,7 @@ class MaxPool(Op):
     def kernel(
         self, x: torch.Tensor, planes: int, sizes: MaxSizes
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        y, indices = _MAX_POOL[planes](x, *sizes)
-        return y, indices
+        return kernels.max_pool(x, planes, sizes)
 
     def rule(self, axis: Axis, x: Meta, planes: int, sizes: MaxSizes) -> Rule:
         return _leading(x, planes, 1, 2)
@@ -65,7 +47,8 @@ class MaxPool(Op):
         if 0 in local.input_shape(0):
             shape = local.output_shape()
             return lambda x: (x.new_zeros(shape), x.new_zeros(shape, dtype=torch.int64))
-        return lambda x: self.kernel(x, *attrs)
+        max_pool = local.pick(kernels.max_pool)
+        return lambda x: max_pool(x, *attrs)
 
     def vjp(
         self, needs: Sequence[object], dy: Any, y: Any, x: Tensor, planes: int, sizes: MaxSizes
@@ -86,13 +69,9 @@ class MaxPoolGrad(Op):
         passes = Signature((partial_sum, broadcast), (partial_sum,))
         return [*_leading(x, planes, 2), passes]
 
-    def kernel(
-        self, dy: torch.Tensor, x: torch.Tensor, planes: int, sizes: MaxSizes
-    ) -> torch.Tensor:
-        if x.numel() == 0:
-            return torch.zeros_like(x)
-        indices = _MAX_POOL[planes](x, *sizes)[1]
-        return kernels.max_pool_scatter(dy, indices, tuple(x.shape[x.ndim - planes :]))
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        grad = local.pick(kernels.max_pool_grad)
+        return lambda dy, x: grad(dy, x, *attrs)
 
     def vjp(
         self,
@@ -112,15 +91,9 @@ class MaxPoolTake(Op):
 
     name = "max_pool_take"
 
-    def kernel(
-        self, u: torch.Tensor, x: torch.Tensor, planes: int, sizes: MaxSizes
-    ) -> torch.Tensor:
-        indices = _MAX_POOL[planes](x, *sizes)[1]
-        return kernels.max_pool_gather(u, indices, planes)
-
     def infer(self, u: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Meta:
         blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
-        return u.like(shape=_MAX_POOL[planes](blank, *sizes)[1].shape)
+        return u.like(shape=kernels.max_pool(blank, planes, sizes)[1].shape)
 
     def rule(self, axis: Axis, u: Meta, x: Meta, planes: int, sizes: MaxSizes) -> Rule:
         passes = Signature((partial_sum, broadcast), (partial_sum,))
@@ -130,7 +103,8 @@ class MaxPoolTake(Op):
         if 0 in local.input_shape(0):
             shape = local.output_shape()
             return lambda u, x: u.new_zeros(shape)
-        return lambda u, x: self.kernel(u, x, *attrs)
+        take = local.pick(kernels.max_pool_take)
+        return lambda u, x: take(u, x, *attrs)
 
     def vjp(
         self,
@@ -152,10 +126,11 @@ class AvgPool(Op):
 
     def __init__(self, adaptive: bool) -> None:
         self.name = "adaptive_avg_pool" if adaptive else "avg_pool"
-        self.table = _ADAPTIVE if adaptive else _AVG_POOL
+        self.adaptive = adaptive
+        self.pool: Kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
 
     def kernel(self, x: torch.Tensor, planes: int, *sizes: Any) -> torch.Tensor:
-        return self.table[planes](x, *sizes)
+        return self.pool(x, planes, *sizes)  # type: ignore[no-any-return]
 
     def rule(self, axis: Axis, x: Meta, planes: int, *sizes: Any) -> Rule:
         return [*_leading(x, planes, 1), Signature((partial_sum,), (partial_sum,))]
@@ -164,12 +139,13 @@ class AvgPool(Op):
         if 0 in local.input_shape(0):
             shape = local.output_shape()
             return lambda x: x.new_zeros(shape)
-        return lambda x: self.kernel(x, *attrs)
+        pool = local.pick(self.pool)
+        return lambda x: pool(x, *attrs)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, planes: int, *sizes: Any
     ) -> Any:
-        grad = _adaptive_grad if self.table is _ADAPTIVE else _avg_grad
+        grad = _adaptive_grad if self.adaptive else _avg_grad
         return (grad(dy, tuple(x.shape), planes, *sizes),)
 
 
@@ -193,15 +169,13 @@ class AvgPoolGrad(Op):
         shape = tuple(local.output_shape())
         if 0 in shape or 0 in local.input_shape(0):
             return lambda dy: dy.new_zeros(shape)
-        pooled = (_ADAPTIVE if self.adaptive else _AVG_POOL)[planes]
-        expected = pooled(torch.empty(shape, device="meta"), *sizes).shape
+        pooled: Kernel = kernels.adaptive_avg_pool if self.adaptive else kernels.avg_pool
+        expected = pooled(torch.empty(shape, device="meta"), planes, *sizes).shape
         if tuple(local.input_shape(0)) != tuple(expected):  # torch's kernels do not look
             raise ShapeError(f"gradient of shape {tuple(local.input_shape(0))}, not {expected}")
-        if self.adaptive:
-            adaptive = _ADAPTIVE_GRAD[planes]
-            return lambda dy: adaptive(dy, dy.new_empty(shape))
-        grad = _AVG_POOL_GRAD[planes]
-        return lambda dy: grad(dy, dy.new_empty(shape), *sizes)
+        unpicked = kernels.adaptive_avg_pool_grad if self.adaptive else kernels.avg_pool_grad
+        grad = local.pick(unpicked)
+        return lambda dy: grad(dy, shape, planes, *sizes)
 
     def vjp(
         self,

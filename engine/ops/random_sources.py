@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import random as random_kernels
+from ...kernels.select import pick
 from ..generator import Generator, default_generator
 from ..meta import Box
 from ..names import named
@@ -24,14 +24,16 @@ def random_source(
     fill: Callable[..., torch.Tensor],
     generator: Generator | None,
     layout: dict[str, Any],
+    **options: Any,
 ) -> Tensor:
-    """A random tensor: `fill` is a box-filling kernel of kernels/random with its parameters."""
+    """A random tensor: `fill` is a box-filling kernel of kernels/random, with its options."""
     source = generator or default_generator
     shape = tuple(shape)
     draw = source.draw()
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
-        return fill(shape, *box, seed=draw.seed, call=draw.call, dtype=dtype, device=device)
+        drawn = {"seed": draw.seed, "call": draw.call, "dtype": dtype, "device": device}
+        return pick(fill, device.type)(shape, *box, **drawn, **options)  # type: ignore[no-any-return]
 
     try:
         return make(what, shape, dtype, maker, is_random=True, **layout)
@@ -84,8 +86,8 @@ def normal(
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
     kind = dtype or torch.get_default_dtype()
-    fill = partial(random_kernels.normal, mean=mean, std=std)
-    return random_source("normal", read_size((size,), "normal"), kind, fill, generator, layout)
+    shape, fill = read_size((size,), "normal"), random_kernels.normal
+    return random_source("normal", shape, kind, fill, generator, layout, mean=mean, std=std)
 
 
 @named
@@ -104,8 +106,8 @@ def randint(
     if not low < high:
         raise OnefoldRuntimeError(f"randint: needs low < high, but got low={low}, high={high}")
     kind = dtype or torch.int64
-    fill = partial(random_kernels.randint, low=low, high=high)
-    return random_source("randint", read_size((size,), "randint"), kind, fill, generator, layout)
+    shape, fill = read_size((size,), "randint"), random_kernels.randint
+    return random_source("randint", shape, kind, fill, generator, layout, low=low, high=high)
 
 
 @named
@@ -115,7 +117,7 @@ def randperm(
     """A random permutation of 0 .. n-1, the same for every layout."""
 
     def fill(shape: Size, offset: Size, size: Size, **draw: Any) -> torch.Tensor:
-        order = random_kernels.randperm(n, **draw)
-        return order[offset[0] : offset[0] + size[0]]
+        order = pick(random_kernels.randperm, draw["device"].type)(n, **draw)
+        return order[offset[0] : offset[0] + size[0]]  # type: ignore[no-any-return]
 
     return random_source("randperm", (n,), dtype, fill, generator, layout)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import torch
 
+from ...kernels import pointwise as elementwise
 from ...kernels import reduce as kernels
 from ..convert import box
 from ..dispatch import unary
@@ -163,11 +164,7 @@ class Sum(Op):
 
     name = "sum"
     saves = ()
-
-    def kernel(
-        self, x: torch.Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-    ) -> torch.Tensor:
-        return torch.sum(x, dim, keepdim, dtype=dtype)
+    kernel = staticmethod(kernels.total)
 
     def rule(
         self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
@@ -177,11 +174,10 @@ class Sum(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         dim, keepdim, dtype = attrs
-        if dtype is not None:
-            return lambda x: torch.sum(x, dim, keepdim, dtype=dtype)
-        if dim is None and not keepdim:
+        kernel = local.pick(kernels.total)
+        if kernel is kernels.total and dim is None and not keepdim and dtype is None:
             return torch.sum
-        return lambda x: torch.sum(x, dim, keepdim)
+        return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
@@ -210,11 +206,7 @@ class Mean(Op):
 
     name = "mean"
     saves = ()
-
-    def kernel(
-        self, x: torch.Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-    ) -> torch.Tensor:
-        return torch.mean(x, dim, keepdim, dtype=dtype)
+    kernel = staticmethod(kernels.mean)
 
     def rule(
         self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
@@ -228,12 +220,12 @@ class Mean(Op):
         assert whole is not None
         if is_split_along(whole, dim):
             count = count_along(whole, dim)
-            return lambda x: kernels.partial_mean(x, dim, keepdim, dtype, count)
-        if dtype is not None:
-            return lambda x: torch.mean(x, dim, keepdim, dtype=dtype)
-        if dim is None and not keepdim:
+            part = local.pick(kernels.partial_mean)
+            return partial(part, dim=dim, keepdim=keepdim, dtype=dtype, count=count)
+        kernel = local.pick(kernels.mean)
+        if kernel is kernels.mean and dim is None and not keepdim and dtype is None:
             return torch.mean
-        return lambda x: torch.mean(x, dim, keepdim)
+        return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
@@ -287,11 +279,11 @@ class SumTo(Op):
             d for d in range(len(whole)) if d < added or (shape[d - added] == 1 and whole[d] != 1)
         ]
         target = local.output_shape()
-        if added == 0 and dims:
-            return lambda x: torch.sum(x, dims, True)
-        if len(dims) == added:
-            return lambda x: torch.sum(x, dims)
-        return lambda x: torch.sum(x, dims).reshape(target)
+        total = local.pick(kernels.total)
+        kernel = partial(total, dim=tuple(dims), keepdim=not added, dtype=None)
+        if len(dims) == added or not added:
+            return kernel
+        return lambda x: kernel(x).reshape(target)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
@@ -335,8 +327,10 @@ class ConstantLike(Op):
         value = attrs[0]
         if local.placement is not None:
             shape = local.output_shape()
-            return lambda x: x.new_full(shape, value)
-        return lambda x: torch.full_like(x, value)
+            filled = local.pick(elementwise.filled)
+            return lambda x: filled(x, shape, value)
+        full_like = local.pick(torch.full_like)
+        return lambda x: full_like(x, value)
 
 
 constant_like = unary(ConstantLike())

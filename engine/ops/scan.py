@@ -34,9 +34,7 @@ class RunningSum(Op):
 
     name = "cumsum"
     saves = ()
-
-    def kernel(self, x: torch.Tensor, dim: int, back: bool) -> torch.Tensor:
-        return kernels.reversed_cumsum(x, dim) if back else torch.cumsum(x, dim)
+    kernel = staticmethod(kernels.cumsum)
 
     def rule(self, axis: Axis, x: Meta, dim: int, back: bool) -> Rule:
         passes = Signature((partial_sum,), (partial_sum,))
@@ -65,7 +63,7 @@ class RunningProduct(Op):
     """The product of each element and all before it."""
 
     name = "cumprod"
-    kernel = staticmethod(torch.cumprod)  # type: ignore[assignment]
+    kernel = staticmethod(kernels.cumprod)
 
     def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
         return _others(x.ndim, dim)
@@ -78,12 +76,10 @@ class RunningProductBackward(Op):
     """The gradient of cumprod: (dy, x, dim)."""
 
     name = "cumprod_backward"
+    kernel = staticmethod(kernels.cumprod_backward)
 
     def infer(self, dy: Meta, x: Meta, dim: int) -> Meta:
         return x
-
-    def kernel(self, dy: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
-        return kernels.cumprod_backward(dy, x, dim)
 
     def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int) -> Rule:
         linear = Signature((partial_sum, broadcast), (partial_sum,))
@@ -99,14 +95,10 @@ class RunningProductSecond(Op):
     name = "cumprod_backward_backward"
     num_outputs = 2
     saves = ()
+    kernel = staticmethod(kernels.cumprod_backward_backward)
 
     def infer(self, ddx: Meta, dy: Meta, x: Meta, dim: int) -> tuple[Meta, Meta]:
         return dy, x
-
-    def kernel(
-        self, ddx: torch.Tensor, dy: torch.Tensor, x: torch.Tensor, dim: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return kernels.cumprod_backward_backward(ddx, dy, x, dim)
 
     def rule(self, axis: Axis, ddx: Meta, dy: Meta, x: Meta, dim: int) -> Rule:
         return [

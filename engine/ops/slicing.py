@@ -124,7 +124,8 @@ class Slice(Op):
             return _plain(entries, shard)
         cuts = _local_cuts(big, (local.input_offset(0), shard), entries)
         shape = local.output_shape()
-        return lambda x: kernels.take(x, cuts, shape)
+        take = local.pick(kernels.take)
+        return lambda x: take(x, cuts, shape)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
         return (_unslice(dy, tuple(x.shape), entries),)
@@ -148,7 +149,8 @@ class Unslice(Op):
         _, entries = attrs
         shape = local.output_shape()
         cuts = _local_cuts(local.outputs[0], (local.output_offset(), shape), entries)
-        return lambda dy: kernels.put(shape, cuts, dy)
+        put = local.pick(kernels.put)
+        return lambda dy: put(shape, cuts, dy)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, shape: Shape, entries: Entries
@@ -178,7 +180,8 @@ class SetSlice(Op):
         assert big is not None
         box = (local.input_offset(0), local.input_shape(0))
         cuts = _local_cuts(big, box, entries)
-        return lambda x, value: kernels.put_into(x, cuts, value)
+        put_into = local.pick(kernels.put_into)
+        return lambda x, value: put_into(x, cuts, value)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: Meta, entries: Entries
@@ -206,7 +209,8 @@ class Clear(Op):
         assert big is not None
         box = (local.input_offset(0), local.input_shape(0))
         cuts = _local_cuts(big, box, entries)
-        return lambda x: kernels.clear(x, cuts)
+        clear = local.pick(kernels.clear)
+        return lambda x: clear(x, cuts)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
         return (_clear(dy, entries),)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 
+from ...kernels import softmax as kernels
 from ..convert import box
 from ..dispatch import binary, unary
 from ..meta import Meta
 from ..names import named, names
-from ..op import Kernel, Op
+from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast
-
-_SOFTMAX: Callable[..., torch.Tensor] = torch.softmax
-_LOG_SOFTMAX: Callable[..., torch.Tensor] = torch.log_softmax
 
 
 def is_split_at(meta: Meta, dim: int) -> bool:
@@ -57,7 +56,7 @@ class SoftmaxOp(Op):
     def __init__(self, log: bool) -> None:
         self.name = "log_softmax" if log else "softmax"
         self.log = log
-        self.kernel = _LOG_SOFTMAX if log else _SOFTMAX  # type: ignore[method-assign]
+        self.kernel = kernels.log_softmax if log else kernels.softmax  # type: ignore[method-assign]
 
     def infer(self, x: Meta, dim: int, dtype: torch.dtype | None) -> Meta:
         if dtype is None and x.is_floating and -x.ndim <= dim < x.ndim:
@@ -68,6 +67,13 @@ class SoftmaxOp(Op):
 
     def rule(self, axis: Axis, x: Meta, dim: int, dtype: torch.dtype | None) -> Rule:
         return _other_dims(x, dim, 1)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return partial(local.pick(self.kernel), dim=attrs[0], dtype=attrs[1])
+
+    @property
+    def depends_on_position(self) -> bool:
+        return False
 
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x = metas[0]
@@ -113,12 +119,8 @@ def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor
 class _SoftmaxGradient(Op):
     """The gradient of softmax or log_softmax from that of its result and the result itself."""
 
-    torch_kernel: ClassVar[Callable[..., torch.Tensor]]
     linear_in_y = False
     flops_per_element = 4.0
-
-    def kernel(self, dy: torch.Tensor, y: torch.Tensor, dim: int) -> torch.Tensor:
-        return type(self).torch_kernel(dy, y, dim, y.dtype)
 
     def rule(self, axis: Axis, dy: Meta, y: Meta, dim: int) -> Rule:
         passes = Signature((partial_sum, broadcast), (partial_sum,))
@@ -142,7 +144,7 @@ class SoftmaxGrad(_SoftmaxGradient):
     """dx = y * (dy - sum over dim of dy * y)"""
 
     name = "softmax_grad"
-    torch_kernel = torch._softmax_backward_data
+    kernel = staticmethod(kernels.softmax_grad)
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
@@ -164,7 +166,7 @@ class LogSoftmaxGrad(_SoftmaxGradient):
     """dx = dy - exp(y) * sum over dim of dy"""
 
     name = "log_softmax_grad"
-    torch_kernel = torch._log_softmax_backward_data
+    kernel = staticmethod(kernels.log_softmax_grad)
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...kernels import order as kernels
 from ..dispatch import general
 from ..meta import Meta
 from ..names import named
@@ -45,21 +46,9 @@ class Sorting(Op):
         return (add_at(dy[0], y[1], tuple(x.shape), dim) if dy[0] is not None else None,)
 
 
-def _sort(x: torch.Tensor, dim: int, descending: bool, stable: bool) -> Any:
-    return torch.sort(x, dim=dim, descending=descending, stable=stable)
-
-
-def _topk(x: torch.Tensor, dim: int, k: int, largest: bool, ordered: bool) -> Any:
-    return torch.topk(x, k, dim, largest, ordered)
-
-
-def _kthvalue(x: torch.Tensor, dim: int, k: int) -> Any:
-    return torch.kthvalue(x, k, dim, keepdim=True)
-
-
-_sort_op = general(Sorting("sort", _sort))
-_topk_op = general(Sorting("topk", _topk))
-_kthvalue_op = general(Sorting("kthvalue", _kthvalue))
+_sort_op = general(Sorting("sort", kernels.sort))
+_topk_op = general(Sorting("topk", kernels.topk))
+_kthvalue_op = general(Sorting("kthvalue", kernels.kthvalue))
 
 
 @named

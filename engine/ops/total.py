@@ -39,9 +39,7 @@ class LogSumExp(Op):
 
     name = "logsumexp"
     saves_output = True
-
-    def kernel(self, x: torch.Tensor, dim: Dims, keepdim: bool) -> torch.Tensor:
-        return torch.logsumexp(x, dim, keepdim)  # type: ignore[arg-type]
+    kernel = staticmethod(kernels.logsumexp)
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
         return reduction(x.ndim, dim, keepdim, None)
@@ -111,9 +109,7 @@ class Prod(Op):
     """The product over one dim or all."""
 
     name = "prod"
-
-    def kernel(self, x: torch.Tensor, dim: int | None, keepdim: bool) -> torch.Tensor:
-        return torch.prod(x) if dim is None else torch.prod(x, dim, keepdim)
+    kernel = staticmethod(kernels.prod)
 
     def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
         return reduction(x.ndim, dim, keepdim, None)
@@ -129,9 +125,7 @@ class ProductOfOthers(Op):
     """For each element, the product of the others along the dim (None: of all others)."""
 
     name = "product_of_others"
-
-    def kernel(self, x: torch.Tensor, dim: int | None) -> torch.Tensor:
-        return kernels.product_of_others(x, dim)
+    kernel = staticmethod(kernels.product_of_others)
 
     def rule(self, axis: Axis, x: Meta, dim: int | None) -> Rule:
         return reduction(x.ndim, dim, True, None)
@@ -145,12 +139,10 @@ class ProductOfOthersBackward(Op):
 
     name = "product_of_others_backward"
     saves = ()
+    kernel = staticmethod(kernels.product_of_others_backward)
 
     def infer(self, dy: Meta, x: Meta, dim: int | None) -> Meta:
         return x
-
-    def kernel(self, dy: torch.Tensor, x: torch.Tensor, dim: int | None) -> torch.Tensor:
-        return kernels.product_of_others_backward(dy, x, dim)
 
     def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int | None) -> Rule:
         linear = Signature((partial_sum, broadcast), (partial_sum,))

@@ -141,7 +141,7 @@ def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tupl
     return (mul(dy, _polygamma(x, n + 1)),)
 
 
-_polygamma = unary(Elementwise("polygamma", lambda x, n: torch.polygamma(n, x), _polygamma_vjp))
+_polygamma = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
 
 
 @named
@@ -175,7 +175,7 @@ _alias("fix", trunc)
 _round = unary(
     Elementwise(
         "round",
-        lambda x, decimals=0: torch.round(x, decimals=decimals) if decimals else torch.round(x),
+        kernels.round,
         zeros_vjp,
         saves=(),
     )
@@ -219,7 +219,7 @@ def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object
 _nan_to_num = unary(
     Elementwise(
         "nan_to_num",
-        lambda x, nan, posinf, neginf: torch.nan_to_num(x, nan[0], posinf[0], neginf[0]),
+        kernels.nan_to_num,
         _nan_to_num_vjp,
     )
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...errors import OnefoldValueError
+from ...kernels import pointwise as elementwise
+from ...kernels import reduce as kernels
 from ..dispatch import unary
 from ..meta import Meta
 from ..names import named, names
@@ -39,9 +42,7 @@ class VectorNorm(Op):
 
     name = "vector_norm"
     saves_output = True
-
-    def kernel(self, x: torch.Tensor, ord: float, dim: Dims, keepdim: bool) -> torch.Tensor:
-        return torch.linalg.vector_norm(x, ord, dim, keepdim)  # type: ignore[no-any-return]
+    kernel = staticmethod(kernels.vector_norm)
 
     def rule(self, axis: Axis, x: Meta, ord: float, dim: Dims, keepdim: bool) -> Rule:
         joined = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}
@@ -52,7 +53,7 @@ class VectorNorm(Op):
         if math.isinf(ord) and math.prod(local.input_shape(0)) == 0:
             target = local.output_shape()
             return lambda x: x.abs().new_full(target, max(0.0, -ord))
-        return lambda x: torch.linalg.vector_norm(x, ord, dim, keepdim)
+        return partial(local.pick(kernels.vector_norm), ord=ord, dim=dim, keepdim=keepdim)
 
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         ord, dim, _ = attrs
@@ -98,11 +99,11 @@ def _power_root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta, ord: float) ->
     return (mul(dy, or_zero(y, div(pow(y, 1 - ord), ord))),)
 
 
-_power = unary(Elementwise("norm_power", lambda x, ord: torch.pow(torch.abs(x), ord), _power_vjp))
+_power = unary(Elementwise("norm_power", elementwise.norm_power, _power_vjp))
 _power_root = unary(
     Elementwise(
         "norm_root",
-        lambda x, ord: torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord),
+        elementwise.norm_root,
         _power_root_vjp,
         saves=(),
         saves_output=True,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
+from ...kernels import pointwise as kernels
 from ..dispatch import binary, ternary, unary
 from ..meta import Meta
 from ..names import enter, named, names
@@ -68,11 +69,7 @@ class WhereNumber(Op):
 
     def __init__(self, first: bool) -> None:
         self.first = first  # whether the number is taken where the condition holds
-
-    def kernel(self, condition: torch.Tensor, x: torch.Tensor, number: Exact) -> torch.Tensor:
-        if self.first:
-            return torch.where(condition, number[0], x)
-        return torch.where(condition, x, number[0])
+        self.kernel = kernels.where_first if first else kernels.where_last  # type: ignore[method-assign]
 
     def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
         passed = [Signature((broadcast, p), (p,)) for p in _partials_beside(number[0])]
@@ -87,9 +84,7 @@ class WhereNumber(Op):
 
 _where_last = binary(WhereNumber(False))
 _where_first = binary(WhereNumber(True))
-_where_numbers = unary(
-    Elementwise("where", lambda condition, a, b: torch.where(condition, a[0], b[0]))
-)
+_where_numbers = unary(Elementwise("where", kernels.where_numbers))
 
 
 @named
@@ -123,9 +118,7 @@ class MaskedFill(Op):
 
     name = "masked_fill"
     saves = (1,)
-
-    def kernel(self, x: torch.Tensor, mask: torch.Tensor, number: Exact) -> torch.Tensor:
-        return torch.masked_fill(x, mask, number[0])
+    kernel = staticmethod(kernels.masked_fill)
 
     def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
         passed = [Signature((p, broadcast), (p,)) for p in _partials_beside(number[0])]
@@ -213,7 +206,7 @@ def _clamp_vjp(
 _clamp = unary(
     Elementwise(
         "clamp",
-        lambda x, low, high, *kinds: torch.clamp(x, low, high),
+        kernels.clamp,
         _clamp_vjp,
         passes=INCREASING,
     )

@@ -1,0 +1,340 @@
+"""What benchmarks/kernels.py measures: one row for each kernel, with its sizes and its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from onefold import kernels
+from onefold.kernels.select import pick, twin
+
+Function = Callable[..., Any]
+Sizes = tuple[int, ...]
+aten = torch.ops.aten
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def ours(reference: Function) -> Function:
+    """What onefold runs here for a torch reference, found at its first call.
+
+    LookupError on a GPU where it has no twin.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if DEVICE == "cuda" and twin(reference) is None:
+            raise LookupError(f"{reference.__name__} has no Triton twin")
+        return pick(reference, DEVICE)(*args, **kwargs)
+
+    return run
+
+
+class Twins:
+    """The functions of one module of kernels, as onefold runs them here."""
+
+    def __init__(self, name: str) -> None:
+        self._module = import_module(f"{kernels.__name__}.{name}")
+
+    def __getattr__(self, name: str) -> Function:
+        return ours(getattr(self._module, name))
+
+
+attention, conv, gathering, loss, matmul, norm, optim, pointwise, pool, random, reduce, softmax = (
+    Twins(name)
+    for name in """attention conv gathering loss matmul norm optim pointwise pool random reduce
+        softmax""".split()
+)
+
+
+@dataclass
+class Maker:
+    """Makes the random inputs of a row."""
+
+    dtype: torch.dtype
+    device: str
+
+    def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype or self.dtype, device=self.device)
+
+    def below(self, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(high, shape, device=self.device)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel at one size.
+
+    `inputs(make, *sizes)` are the arguments of all candidates: `ours` is the reference whose twin
+    is measured, `torch` the same in plain torch, `liger` the name of Liger's. `elements` are those
+    read and written, `flops` those of matrix products.
+    """
+
+    family: str
+    name: str
+    sizes: Sizes
+    tiny: Sizes
+    inputs: Callable[..., tuple[Any, ...]]
+    ours: Function
+    torch: Function
+    elements: Callable[..., int]
+    flops: Callable[..., int] = field(default=lambda *_: 0)
+    dtype: torch.dtype = torch.bfloat16
+    liger: tuple[str, Function] | None = None  # its name in liger_kernel, and how it is called
+    compiled: bool = True  # whether torch.compile takes it
+    random: bool = False  # whether the candidates give different numbers
+
+    @property
+    def title(self) -> str:
+        return f"{self.family}: {self.name} {'x'.join(map(str, self.sizes))}"
+
+    def bytes(self, sizes: Sizes) -> int:
+        return self.elements(*sizes) * self.dtype.itemsize
+
+
+SQUARE, TINY_SQUARE = (8192, 8192, 8192), (24, 16, 40)
+ROWS, TINY_ROWS = (16384, 4096), (6, 40)
+WINDOW = ((3, 3), (2, 2), (1, 1), (1, 1), False)
+CONV = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+
+
+def _products() -> list[Row]:
+    def row(name: str, sizes: Sizes, inputs: Function, ours: Function, plain: Function) -> Row:
+        return Row(
+            "matmul", name, sizes, TINY_SQUARE, inputs, ours, plain,
+            lambda m, n, k: m * n + m * k + n * k, lambda m, n, k: 2 * m * n * k,
+        )  # fmt: skip
+
+    def nt(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+        return make(m, k), make(n, k)
+
+    def linear(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+        return make(m, k), make(n, k), make(n)
+
+    def ours_gelu(x: Any, w: Any, b: Any) -> Any:
+        return matmul.linear_then(x, w, b, None, "gelu", 1.0)
+
+    return [
+        row("nn", SQUARE, lambda make, m, n, k: (make(m, k), make(k, n)),
+            matmul.mm, torch.mm),
+        row("nt", SQUARE, nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+        row("tn", SQUARE, lambda make, m, n, k: (make(k, m), make(k, n)),
+            matmul.mm_tn,
+            lambda a, b: a.t() @ b),
+        row("nt", (1024, 1024, 1024), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+        row("nt", (16, 4096, 4096), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+        row("linear and gelu", (8192, 16384, 4096), linear, ours_gelu,
+            lambda x, w, b: F.gelu(F.linear(x, w, b))),
+    ]  # fmt: skip
+
+
+def _rows(name: str, ours: Function, plain: Function, inputs: Function | None = None,
+          moved: float = 2.0, **more: Any) -> Row:  # fmt: skip
+    """A kernel on the rows of a matrix, which moves it `moved` times."""
+    return Row(
+        more.pop("family"), name, more.pop("sizes", ROWS), more.pop("tiny", TINY_ROWS),
+        inputs or (lambda make, m, n: (make(m, n),)), ours, plain,
+        lambda m, n: int(moved * m * n), **more,
+    )  # fmt: skip
+
+
+def _norms() -> list[Row]:
+    def layer(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make(n), make(n)
+
+    def kept(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        x, w = make(m, n), make(n)
+        _, mean, rstd = torch.native_layer_norm(x, (n,), w, w, 1e-5)
+        return make(m, n), x, w, mean.float(), rstd.float()
+
+    def plain_grad(dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
+        return aten.native_layer_norm_backward(
+            dy, x, w.shape, mean, rstd, w, w, [True, True, True]
+        )[0]
+
+    return [
+        _rows("layer_norm", lambda x, w, b: norm.layer_norm(x, w, b, w.shape, 1e-5),
+              lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-5), layer, family="norm",
+              liger=("liger_layer_norm", lambda f, x, w, b: f(x, w, b, 1e-5))),
+        _rows("rms_norm", lambda x, w, b: norm.rms_norm(x, w, None, w.shape, 1e-5),
+              lambda x, w, b: F.rms_norm(x, w.shape, w, 1e-5), layer, family="norm",
+              liger=("liger_rms_norm", lambda f, x, w, b: f(x, w, 1e-5))),
+        _rows("layer_norm backward",
+              lambda *args: norm.layer_norm_kept_grad(*args, args[2].shape)[0],
+              plain_grad, kept, 3.0, family="norm"),
+    ]  # fmt: skip
+
+
+def _softmaxes() -> list[Row]:
+    def classes(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make.below(n, m)
+
+    def grads(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), torch.softmax(make(m, n), 1)
+
+    def plain_grad(dy: Any, y: Any) -> Any:
+        return aten._softmax_backward_data(dy, y, 1, y.dtype)
+
+    def ours_loss(x: Any, t: Any) -> Any:
+        return loss.whole_class_loss(x, t, None, False, "mean", -100, 0.0)
+
+    return [
+        _rows("softmax", lambda x: softmax.softmax(x, 1, None), lambda x: torch.softmax(x, 1),
+              family="softmax"),
+        _rows("softmax backward", lambda dy, y: softmax.softmax_grad(dy, y, 1), plain_grad,
+              grads, 3.0, family="softmax"),
+        _rows("cross_entropy", ours_loss, F.cross_entropy, classes, 1.0, family="loss",
+              sizes=(8192, 128256), liger=("liger_cross_entropy", lambda f, x, t: f(x, t))),
+    ]  # fmt: skip
+
+
+def _elementwise() -> list[Row]:
+    def two(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make(m, n)
+
+    def row(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make(n)
+
+    def turned(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make(n, m).t()
+
+    sizes = (16384, 8192)
+    shared = {"family": "pointwise", "sizes": sizes}
+    return [
+        _rows("add", ours(torch.add), torch.add, two, 3.0, **shared),
+        _rows("add a row", ours(torch.add), torch.add, row, **shared),
+        _rows("add transposed", ours(torch.add), torch.add, turned, 3.0, **shared),
+        _rows("gelu", lambda x: pointwise.gelu(x, "none"), F.gelu, **shared),
+        _rows("dropout", lambda x: random.dropout(x, tuple(x.shape), (0, 0), p=0.1, seed=0, call=0),
+              lambda x: F.dropout(x, 0.1), family="random", sizes=sizes, random=True),
+    ]  # fmt: skip
+
+
+def _reductions() -> list[Row]:
+    def add(name: str, ours: Function, plain: Function, moved: float = 1.0) -> Row:
+        return _rows(name, ours, plain, moved=moved, family="reduce", sizes=(16384, 8192))
+
+    return [
+        add("sum of rows", lambda x: reduce.total(x, 1, False, None), lambda x: x.sum(1)),
+        add("sum of columns", lambda x: reduce.total(x, 0, False, None), lambda x: x.sum(0)),
+        add("sum", lambda x: reduce.total(x, None, False, None), torch.sum),
+        add("var", lambda x: reduce.var(x, 1, 1, False), lambda x: x.var(1)),
+        add("argmax", lambda x: reduce.argmax(x, 1, False), lambda x: x.argmax(1)),
+        add("cumsum", lambda x: reduce.cumsum(x, 1, False), lambda x: x.cumsum(1), 2.0),
+    ]
+
+
+def _tables() -> list[Row]:
+    def rows(make: Maker, words: int, width: int, count: int) -> tuple[Any, ...]:
+        return make(words, width), make.below(words, count)
+
+    def back(make: Maker, words: int, width: int, count: int) -> tuple[Any, ...]:
+        return make(count, width), make.below(words, count), (words, width)
+
+    def plain_back(dy: Any, index: Any, shape: Any) -> Any:
+        return aten.embedding_dense_backward(dy, index, shape[0], -1, False)
+
+    sizes, tiny = (128256, 4096, 65536), (7, 16, 20)
+    return [
+        Row("gathering", "embedding", sizes, tiny, rows, gathering.embedding,
+            lambda w, i: F.embedding(i, w), lambda words, width, count: 2 * count * width),
+        Row("gathering", "embedding backward", sizes, tiny, back,
+            lambda dy, i, shape: gathering.embedding_grad(dy, i, shape, 0, -1, False), plain_back,
+            lambda words, width, count: count * width + words * width),
+    ]  # fmt: skip
+
+
+def _optimizers() -> list[Row]:
+    options = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}
+
+    def states(make: Maker, count: int, size: int) -> tuple[Any, ...]:
+        lists = [[make(size) for _ in range(count)] for _ in range(4)]
+        lists[3] = [x.square() for x in lists[3]]
+        return *lists, torch.tensor(3.0, device=make.device)
+
+    def mine(p: Any, g: Any, m: Any, v: Any, step: Any) -> Any:
+        optim.adamw(p, g, m, v, step=step, maximize=False, **options)  # type: ignore[arg-type]
+        return p[0]
+
+    def plain(p: Any, g: Any, m: Any, v: Any, step: Any) -> Any:
+        torch._fused_adamw_(
+            p, g, m, v, [], [step] * len(p), lr=1e-3, beta1=0.9, beta2=0.999,
+            weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        return p[0]
+
+    return [
+        Row("optim", "adamw", (256, 4 << 20), (3, 40), states, mine, plain,
+            lambda count, size: 7 * count * size, dtype=torch.float32, compiled=False),
+    ]  # fmt: skip
+
+
+def _images() -> list[Row]:
+    def image(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+        channels_last = {"memory_format": torch.channels_last}
+        return make(n, c, size, size).to(**channels_last), make(c, c, 3, 3).to(**channels_last)
+
+    def one(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+        return image(make, n, c, size)[:1]
+
+    def moved(n: int, c: int, size: int) -> int:
+        return 2 * n * c * size * size + 9 * c * c
+
+    return [
+        Row("conv", "3x3, channels last", (256, 256, 28), (2, 8, 5), image,
+            lambda x, w: conv.convolution(x, w, None, *CONV),
+            lambda x, w: F.conv2d(x, w, padding=1),
+            moved, lambda n, c, size: 18 * n * c * c * size * size),
+        Row("pool", "max 3x3, stride 2", (256, 64, 112), (2, 3, 6), one,
+            lambda x: pool.max_pool(x, 2, WINDOW)[0],
+            lambda x: F.max_pool2d(x, 3, 2, 1),
+            lambda n, c, size: int(1.25 * n * c * size * size)),
+    ]  # fmt: skip
+
+
+def _attentions() -> list[Row]:
+    def heads(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
+        return make(b, h, s, d), make(b, h, s, d), make(b, h, s, d)
+
+    def with_gradient(make: Maker, *sizes: int) -> tuple[Any, ...]:
+        inputs = [x.requires_grad_() for x in heads(make, *sizes)]
+        y = F.scaled_dot_product_attention(*inputs, is_causal=True)
+        _, logs = attention.flash_attention(*(x.detach() for x in inputs), True, sizes[-1] ** -0.5)
+        return make(*sizes), y, logs, *inputs
+
+    def ours_grad(dy: Any, y: Any, logs: Any, *qkv: Any) -> Any:
+        q, k, v = (x.detach() for x in qkv)
+        scale = q.shape[-1] ** -0.5
+        return attention.flash_attention_grad(dy, q, k, v, y.detach(), logs, True, scale)[0]
+
+    def plain_grad(dy: Any, y: Any, logs: Any, *qkv: Any) -> Any:
+        return torch.autograd.grad(y, qkv, dy, retain_graph=True)[0]
+
+    def moved(b: int, h: int, s: int, d: int) -> int:
+        return 4 * b * h * s * d
+
+    def flops(b: int, h: int, s: int, d: int) -> int:
+        return 2 * b * h * s * s * d  # causal: half of two products
+
+    def mine(q: Any, k: Any, v: Any) -> Any:
+        return attention.flash_attention(q, k, v, True, q.shape[-1] ** -0.5)[0]
+
+    def plain(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    sizes, tiny = (4, 48, 8192, 128), (1, 2, 17, 16)
+    return [
+        Row("attention", "causal", sizes, tiny, heads, mine, plain, moved, flops),
+        Row("attention", "causal backward", sizes, tiny, with_gradient, ours_grad, plain_grad,
+            lambda *s: 2 * moved(*s), lambda *s: int(2.5 * flops(*s)), compiled=False),
+    ]  # fmt: skip
+
+
+def all_rows() -> list[Row]:
+    """Every row, by family."""
+    makers = (_products, _norms, _softmaxes, _elementwise, _reductions, _tables, _optimizers,
+              _images, _attentions)  # fmt: skip
+    return [row for make in makers for row in make()]

@@ -1,0 +1,116 @@
+"""Gated activations of feed-forward layers: swiglu and geglu, each one op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import OnefoldRuntimeError, OnefoldValueError
+from ...kernels import gated as kernels
+from ..dispatch import binary, general
+from ..meta import Meta
+from ..names import named, names
+from ..op import Op
+from ..signature import Axis, Rule, pointwise_of
+from ..tensor import Tensor
+from .activation import gelu_second, silu_second
+
+
+class Gated(Op):
+    """y = act(gate) * up"""
+
+    name = "gated"
+    flops_per_element = 6.0
+
+    kernel = staticmethod(kernels.gated)
+
+    def infer(self, gate: Meta, up: Meta, act: str) -> Meta:
+        if gate.shape != up.shape or gate.dtype != up.dtype or not gate.dtype.is_floating_point:
+            raise OnefoldRuntimeError(
+                "gate and up must have one shape and one floating dtype, but have "
+                f"{tuple(gate.shape)} of {gate.dtype} and {tuple(up.shape)} of {up.dtype}"
+            )
+        return gate
+
+    def rule(self, axis: Axis, gate: Meta, up: Meta, act: str) -> Rule:
+        return pointwise_of((gate, up), "1")
+
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, gate: Tensor, up: Tensor, act: str
+    ) -> Any:
+        return _gated_grad((dy, gate, up), act)
+
+
+class GatedGrad(Op):
+    """The gradients of act(gate) * up for gate and up, from those for the result."""
+
+    name = "gated_grad"
+    num_outputs = 2
+    flops_per_element = 6.0
+    kernel = staticmethod(kernels.gated_grad)
+
+    def infer(self, dy: Meta, gate: Meta, up: Meta, act: str) -> tuple[Meta, Meta]:
+        return gate, up
+
+    def rule(self, axis: Axis, dy: Meta, gate: Meta, up: Meta, act: str) -> Rule:
+        return pointwise_of((dy, gate, up), "0", 2)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, Tensor | None],
+        y: object,
+        given: Tensor,
+        gate: Tensor,
+        up: Tensor,
+        act: str,
+    ) -> Any:
+        a, b = dy
+        d_dy = d_gate = d_up = None
+        if a is not None:
+            d_dy = _gated_grad((a, gate, up), act)[0]
+            d_up = _gated_grad((a, gate, given), act)[0]
+            d_gate = names.mul(names.mul(a, names.mul(given, up)), _second(gate, act))
+        if b is not None:
+            d_dy = _sum(d_dy, _gated(gate, b, act))
+            d_gate = _sum(d_gate, _gated_grad((b, gate, given), act)[0])
+        return d_dy, d_gate, d_up
+
+
+def _sum(x: Tensor | None, y: Tensor) -> Tensor:
+    return y if x is None else names.add(x, y)
+
+
+def _second(x: Tensor, act: str) -> Tensor:
+    """The second derivative of an activation."""
+    if act == "silu":
+        return silu_second(x)
+    return gelu_second(x, "tanh" if act == "gelu_tanh" else "none")
+
+
+_gated = binary(Gated())
+_gated_grad = general(GatedGrad())
+
+
+@named
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, of two tensors of one shape, in one pass over memory.
+
+    The gated half of a feed-forward layer, whose two linear layers may be split by columns.
+    Source: Shazeer, "GLU Variants Improve Transformer" (2020). Raises OnefoldRuntimeError when
+    shapes or dtypes differ.
+
+    Example: `swiglu(x @ w_gate, x @ w_up) @ w_down`.
+    """
+    return _gated(gate, up, "silu")  # type: ignore[no-any-return]
+
+
+@named
+def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
+    """gelu(gate) * up, with gelu's `approximate` "none" or "tanh"; see `swiglu`.
+
+    Raises OnefoldValueError for another `approximate`.
+    """
+    if approximate not in ("none", "tanh"):
+        raise OnefoldValueError(f'approximate must be "none" or "tanh", but got {approximate!r}')
+    return _gated(gate, up, "gelu" if approximate == "none" else "gelu_tanh")  # type: ignore[no-any-return]

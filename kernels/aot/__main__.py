@@ -1,0 +1,119 @@
+"""The command `python -m onefold.kernels.aot`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from ...errors import OnefoldValueError
+from ..gpu.cases import TARGETS
+from ..gpu.launch import INTERPRETED
+from . import budget, compile, workers
+from .facts import Facts
+
+_LIMIT = 120.0  # seconds for one compilation
+
+
+class _Progress:
+    """One line that is written over on a terminal, and a line each tenth elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.ended, self.since = total, 0, time.monotonic()
+
+    def step(self, text: str) -> None:
+        self.ended += 1
+        seconds = time.monotonic() - self.since
+        line = f"{self.ended}/{self.total} compiled, {seconds:.0f} s"
+        if sys.stderr.isatty():
+            last = "\n" if self.ended == self.total else ""
+            print(f"\r\x1b[K{line}  {text[:60]}", end=last, file=sys.stderr, flush=True)
+        elif self.ended == self.total or self.ended * 10 // self.total > (
+            (self.ended - 1) * 10 // self.total
+        ):
+            print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compile, compare or write; the number is the exit status."""
+    options = _parse(arguments)
+    if INTERPRETED:
+        raise OnefoldValueError(
+            "TRITON_INTERPRET=1 is set, so kernels are interpreted and cannot be compiled. "
+            "Unset it for this command."
+        )
+    wanted = [
+        (key, target)
+        for key, case in compile.all_cases().items()
+        for target in case.targets
+        if target in options.targets and options.match in key
+    ]
+    found: dict[str, Facts] = {}
+    failed: list[str] = []
+    progress = _Progress(len(wanted))
+
+    def done(task: tuple[str, str], facts: Facts | None, error: str) -> None:
+        name = " ".join(task)
+        progress.step(name)
+        if facts is None:
+            failed.append(f"{name}: {error}")
+        else:
+            found[name] = facts
+
+    workers.run(compile.work, wanted, options.processes, _LIMIT, done)
+    whole = len(options.targets) == len(TARGETS) and not options.match
+    if options.write:
+        return _write(found, failed, whole)
+    return _compare(found, failed, whole)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m onefold.kernels.aot",
+        description="Compile every Triton kernel for every target and compare with the budget.",
+    )
+    parser.add_argument("--write", action="store_true", help="make what is found the budget")
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--match", default="", help="only cases whose name holds this")
+    parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) // 2))
+    return parser.parse_args(arguments)
+
+
+def _write(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
+    kept: dict[str, Facts] = {}
+    if not whole and budget.PATH.exists():
+        kept, _ = budget.read(budget.PATH)
+    limits = budget.compare(found, found).failed
+    for line in (*failed, *limits):
+        print(line)
+    if not failed:
+        budget.write(budget.PATH, {**kept, **found}, compile.COMPILER)
+        print(f"{len(found)} forms written to {budget.PATH.name}; read its diff.")
+    return 1 if failed or limits else 0
+
+
+def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
+    then, compiler = budget.read(budget.PATH)
+    if not whole:
+        then = {key: facts for key, facts in then.items() if key in found}
+    same = compiler == compile.COMPILER
+    if not same:
+        print(f"The budget is of {compiler}, this is {compile.COMPILER}: registers, shared memory")
+        print("and counts of loads are not compared.")
+    gone = [name for name in then if any(line.startswith(f"{name}: ") for line in failed)]
+    result = budget.compare(
+        {key: facts for key, facts in then.items() if key not in gone}, found, same
+    )
+    for line in (*result.better, *failed, *result.failed):
+        print(line)
+    if failed or result.failed:
+        print(f"\n{len(failed) + len(result.failed)} of {len(found) + len(failed)} forms failed.")
+        print("Where the change is meant: python -m onefold.kernels.aot --write")
+        return 1
+    print(f"{len(found)} forms within the budget.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""The gradient of a convolution for its weight: a matrix product over all places of the result.
+
+The places are cut in parts of a fixed size, each with a sum of its own; these are then added in
+their order, so the result depends on no atomics and on no number of processors.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .cases import Case
+from .conv_places import LEAST, Pair, Sizes, channels_last, precision_of, source_of, tiles
+from .launch import Kernel
+
+
+@Kernel
+def _part_product(
+    dy, x, parts, places: tl.int64, part: tl.int64, h, width, oh, ow, channels, outs, groups,
+    R: tl.constexpr, S: tl.constexpr,
+    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+    BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Rows are the result's channels of one group, columns a tap's channels, or FLAT any taps'."""
+    WIDE: tl.constexpr = parts.dtype.element_ty
+    group = tl.program_id(2) % groups
+    number = (tl.program_id(2) // groups).to(tl.int64)
+    o = tl.program_id(0) * BN + tl.arange(0, BN)
+    if FLAT:
+        column = tl.program_id(1) * BC + tl.arange(0, BC)
+        tap = column // channels
+        c = column % channels
+        known = column < R * S * channels
+    else:
+        blocks = tl.cdiv(channels, BC)
+        tap = tl.program_id(1) // blocks
+        c = tl.program_id(1) % blocks * BC + tl.arange(0, BC)
+        column = tap * channels + c
+        known = c < channels
+    total = tl.zeros((BN, BC), WIDE)
+    for begin in range(0, part, BK):
+        m = number * part + begin + tl.arange(0, BK)
+        inside = m < places
+        base = m // (oh * ow) * h * width
+        i = (m // ow % oh).to(tl.int32)
+        j = (m % ow).to(tl.int32)
+        gs = tl.load(
+            dy + (m * (groups * outs) + group * outs)[None, :] + o[:, None],
+            mask=inside[None, :] & (o < outs)[:, None], other=0.0,
+        )  # fmt: skip
+        if FLAT:
+            a, in_h = source_of(i[:, None], (tap // S)[None, :], h, SH, PH, DH, False)
+            b, in_w = source_of(j[:, None], (tap % S)[None, :], width, SW, PW, DW, False)
+            at = (base[:, None] + a * width + b) * (groups * channels) + group * channels
+            mask = inside[:, None] & in_h & in_w & known[None, :]
+        else:
+            a, in_h = source_of(i, tap // S, h, SH, PH, DH, False)
+            b, in_w = source_of(j, tap % S, width, SW, PW, DW, False)
+            at = ((base + a * width + b) * (groups * channels) + group * channels)[:, None]
+            mask = (inside & in_h & in_w)[:, None] & known[None, :]
+        xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
+        total = tl.dot(gs, xs, total, input_precision=PRECISION, out_dtype=WIDE)
+    rows = number * groups * outs + group * outs + o
+    at = rows[:, None] * (R * S * channels) + column[None, :]
+    tl.store(parts + at, total, mask=(o < outs)[:, None] & known[None, :])
+
+
+@Kernel
+def _part_small_groups(
+    dy, x, parts, places: tl.int64, part: tl.int64, h, width, oh, ow, channels, outs, groups,
+    R: tl.constexpr, S: tl.constexpr,
+    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    DH: tl.constexpr, DW: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """One tap and channel of a group, for a block of the result's channels of all groups."""
+    WIDE: tl.constexpr = parts.dtype.element_ty
+    number = tl.program_id(2).to(tl.int64)
+    o = tl.program_id(0) * BN + tl.arange(0, BN)
+    known = o < groups * outs
+    tap = tl.program_id(1) // channels
+    c = o // outs * channels + tl.program_id(1) % channels
+    total = tl.zeros((BK, BN), WIDE)
+    for begin in range(0, part, BK):
+        m = number * part + begin + tl.arange(0, BK)
+        inside = m < places
+        base = m // (oh * ow) * h * width
+        a, in_h = source_of((m // ow % oh).to(tl.int32), tap // S, h, SH, PH, DH, False)
+        b, in_w = source_of((m % ow).to(tl.int32), tap % S, width, SW, PW, DW, False)
+        at = (base + a * width + b) * (groups * channels)
+        gs = tl.load(
+            dy + (m * (groups * outs))[:, None] + o[None, :],
+            mask=inside[:, None] & known[None, :], other=0.0,
+        )  # fmt: skip
+        mask = (inside & in_h & in_w)[:, None] & known[None, :]
+        xs = tl.load(x + at[:, None] + c[None, :], mask=mask, other=0.0)
+        total += gs.to(WIDE) * xs.to(WIDE)
+    at = (number * groups * outs + o) * (R * S * channels) + tl.program_id(1)
+    tl.store(parts + at, tl.sum(total, 0), mask=known)
+
+
+@Kernel
+def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    """The parts added in their order; from channels-last to the weight's own order."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
+    this = parts
+    for _ in range(number):
+        total += tl.load(this + at, mask=at < count, other=0.0)
+        this += count
+    plane = TAPS * channels
+    inner = at % plane
+    to = at // plane * plane + inner % channels * TAPS + inner // channels
+    tl.store(dw + to, total.to(dw.dtype.element_ty), mask=at < count)
+
+
+def _part(places: int, tile_count: int) -> int:
+    """How many places make a part: a function of the shapes, so that sums are the same anywhere."""
+    wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
+    least = triton.cdiv(places, wanted)
+    return max(int(triton.next_power_of_2(least)), 64 if places < 4096 else 512)
+
+
+def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int) -> Tensor:
+    """dw[o, c, r, s] = sum of rows[n, o, i, j] * columns[n, c, i', j'] over n, i and j.
+
+    i' and j' are the places that tap (r, s) reads for i and j.
+    """
+    n, outs, oh, ow = rows.shape
+    _, channels, h, width = columns.shape
+    outs, channels, places = outs // groups, channels // groups, n * oh * ow
+    depth = taps[0] * taps[1] * channels
+    wide = torch.float64 if rows.dtype is torch.float64 else torch.float32
+    small = groups > 1 and min(channels, outs) < LEAST
+    flat = channels % LEAST != 0
+    if small:
+        bn, bk = min(max(int(triton.next_power_of_2(groups * outs)), 16), 64), 32
+        grid = (triton.cdiv(groups * outs, bn), depth)
+        warps = 4
+    else:
+        bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype, flat)
+        across = triton.cdiv(depth, bc) if flat else taps[0] * taps[1] * triton.cdiv(channels, bc)
+        grid = (triton.cdiv(outs, bn), across)
+    part = _part(places, grid[0] * grid[1] * (1 if small else groups))
+    number = triton.cdiv(places, part)
+    parts = torch.empty((number, groups * outs, depth), dtype=wide, device=rows.device)
+    args = (
+        channels_last(rows), channels_last(columns), parts, places, part, h, width, oh, ow,
+        channels, outs, groups,
+    )  # fmt: skip
+    window = (*taps, *sizes.stride, *sizes.padding, *sizes.dilation)
+    if small:
+        _part_small_groups.launch((*grid, number), args, (*window, bn, bk))
+    else:
+        constants = (*window, flat, precision_of(rows.dtype), bn, bc, bk)
+        _part_product.launch((*grid, groups * number), args, constants, warps=warps)
+    dw = torch.empty((groups * outs, channels, *taps), dtype=rows.dtype, device=rows.device)
+    _join.launch(
+        (triton.cdiv(dw.numel(), 256),),
+        (parts, dw, dw.numel(), number, channels),
+        (taps[0] * taps[1], 256),
+    )
+    return dw
+
+
+_WINDOW = (3, 3, 1, 1, 1, 1, 1, 1)
+
+CASES = [
+    Case(
+        _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 4, *("i32",) * 3),
+        (*_WINDOW, False, "ieee", 128, 128, 64), warps=8,
+    ),
+    Case(
+        _part_product, ("*fp32", "*fp32", "*fp32", "i64?", "i64?", *("i32?",) * 4, *("i32",) * 3),
+        (*_WINDOW, False, "tf32", 128, 64, 32),
+    ),
+    Case(
+        _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 5, "i32", "i32?"),
+        (7, 7, 2, 2, 3, 3, 1, 1, True, "ieee", 64, 64, 32),
+    ),
+    Case(
+        _part_small_groups,
+        ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 7), (*_WINDOW, 64, 32),
+    ),
+    Case(_join, ("*fp32", "*bf16", "i32", "i32?", "i32"), (9, 256)),
+]  # fmt: skip

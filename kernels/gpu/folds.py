@@ -1,0 +1,214 @@
+"""Folds: sums, products and extrema over any dims, and what is a sum of some function.
+
+Where few elements are kept, chunks of a size that only the shape decides are folded first, and then
+their results in their order: the bits are the same in every run and on every chip.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, inf
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .cases import Case
+from .launch import Kernel
+from .tiles import TRITON, Tiles, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
+
+
+@triton.jit
+def _times(a, b):
+    return a * b
+
+
+@triton.jit
+def mapped(v, center, MAP: tl.constexpr, ORDER: tl.constexpr):
+    """A function of each element, of which the sum is taken."""
+    if MAP == "abs":
+        return tl.abs(v)
+    elif MAP == "square":
+        return v * v
+    elif MAP == "apart":
+        return (v - center) * (v - center)
+    elif MAP == "power":
+        return tl.exp2(ORDER * tl.log2(tl.abs(v)))
+    else:
+        return v
+
+
+@triton.jit
+def finished(v, count, FINISH: tl.constexpr, ORDER: tl.constexpr):
+    """A function of the whole result: ORDER is less than the count by, or the order of a root."""
+    if FINISH == "mean":
+        return v / (tl.full(v.shape, count, v.dtype) - ORDER)
+    elif FINISH == "sqrt":
+        return tl.sqrt(v)
+    elif FINISH == "root":
+        return tl.exp2(tl.log2(v) / ORDER)
+    else:
+        return v
+
+
+@Kernel
+def _fold(
+    x, center, y, kept, n, inner, chunk, count,
+    KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr, ORDER: tl.constexpr,
+    WIDE: tl.constexpr, NEUTRAL: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
+    BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    split = tl.program_id(1).to(tl.int64)
+    begin = split * chunk
+    step = 1 if ROWS else inner
+    x += (first + begin * step)[:, None]
+    at = tl.arange(0, BR)
+    average = tl.zeros((BK, 1), WIDE)
+    if MAP == "apart":
+        average = tl.load(center + index, mask=inside, other=0).to(WIDE)[:, None]
+    total = tl.full((BK, BR), NEUTRAL, WIDE)
+    for start in range(0, chunk, BR):
+        r = start + at
+        mask = inside[:, None] & (begin + r < n)[None, :]
+        v = tl.load(x + r[None, :].to(tl.int64) * step, mask=mask, other=0)
+        if MAP == "nonzero":
+            v = (v != 0).to(WIDE)
+        v = tl.where(mask, mapped(v.to(WIDE), average, MAP, ORDER), NEUTRAL)
+        if KIND == "sum":
+            total += v
+        elif KIND == "prod":
+            total *= v
+        elif KIND == "max":
+            total = tl.where((v > total) | is_nan(v), v, total)
+        else:
+            total = tl.where((v < total) | is_nan(v), v, total)
+    if KIND == "sum":
+        result = tl.sum(total, 1)
+    elif KIND == "prod":
+        result = tl.reduce(total, 1, _times)
+    else:
+        broken = is_nan(total)
+        numbers = tl.where(broken, NEUTRAL, total)
+        result = tl.max(numbers, 1) if KIND == "max" else tl.min(numbers, 1)
+        if total.dtype.is_floating():
+            result = tl.where(tl.max(broken.to(tl.int32), 1) > 0, float("nan"), result)
+    result = finished(result, count, FINISH, ORDER)
+    tl.store(y + split * kept + index, result.to(y.dtype.element_ty), mask=inside)
+
+
+_NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": -inf, "min": inf}
+
+
+def neutral(kind: str, wide: torch.dtype) -> float:
+    """What changes no result of this kind."""
+    if kind in ("sum", "prod") or wide.is_floating_point:
+        return _NEUTRAL[kind]
+    info = torch.iinfo(wide)
+    return info.min if kind == "max" else info.max
+
+
+def _launch(
+    x: Tensor, center: Tensor | None, y: Tensor, t: Tiles, count: int, constants: tuple[Any, ...]
+) -> None:
+    _fold.launch(
+        t.grid,
+        (x, center, y, t.kept, t.n, t.inner, t.chunk, count),
+        (*constants, t.rows, t.kept_block, t.block),
+    )
+
+
+def fold(
+    x: Tensor,
+    dims: tuple[int, ...],
+    keepdim: bool,
+    kind: str,
+    dtype: torch.dtype,
+    wide: torch.dtype | None = None,
+    map: str = "none",
+    finish: str = "none",
+    count: int = 1,
+    order: float = 0,
+    center: Tensor | None = None,
+) -> Tensor:
+    """x folded over the dims: worked on as `wide`, given as `dtype`.
+
+    Several groups of dims are folded one after the other, the last first. With `center`, which has
+    an element for each kept one, there must be one group only.
+    """
+    wide = wide or wide_of(dtype)
+    result = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
+    x = x.contiguous()
+    worked = (order, TRITON[wide], neutral(kind, wide))
+    *before, last = _steps(tuple(x.shape), dims)
+    for t in before:
+        y = torch.empty((t.splits, t.kept), dtype=wide, device=x.device)
+        _launch(x, center, y, t, count, (kind, map, "none", *worked))
+        x, center, map = y, None, "none"
+    _launch(x, center, result, last, count, (kind, map, finish, *worked))
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _steps(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[Tiles, ...]:
+    """The tiles of one launch after the other: for each group of dims, and for what it is split."""
+    found = groups(shape, dims)
+    steps: list[Tiles] = []
+    while True:
+        last = max((i for i, (_, reduced) in enumerate(found) if reduced), default=len(found))
+        several = any(reduced for _, reduced in found[:last])
+        alone = [(size, reduced and i == last) for i, (size, reduced) in enumerate(found)]
+        t = tiles(*triple(alone))
+        steps.append(t)
+        if t.splits == 1 and not several:
+            return tuple(steps)
+        found = _merged([(t.splits, True), *found[:last], *found[last + 1 :]])
+
+
+def _merged(found: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    merged: list[tuple[int, bool]] = []
+    for size, reduced in found:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == reduced:
+            merged[-1] = (merged[-1][0] * size, reduced)
+        else:
+            merged.append((size, reduced))
+    return merged
+
+
+def divisor(freedom: float) -> tuple[int, float]:
+    """A number as an integer and what it is too much: kernels take integers exactly."""
+    count = ceil(freedom)
+    return count, count - freedom
+
+
+_ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
+CASES = [
+    Case(
+        _fold,
+        (kind, None, out, "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block),
+    )
+    for kind, out in _ROWS
+    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+]
+CASES += [
+    Case(
+        _fold,
+        ("*bf16", None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048),
+    ),
+    Case(
+        _fold,
+        ("*i32", None, "*i64", "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048),
+    ),
+    Case(
+        _fold,
+        ("*bf16", None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32),
+    ),
+]

@@ -1,0 +1,368 @@
+"""Losses over classes: one pass for the logarithm of the sum, softmax made again in backward.
+
+Nothing of the logits' size is kept between the two: backward reads the logits once from memory, and
+again what it has just read, to write the gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import loss as torchs
+from ..loss import Classes, check_targets
+from .cases import Case
+from .folds import fold
+from .launch import Kernel
+from .softmax import base, passed
+from .tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
+
+TORCH = {
+    "no elements": "torch knows what the loss of nothing is",
+    "logits that are no floating point numbers": "torch has the errors",
+}
+
+
+@triton.jit
+def below(
+    x, lse, first, index, n, step, inside,
+    LSE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """(a, b) so that v - a - b is the logarithm of v's probability."""
+    nothing = tl.zeros((BK,), WIDE)
+    if LSE == "found":
+        top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
+        return base(top), tl.log(total)
+    elif LSE == "given":
+        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
+    else:
+        return nothing, nothing
+
+
+@triton.jit
+def share_of(smoothing: tl.constexpr, total, WIDE: tl.constexpr, BK: tl.constexpr):
+    """What label smoothing gives to each class."""
+    return tl.full((BK,), smoothing, WIDE) / tl.full((BK,), total, WIDE)
+
+
+@Kernel
+def _class_loss(
+    x, target, weight, lse, y, kept, n, inner, offset, total, ignored,
+    LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    step = 1 if ROWS else inner
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    local = wanted - offset
+    here = inside & (wanted != ignored) & (local >= 0) & (local < n)
+    own = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    loss = ((a - own) + b) * (1.0 - SMOOTHING)
+    if WEIGHTED:
+        loss *= tl.load(weight + tl.where(here, wanted, 0), mask=here, other=0.0).to(WIDE)
+    loss = tl.where(here, loss, 0.0)
+    if SMOOTHING != 0.0:
+        each = tl.zeros((BK, BR), WIDE)
+        at = tl.arange(0, BR)
+        for start in range(0, n, BR):
+            r = start + at
+            mask = inside[:, None] & (r < n)[None, :]
+            where = first[:, None] + r[None, :].to(tl.int64) * step
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            v = (a[:, None] - v) + b[:, None]
+            if WEIGHTED:
+                v *= tl.load(weight + offset + r, mask=r < n, other=0.0).to(WIDE)[None, :]
+            each += tl.where(mask, v, 0.0)
+        smooth = tl.sum(each, 1) * share_of(SMOOTHING, total, WIDE, BK)
+        loss += tl.where(wanted != ignored, smooth, 0.0)
+    tl.store(y + index, loss.to(y.dtype.element_ty), mask=inside)
+
+
+@Kernel
+def _totals(
+    target, weight, loss, y, sums, rows, classes, ignored,
+    WEIGHTED: tl.constexpr, MEAN: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of all targets: what they weigh, what all classes weigh, and the mean of the losses."""
+    at = tl.arange(0, BLOCK)
+    mass = tl.zeros((BLOCK,), WIDE)
+    every = tl.zeros((BLOCK,), WIDE)
+    lost = tl.zeros((BLOCK,), WIDE)
+    for start in range(0, rows, BLOCK):
+        mask = start + at < rows
+        wanted = tl.load(target + start + at, mask=mask, other=ignored).to(tl.int64)
+        valid = mask & (wanted != ignored)
+        if WEIGHTED:
+            known = valid & (wanted >= 0) & (wanted < classes)
+            mass += tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+        else:
+            mass += valid.to(WIDE)
+        if MEAN:
+            lost += tl.load(loss + start + at, mask=mask, other=0.0).to(WIDE)
+    if MEAN:
+        tl.store(y, (tl.sum(lost) / tl.sum(mass)).to(y.dtype.element_ty))
+    else:
+        if WEIGHTED:
+            for start in range(0, classes, BLOCK):
+                r = start + at
+                every += tl.load(weight + r, mask=r < classes, other=0.0).to(WIDE)
+        tl.store(sums, tl.sum(mass))
+        tl.store(sums + 1, tl.sum(every))
+
+
+@Kernel
+def _class_loss_grad(
+    dy, x, target, weight, lse, sums, dx, kept, n, inner, offset, total, ignored,
+    LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, EACH: tl.constexpr,
+    MEAN: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    step = 1 if ROWS else inner
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    valid = inside & (wanted != ignored)
+    local = tl.where(valid, wanted - offset, -1)
+    if EACH:
+        g = tl.load(dy + index, mask=valid, other=0.0).to(WIDE)
+    else:
+        g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
+    if MEAN:
+        g /= tl.load(sums)
+    share = g * share_of(SMOOTHING, total, WIDE, BK)
+    own = g * (1.0 - SMOOTHING)
+    if WEIGHTED:
+        known = valid & (wanted >= 0) & (wanted < total)
+        own *= tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+    every = own
+    if SMOOTHING != 0.0:
+        every += share * tl.load(sums + 1) if WEIGHTED else share * total
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    at = tl.arange(0, BR)
+    for start in range(0, n, BR):
+        r = start + at
+        mask = inside[:, None] & (r < n)[None, :]
+        where = first[:, None] + r[None, :].to(tl.int64) * step
+        d = tl.zeros((BK, BR), WIDE)
+        if LSE != "none":
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            d = tl.exp((v - a[:, None]) - b[:, None]) * every[:, None]
+        d -= tl.where(r[None, :] == local[:, None], own[:, None], 0.0)
+        if SMOOTHING != 0.0:
+            if WEIGHTED:
+                w = tl.load(weight + offset + r, mask=r < n, other=0.0).to(WIDE)
+                d -= share[:, None] * w[None, :]
+            else:
+                d -= share[:, None]
+        tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
+
+
+@Kernel
+def _target_weights(
+    target, weight, sums, y, rows, weights, total, ignored,
+    WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < rows
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    valid = wanted != ignored
+    v = valid.to(WIDE)
+    if WEIGHTED:
+        known = valid & (wanted >= 0) & (wanted < weights)
+        v = tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+        if SMOOTHING != 0.0:
+            share = share_of(SMOOTHING, total, WIDE, BLOCK) * tl.load(sums + 1)
+            v = tl.where(valid, v * (1.0 - SMOOTHING) + share, 0.0)
+    tl.store(y + index, v.to(y.dtype.element_ty), mask=inside)
+
+
+def _suits(x: Tensor) -> bool:
+    return x.numel() > 0 and x.dtype in NUMBERS and x.dtype.is_floating_point
+
+
+def _tiles(x: Tensor) -> tuple[Tensor, Tiles]:
+    dense, outer, n, inner = one_group(x, (1 if x.ndim > 1 else 0,))
+    return dense, tiles(outer, n, inner, False, 8192)
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def _length(x: Tensor | None) -> int:
+    return 0 if x is None else x.shape[0]
+
+
+def _losses(
+    x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes,
+    form: str, dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """The loss of each target."""
+    check_targets(target, classes)
+    dense, t = _tiles(x)
+    y = torch.empty(target.shape, dtype=dtype, device=x.device)
+    _class_loss.launch(
+        t.grid,
+        (dense, target.contiguous(), _dense(weight), _dense(lse), y, t.kept, t.n, t.inner,
+         classes.first, classes.total, classes.ignore_index),
+        (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)], t.rows,
+         t.kept_block, t.block),
+        warps=t.warps,
+    )  # fmt: skip
+    return y
+
+
+def _run_totals(
+    target: Tensor, weight: Tensor | None, loss: Tensor | None, y: Tensor, classes: Classes,
+    wide: torch.dtype,
+) -> None:  # fmt: skip
+    _totals.launch(
+        (1,),
+        (target.contiguous(), _dense(weight), loss, y, y, target.numel(), _length(weight),
+         classes.ignore_index),
+        (weight is not None, loss is not None, TRITON[wide], 1024),
+    )  # fmt: skip
+
+
+def class_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes
+) -> Tensor:
+    if not _suits(x):
+        return torchs.class_loss(x, target, weight, lse, classes)
+    form = "none" if lse is None else "given"
+    return _losses(x, target, weight, lse, classes, form, x.dtype)
+
+
+def whole_class_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
+    dim = 1 if x.ndim > 1 else 0
+    fits = _suits(x) and target.shape == x.shape[:dim] + x.shape[dim + 1 :]
+    if not fits or target.dtype.is_floating_point:
+        attrs = (log_input, reduction, ignore_index, smoothing)
+        return torchs.whole_class_loss(x, target, weight, *attrs)
+    classes = Classes(0, x.shape[dim], ignore_index, smoothing)
+    form = "none" if log_input else "found"
+    wide = wide_of(x.dtype)
+    dtype = x.dtype if reduction == "none" else wide
+    each = _losses(x, target, weight, None, classes, form, dtype)
+    if reduction == "none":
+        return each
+    if reduction == "sum":
+        return fold(each, tuple(range(each.ndim)), False, "sum", x.dtype, wide)
+    y = torch.empty((), dtype=x.dtype, device=x.device)
+    _run_totals(target, weight, each, y, classes, wide)
+    return y
+
+
+def _grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes, form: str, mean: bool,
+) -> Tensor:  # fmt: skip
+    dense, t = _tiles(x)
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    wide = wide_of(x.dtype)
+    sums: Tensor | None = None
+    if mean or (weight is not None and classes.smoothing != 0.0):
+        sums = torch.empty(2, dtype=wide, device=x.device)
+        _run_totals(target, weight, None, sums, classes, wide)
+    _class_loss_grad.launch(
+        t.grid,
+        (dy.contiguous(), dense, target.contiguous(), _dense(weight), _dense(lse), sums, dx,
+         t.kept, t.n, t.inner, classes.first, classes.total, classes.ignore_index),
+        (form, weight is not None, float(classes.smoothing), dy.ndim > 0, mean, TRITON[wide],
+         t.rows, t.kept_block, t.block),
+        warps=t.warps,
+    )  # fmt: skip
+    return dx
+
+
+def class_loss_grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes,
+) -> Tensor:  # fmt: skip
+    if not _suits(x):
+        return torchs.class_loss_grad(dy, x, target, weight, lse, classes)
+    form = "none" if lse is None else "given"
+    return _grad(dy, x, target, weight, lse, classes, form, False)
+
+
+def whole_class_loss_grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
+    if not _suits(x):
+        attrs = (log_input, reduction, ignore_index, smoothing)
+        return torchs.whole_class_loss_grad(dy, x, target, weight, *attrs)
+    classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
+    form = "none" if log_input else "found"
+    return _grad(dy, x, target, weight, None, classes, form, reduction == "mean")
+
+
+def target_weights(
+    target: Tensor, weight: Tensor | None, classes: Classes, dtype: torch.dtype
+) -> Tensor:
+    if target.numel() == 0 or target.device.type == "meta":
+        return torchs.target_weights(target, weight, classes, dtype)
+    wide = wide_of(dtype)
+    y = torch.empty(target.shape, dtype=dtype, device=target.device)
+    sums: Tensor | None = None
+    if weight is not None and classes.smoothing != 0.0:
+        sums = torch.empty(2, dtype=wide, device=target.device)
+        _run_totals(target, weight, None, sums, classes, wide)
+    _target_weights.launch(
+        (-(-target.numel() // 1024),),
+        (target.contiguous(), _dense(weight), sums, y, target.numel(), _length(weight),
+         classes.total, classes.ignore_index),
+        (weight is not None, float(classes.smoothing), TRITON[wide], 1024),
+    )  # fmt: skip
+    return y
+
+
+_SHAPES = ((True, 1, 8192, 8), (True, 4, 1024, 4), (False, 128, 32, 4))
+_NUMBERS = ("i32",) * 5 + ("i32?",)
+CASES = [
+    Case(
+        _class_loss,
+        ("*bf16", "*i64", None, None, "*fp32", *_NUMBERS),
+        ("found", False, 0.0, tl.float32, *shape),
+        warps=warps,
+    )
+    for *shape, warps in _SHAPES
+]
+CASES += [
+    Case(
+        _class_loss_grad,
+        ("*fp32", "*bf16", "*i64", None, None, "*fp32", "*bf16", *_NUMBERS),
+        ("found", False, 0.0, False, True, tl.float32, *shape),
+        warps=warps,
+    )
+    for *shape, warps in _SHAPES
+]
+CASES += [
+    Case(
+        _target_weights,
+        ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?"),
+        (True, 0.1, tl.float32, 1024),
+    ),
+    Case(
+        _class_loss,
+        ("*fp32", "*i64", "*fp32", "*fp32", "*fp32", *_NUMBERS),
+        ("given", True, 0.1, tl.float32, True, 1, 8192),
+        warps=8,
+    ),
+    Case(
+        _class_loss_grad,
+        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", *_NUMBERS),
+        ("given", True, 0.1, True, False, tl.float32, True, 1, 8192),
+        warps=8,
+    ),
+    Case(
+        _totals,
+        ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),
+        (False, True, tl.float32, 1024),
+    ),
+]

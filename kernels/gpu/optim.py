@@ -1,0 +1,363 @@
+"""Updates of many tensors in one launch: each program takes its block from a table of addresses.
+
+Numbers that change from step to step are read from the device, in float64, so that a captured
+graph stays right and nothing is compiled anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import optim as reference
+from .cases import Case, tensors
+from .launch import Kernel
+from .tables import BLOCK, DTYPES, address_of, row_of, table_of
+
+TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
+
+Tensors = list[Tensor]
+
+
+@triton.jit
+def _adamw_block(
+    param, grad, average, square, largest, at, mask, factors, scale,
+    AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    g = tl.load(grad + at, mask=mask).to(WIDE)
+    if SCALED:
+        g = g * tl.load(scale).to(WIDE)
+    if MAXIMIZE:
+        g = -g
+    p = tl.load(param + at, mask=mask).to(WIDE) * tl.load(factors).to(WIDE)
+    m = tl.load(average + at, mask=mask).to(WIDE)
+    m = m + tl.load(factors + 1).to(WIDE) * (g - m)
+    v = tl.load(square + at, mask=mask).to(WIDE)
+    v = tl.load(factors + 2).to(WIDE) * v + tl.load(factors + 3).to(WIDE) * g * g
+    tl.store(average + at, m.to(average.dtype.element_ty), mask=mask)
+    tl.store(square + at, v.to(square.dtype.element_ty), mask=mask)
+    if AMSGRAD:
+        v = tl.maximum(
+            v, tl.load(largest + at, mask=mask).to(WIDE), propagate_nan=tl.PropagateNan.ALL
+        )
+        tl.store(largest + at, v.to(largest.dtype.element_ty), mask=mask)
+    root = tl.sqrt(v) * tl.load(factors + 4).to(WIDE) + tl.load(factors + 5).to(WIDE)
+    p = p - tl.load(factors + 6).to(WIDE) * m / root
+    tl.store(param + at, p.to(param.dtype.element_ty), mask=mask)
+
+
+@Kernel
+def _adamw(
+    table, factors, scale, start: tl.int64,
+    DTYPE: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr,
+    ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    LISTS: tl.constexpr = 5 if AMSGRAD else 4
+    WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    row, which = row_of(table, start, LISTS)
+    param = address_of(row, 0, DTYPE, ALIGNED)
+    grad = address_of(row, 1, DTYPE, ALIGNED)
+    average = address_of(row, 2, DTYPE, ALIGNED)
+    square = address_of(row, 3, DTYPE, ALIGNED)
+    largest = address_of(row, LISTS - 1, DTYPE, ALIGNED)
+    size = tl.load(row + LISTS)
+    at = which * BLOCK + tl.arange(0, BLOCK)
+    if (which + 1) * BLOCK <= size:  # without a mask, so that 16 bytes are read at once
+        _adamw_block(
+            param, grad, average, square, largest, at, None, factors, scale,
+            AMSGRAD, MAXIMIZE, SCALED, WIDE,
+        )  # fmt: skip
+    else:
+        _adamw_block(
+            param, grad, average, square, largest, at, at < size, factors, scale,
+            AMSGRAD, MAXIMIZE, SCALED, WIDE,
+        )  # fmt: skip
+
+
+def adamw(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    max_exp_avg_sqs: Tensors | None = None,
+    *,
+    step: int | Tensor | None,
+    lr: float | Tensor,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+    scale: Tensor | None = None,
+) -> None:
+    dtype = params[0].dtype
+    if dtype not in DTYPES:
+        reference.adamw(
+            params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step=step, lr=lr, betas=betas,
+            eps=eps, weight_decay=weight_decay, maximize=maximize, scale=scale,
+        )  # fmt: skip
+        return
+    device = params[0].device
+    first, second = betas
+    rate: float | Tensor = lr
+    root: float | Tensor = 1.0
+    if isinstance(step, Tensor):
+        count = step.double()
+        rate = lr / (1.0 - first**count)
+        root = (1.0 - second**count).rsqrt()
+    elif step is not None:
+        rate = lr / (1.0 - first**step)
+        root = (1.0 - second**step) ** -0.5
+    factors = _numbers(
+        (1.0 - lr * weight_decay, 1.0 - first, second, 1.0 - second, root, eps, rate), device
+    )
+    more = [] if max_exp_avg_sqs is None else [max_exp_avg_sqs]
+    dense = _dense(grads)
+    table = table_of(params, dense, exp_avgs, exp_avg_sqs, *more)
+    _adamw.launch(
+        (table.programs,),
+        (table.data, factors, scale, table.start),
+        (DTYPES[dtype], bool(more), maximize, scale is not None, table.aligned, BLOCK),
+        warps=8,
+    )
+
+
+def _numbers(numbers: Sequence[float | Tensor], device: torch.device) -> Tensor:
+    """Numbers, of which tensors are on the device already, in one tensor there."""
+    if any(isinstance(number, Tensor) for number in numbers):
+        return torch.stack(
+            [torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers]
+        )
+    return torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
+
+
+def _dense(xs: Sequence[Tensor]) -> Tensors:
+    """Dense tensors; the caller keeps them until the launch, which knows addresses only."""
+    return [x.contiguous() for x in xs]
+
+
+@triton.jit
+def _sgd_block(
+    param, grad, buffer, at, mask, factors, scale,
+    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
+    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    g = tl.load(grad + at, mask=mask).to(WIDE)
+    if SCALED:
+        g = g * tl.load(scale).to(WIDE)
+    if MAXIMIZE:
+        g = -g
+    p = tl.load(param + at, mask=mask).to(WIDE)
+    g = g + tl.load(factors + 1).to(WIDE) * p
+    if MOMENTUM:
+        b = g
+        if not FIRST:
+            b = tl.load(buffer + at, mask=mask).to(WIDE)
+            b = tl.load(factors + 2).to(WIDE) * b + tl.load(factors + 3).to(WIDE) * g
+        tl.store(buffer + at, b.to(buffer.dtype.element_ty), mask=mask)
+        g = g + tl.load(factors + 2).to(WIDE) * b if NESTEROV else b
+    p = p - tl.load(factors).to(WIDE) * g
+    tl.store(param + at, p.to(param.dtype.element_ty), mask=mask)
+
+
+@Kernel
+def _sgd(
+    table, factors, scale, start: tl.int64,
+    DTYPE: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
+    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    LISTS: tl.constexpr = 3 if MOMENTUM else 2
+    WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
+    row, which = row_of(table, start, LISTS)
+    param = address_of(row, 0, DTYPE, ALIGNED)
+    grad = address_of(row, 1, DTYPE, ALIGNED)
+    buffer = address_of(row, LISTS - 1, DTYPE, ALIGNED)
+    size = tl.load(row + LISTS)
+    at = which * BLOCK + tl.arange(0, BLOCK)
+    if (which + 1) * BLOCK <= size:
+        _sgd_block(
+            param, grad, buffer, at, None, factors, scale,
+            MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
+        )  # fmt: skip
+    else:
+        _sgd_block(
+            param, grad, buffer, at, at < size, factors, scale,
+            MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
+        )  # fmt: skip
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    momentum_buffers: Tensors,
+    *,
+    lr: float | Tensor,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first_step: bool,
+    scale: Tensor | None = None,
+) -> None:
+    dtype = params[0].dtype
+    if dtype not in DTYPES:
+        reference.sgd(
+            params, grads, momentum_buffers, lr=lr, momentum=momentum, dampening=dampening,
+            weight_decay=weight_decay, nesterov=nesterov, maximize=maximize,
+            first_step=first_step, scale=scale,
+        )  # fmt: skip
+        return
+    factors = _numbers((lr, weight_decay, momentum, 1.0 - dampening), params[0].device)
+    more = [momentum_buffers] if momentum else []
+    dense = _dense(grads)
+    table = table_of(params, dense, *more)
+    _sgd.launch(
+        (table.programs,),
+        (table.data, factors, scale, table.start),
+        (
+            DTYPES[dtype], bool(momentum), nesterov, first_step, maximize, scale is not None,
+            table.aligned, BLOCK,
+        ),
+        warps=8,
+    )  # fmt: skip
+
+
+# Norms of many tensors.
+
+
+@triton.jit
+def _power(x, p, ORDER: tl.constexpr):
+    x = tl.abs(x)
+    if ORDER == 2.0:
+        return x * x
+    elif ORDER == 0.0:  # any other
+        return tl.where(x == 0.0, 0.0, tl.exp2(p * tl.log2(tl.where(x == 0.0, 1.0, x))))
+    else:
+        return x
+
+
+@Kernel
+def _block_powers(
+    table, powers, p, start: tl.int64,
+    DTYPE: tl.constexpr, ORDER: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The sum of the powers of a block, or its greatest magnitude."""
+    row, which = row_of(table, start, 1)
+    x = address_of(row, 0, DTYPE, ALIGNED)
+    size = tl.load(row + 1)
+    at = which * BLOCK + tl.arange(0, BLOCK)
+    if (which + 1) * BLOCK <= size:
+        v = tl.load(x + at)
+    else:
+        v = tl.load(x + at, mask=at < size, other=0.0)
+    v = _power(v.to(powers.dtype.element_ty), p, ORDER)
+    if ORDER == float("inf"):  # a maximum loses NaN, a sum does not
+        nan = tl.sum((v != v).to(tl.int32)) > 0
+        total = tl.where(nan, float("nan"), tl.max(v))
+    else:
+        total = tl.sum(v)
+    tl.store(powers + tl.program_id(0), total)
+
+
+@Kernel
+def _tensor_powers(table, powers, found, ORDER: tl.constexpr, BLOCK: tl.constexpr,
+                   STEP: tl.constexpr):  # fmt: skip
+    """One tensor's blocks joined, in their order and in float64."""
+    row = table + tl.program_id(0) * 3
+    count = (tl.load(row + 1) + BLOCK - 1) // BLOCK
+    mine = powers + tl.load(row + 2)
+    at = tl.arange(0, STEP)
+    total = tl.zeros((STEP,), tl.float64)
+    for begin in range(0, count, STEP):
+        v = tl.load(mine + begin + at, mask=begin + at < count, other=0.0).to(tl.float64)
+        if ORDER == float("inf"):
+            total = tl.where((v > total) | (v != v), v, total)
+        else:
+            total += v
+    if ORDER == float("inf"):
+        nan = tl.sum((total != total).to(tl.int32)) > 0
+        tl.store(found + tl.program_id(0), tl.where(nan, float("nan"), tl.max(total)))
+    else:
+        tl.store(found + tl.program_id(0), tl.sum(total))
+
+
+def powers(parts: Sequence[Tensor], p: float) -> Tensor:
+    dtype = parts[0].dtype
+    if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
+        return reference.powers(parts, p)
+    dense = _dense(parts)
+    table = table_of(dense)
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    device = parts[0].device
+    blocks = torch.empty(table.programs, dtype=wide, device=device)
+    found = torch.empty(len(parts), dtype=torch.float64, device=device)
+    order = p if p in (1.0, 2.0, float("inf")) else 0.0
+    _block_powers.launch(
+        (table.programs,),
+        (table.data, blocks, float(p), table.start),
+        (DTYPES[dtype], order, table.aligned, BLOCK),
+        warps=8,
+    )
+    _tensor_powers.launch((len(parts),), (table.data, blocks, found), (order, BLOCK, 1024))
+    return found
+
+
+# Many tensors as one.
+
+
+@Kernel
+def _flatten(table, y, start: tl.int64, WORD: tl.constexpr, ALIGNED: tl.constexpr,
+             BLOCK: tl.constexpr):  # fmt: skip
+    row, which = row_of(table, start, 2)
+    x = address_of(row, 0, WORD, ALIGNED)
+    y = address_of(row, 1, WORD, ALIGNED)
+    size = tl.load(row + 2)
+    at = which * BLOCK + tl.arange(0, BLOCK)
+    if (which + 1) * BLOCK <= size:
+        tl.store(y + at, tl.load(x + at))
+    else:
+        tl.store(y + at, tl.load(x + at, mask=at < size), mask=at < size)
+
+
+_WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}
+
+
+def flatten(parts: Sequence[Tensor]) -> Tensor:
+    dtype = parts[0].dtype
+    if dtype.itemsize not in _WORDS or any(part.dtype is not dtype for part in parts):
+        return reference.flatten(parts)
+    sizes = [part.numel() for part in parts]
+    y = torch.empty(sum(sizes), dtype=dtype, device=parts[0].device)
+    dense = _dense(parts)
+    table = table_of(dense, y.split(sizes))
+    word = _WORDS[dtype.itemsize]
+    _flatten.launch(
+        (table.programs,), (table.data, y, table.start), (word, table.aligned, BLOCK), warps=8
+    )
+    return y
+
+
+_TABLE = ("*i64", "*fp64", "*fp32", "i64?")
+
+CASES = [
+    *[
+        Case(_adamw, _TABLE, (dtype, largest, False, True, aligned, BLOCK), warps=8)
+        for dtype, largest, aligned in (
+            (tl.float32, False, True), (tl.bfloat16, False, True), (tl.float32, True, False),
+        )
+    ],
+    *[
+        Case(_sgd, _TABLE, (dtype, True, True, False, False, True, True, BLOCK), warps=8)
+        for dtype in (tl.float32, tl.bfloat16)
+    ],
+    Case(
+        _block_powers, (*tensors("i64", "table"), *tensors("fp32", "powers"), "fp32", "i64?"),
+        (tl.bfloat16, 2.0, True, BLOCK), warps=8,
+    ),
+    Case(_tensor_powers, ("*i64", "*fp32", "*fp64"), (2.0, BLOCK, 1024)),
+    Case(_flatten, ("*i64", "*bf16", "i64?"), (tl.int16, True, BLOCK), warps=8),
+]  # fmt: skip

@@ -1,0 +1,159 @@
+"""sort and topk of rows in registers: each value and its place as one 64-bit number.
+
+The value's bits, turned into an integer that is ordered alike, stand above the place, so equal
+values keep their order and what is sorted are numbers that all differ.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .. import order as reference
+from .cases import Case
+from .launch import Kernel
+
+TORCH = {
+    "values of 64 bits": "there is no room for their places in one 64-bit number",
+    "rows longer than 2048, sorted": "more than registers hold; torch's radix sort is one pass per "
+    "8 bits, which a network over memory cannot reach",
+    "k > 64, and kthvalue": "torch's radix select reads each row a fixed number of times",
+    "unique": "its result's shape depends on values, so the host must wait anyway",
+}
+
+_LONGEST = 2048
+_MOST = 64  # of topk
+_BLOCK = 1024
+_DTYPES = (
+    torch.float16, torch.bfloat16, torch.float32, torch.bool, torch.uint8, torch.int8,
+    torch.int16, torch.int32,
+)  # fmt: skip
+_NOTHING = tl.constexpr((1 << 63) - 1)  # behind every number
+_NO_VALUE = tl.constexpr(-(1 << 63))  # before every number
+
+
+@triton.jit
+def _ordered(v):
+    """An integer of 32 bits that is ordered as the values are, NaN last and -0 equal to 0."""
+    if v.dtype.is_floating():
+        v = v.to(tl.float32) + 0.0
+        bits = v.to(tl.int32, bitcast=True)
+        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+        return tl.where(v != v, 0x7FFFFFFF, key)
+    else:
+        return v.to(tl.int32)
+
+
+@Kernel
+def _sort(
+    x, values, indices, rows: tl.int64, n, DESCENDING: tl.constexpr, R: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
+    at = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (at < n)
+    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    if DESCENDING:
+        key = ~key
+    packed = (key.to(tl.int64) << 32) | at
+    packed = tl.sort(tl.where(inside, packed, _NOTHING), dim=1)
+    place = packed & 0xFFFFFFFF
+    v = tl.load(x + row * n + place, mask=inside, other=0)
+    tl.store(values + row * n + at, v, mask=inside)
+    tl.store(indices + row * n + at, place, mask=inside)
+
+
+@triton.jit
+def _best(x, begin, row, rows, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr):
+    """The K best of a block, the best first; of equal ones the first."""
+    at = begin + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (at < n)
+    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    if not LARGEST:
+        key = ~key
+    packed = (key.to(tl.int64) << 32) | (0x7FFFFFFF - at)
+    return tl.topk(tl.where(inside, packed, _NO_VALUE), K, dim=1)
+
+
+@Kernel
+def _topk(
+    x, values, indices, rows: tl.int64, n, k, LARGEST: tl.constexpr, R: tl.constexpr,
+    BLOCK: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
+    best = _best(x, 0, row, rows, n, LARGEST, BLOCK, K)
+    for begin in range(BLOCK, n, BLOCK):
+        more = _best(x, begin, row, rows, n, LARGEST, BLOCK, K)
+        best = tl.topk(tl.reshape(tl.join(best, more), (R, 2 * K)), K, dim=1)
+    at = tl.arange(0, K)[None, :]
+    inside = (row < rows) & (at < k)
+    place = 0x7FFFFFFF - (best & 0xFFFFFFFF)
+    v = tl.load(x + row * n + place, mask=inside, other=0)
+    tl.store(values + row * k + at, v, mask=inside)
+    tl.store(indices + row * k + at, place, mask=inside)
+
+
+def _rows(x: Tensor, dim: int) -> Tensor:
+    """The dim as the last one, dense; bools as bytes."""
+    x = x.movedim(dim, -1).contiguous()
+    return x.view(torch.uint8) if x.dtype is torch.bool else x
+
+
+def _results(rows: Tensor, x: Tensor, dim: int, k: int) -> tuple[Tensor, ...]:
+    """(values and indices with the dim last, then as they are returned)."""
+    values = torch.empty((*rows.shape[:-1], k), dtype=rows.dtype, device=x.device)
+    indices = torch.empty(values.shape, dtype=torch.int64, device=x.device)
+    return values, indices, values.view(x.dtype).movedim(-1, dim), indices.movedim(-1, dim)
+
+
+def _of_rows(block: int) -> int:
+    """Short rows share a program."""
+    return max(256 // block, 1)
+
+
+def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, Tensor]:
+    if not x.ndim or not x.numel() or x.dtype not in _DTYPES or x.shape[dim] > _LONGEST:
+        return reference.sort(x, dim, descending, stable)
+    rows = _rows(x, dim)
+    n = rows.shape[-1]
+    values, indices, *results = _results(rows, x, dim, n)
+    count, block = rows.numel() // n, max(int(triton.next_power_of_2(n)), 2)
+    together = _of_rows(block)
+    _sort.launch(
+        (triton.cdiv(count, together),),
+        (rows, values, indices, count, n),
+        (descending, together, block),
+        warps=min(max(together * block // 256, 1), 8),
+    )
+    return results[0], results[1]
+
+
+def topk(x: Tensor, dim: int, k: int, largest: bool, ordered: bool) -> tuple[Tensor, Tensor]:
+    plain = x.dtype in _DTYPES and x.dtype is not torch.bool  # torch has no topk of bools
+    wrong = not x.ndim or not x.numel() or not plain or not 0 < k <= x.shape[dim]
+    if wrong or k > _MOST:
+        return reference.topk(x, dim, k, largest, ordered)
+    rows = _rows(x, dim)
+    n = rows.shape[-1]
+    values, indices, *results = _results(rows, x, dim, k)
+    count = rows.numel() // n
+    best = max(int(triton.next_power_of_2(k)), 2)
+    block = max(min(int(triton.next_power_of_2(n)), _BLOCK), best)
+    together = _of_rows(block)
+    _topk.launch(
+        (triton.cdiv(count, together),),
+        (rows, values, indices, count, n, k),
+        (largest, together, block, best),
+        warps=min(max(together * block // 256, 1), 8),
+    )
+    return results[0], results[1]
+
+
+CASES = [
+    Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, 1, 1024)),
+    Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, 16, 16), warps=1),
+    Case(_topk, ("*bf16", "*bf16", "*i64", "i64?", "i32", "i32?"), (True, 1, 1024, 64)),
+    Case(_topk, ("*fp32", "*fp32", "*i64", "i64?", "i32", "i32?"), (True, 4, 64, 2), warps=1),
+]

@@ -1,0 +1,165 @@
+"""Products of matrices and of batches of them: which kernel makes them, and in how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from . import product_descriptors as descriptors
+from .cases import Case
+from .configs import Config, Tuned
+from .launch import Kernel
+from .operands import Pair, pair
+from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
+from .product_tiles import finish, form, tiles
+
+_BLOCK = 1024
+_WIDEST = 256  # rows or steps of a tile at most
+
+
+class Finish(NamedTuple):
+    """What is done to a product before it is stored: x + activation(scale * product + bias)."""
+
+    bias: Tensor | None = None
+    x: Tensor | None = None
+    activation: str = ""
+    scale: float = 1.0
+
+    def args(self, n: int) -> tuple[Any, ...]:
+        """The arguments of `finish`: bias, x, the step of its rows, and the scale."""
+        bias = self.bias
+        if bias is not None:
+            bias = bias.expand(n).contiguous()
+        x = self.x
+        if x is not None and x.stride(1) != 1:
+            x = x.contiguous()
+        return bias, x, 0 if x is None else x.stride(0), self.scale
+
+    @property
+    def form(self) -> tuple[bool, bool, str, bool]:
+        """The constants of `finish`."""
+        return self.scale != 1.0, self.bias is not None, self.activation, self.x is not None
+
+
+NOTHING = Finish()
+
+
+@Kernel
+def _sum_parts(
+    parts, y, bias, x, m, n, size, count, x_row, scale: tl.float64,
+    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    # Always from the first part to the last.
+    total = tl.load(parts + at, mask=inside, other=0)
+    for _ in range(1, count):
+        parts += size
+        total += tl.load(parts + at, mask=inside, other=0)
+    row = tl.where(inside, at // n % m, m)
+    total = finish(total, bias, x, row, at % n, m, n, x_row, scale, SCALED, BIAS, ACTIVATION, ADDED)
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
+
+
+def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Finish = NOTHING) -> None:
+    """y = the sum of the parts (dim 0), finished as a product is; y has rows of n elements."""
+    size = y.numel()
+    args = end.args(n)
+    _sum_parts.launch(
+        (triton.cdiv(size, _BLOCK),),
+        (parts, y, *args[:2], m, n, size, parts.shape[0], *args[2:]),
+        (*end.form, _BLOCK),
+    )
+
+
+def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) -> Tensor:
+    """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`."""
+    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    y = torch.empty((*lead, a.shape[-2], b.shape[-1]), dtype=a.dtype, device=a.device)
+    if y.numel() == 0:
+        return y
+    p = pair(a, b)
+    kind = kind_of(a.dtype)
+    if exact and kind == "tf32":
+        kind = "ieee"
+    plain = end.x is None and not end.activation
+    _make(p, y, end, kind, tile_of(kind, p.m, p.n, p.k, p.batches, plain))
+    return y
+
+
+def _make(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile) -> None:
+    """Fill y with the product of a pair, in tiles of this size."""
+    parts, span = parts_of(p.m, p.n, p.k, p.batches, tile)
+    if parts > 1:
+        wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
+        scratch = torch.empty((parts, *y.shape), dtype=wide, device=y.device)
+        _launch(p, scratch, NOTHING, kind, tile, parts, span)
+        sum_parts(scratch, y, p.m, p.n, end)
+    elif descriptors.suit(p, y, kind, tile):
+        descriptors.run(p, y, end.args(p.n), end.form, kind, tile)
+    else:
+        _launch(p, y, end, kind, tile, 1, span)
+
+
+def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, span: int) -> None:
+    bias, x, x_row, scale = end.args(p.n)
+    even = p.k % tile.k == 0
+    wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
+    count = triton.cdiv(p.m, tile.m) * triton.cdiv(p.n, tile.n)
+    tiles.launch(
+        (count * p.batches * parts,),
+        (p.a, p.b, y, bias, x, p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,
+         p.batches, span, x_row, scale),
+        form(p.a_columns, p.b_columns, kind, even, wide, tile, end.form),
+        warps=tile.warps,
+        stages=tile.stages,
+    )  # fmt: skip
+
+
+def _allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
+    m, n, k = sizes
+    return [tile._asdict() for tile in tiles_allowed(kind_of(dtype), m, n, k)]
+
+
+def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
+    m, n, k = sizes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(r, k, dtype=dtype, device=device, generator=draws) for r in (m, n))
+    p, y = pair(a, b.t()), torch.empty(m, n, dtype=dtype, device=device)
+
+    def run() -> Tensor:
+        _make(p, y, NOTHING, kind_of(dtype), Tile(**config))
+        return y
+
+    return run
+
+
+_SIZES = (
+    (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 2048),
+    (1024, 1024, 1024), (8192, 16384, 4096), (8192, 4096, 16384), (16, 4096, 4096),
+)  # fmt: skip
+TUNED = [
+    Tuned(
+        "matmul",
+        (torch.bfloat16, torch.float32),
+        {shape_class(*sizes): sizes for sizes in _SIZES},
+        _allowed,
+        _call,
+        name=kind_of,
+    )
+]
+CASES = [
+    Case(
+        _sum_parts,
+        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "fp64"),
+        (False, False, "", False, _BLOCK),
+    )
+    for dtype in ("bf16", "fp32")
+]

@@ -1,0 +1,178 @@
+"""Tiles of products of matrices, for every layout and dtype: one program for each tile."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .cases import Case, per_maker
+from .launch import Kernel
+from .product_rule import Tile
+
+GROUP_OF_ROWS = 8  # of tiles, whose columns are made together while they are in the cache
+
+
+@triton.jit
+def finish(
+    y, bias, x, row, column, m, n, x_row, scale,
+    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+):  # fmt: skip
+    """x + activation(scale * y + bias) for elements y of the result at (row, column)."""
+    if SCALED:
+        y *= scale.to(y.dtype)
+    if BIAS:
+        y += tl.load(bias + column, mask=column < n, other=0.0)
+    if ACTIVATION == "relu":
+        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    elif ACTIVATION == "gelu":
+        y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
+    elif ACTIVATION == "gelu_tanh":
+        y = y * tl.sigmoid(1.5957691216057308 * (y + 0.044715 * y * y * y))
+    elif ACTIVATION == "silu":
+        y = y * tl.sigmoid(y)
+    if ADDED:
+        at = x + row.to(tl.int64) * x_row + column
+        y += tl.load(at, mask=(row < m) & (column < n), other=0.0)
+    return y
+
+
+@triton.jit
+def place(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """The row and the column of a tile, in an order that reads the same operands soon again."""
+    width = GROUP * tl.cdiv(n, BN)
+    first = tile // width * GROUP
+    height = tl.minimum(tl.cdiv(m, BM) - first, GROUP)
+    return first + tile % width % height, tile % width // height
+
+
+@triton.jit
+def _grid(rows, k, LEFT: tl.constexpr):
+    """The two as the dims of a tile: (rows, k) where LEFT, of the left operand, else (k, rows)."""
+    if LEFT:
+        return rows[:, None], k[None, :]
+    else:
+        return rows[None, :], k[:, None]
+
+
+@triton.jit
+def _pointers(
+    x, first, count, step, start, ROWS: tl.constexpr, BK: tl.constexpr, K_DENSE: tl.constexpr,
+    LEFT: tl.constexpr,
+):  # fmt: skip
+    """Pointers to ROWS rows from `first` on, by BK terms of the sum from `start` on."""
+    rows, k = _grid(tl.arange(0, ROWS), tl.arange(0, BK), LEFT)
+    if K_DENSE:
+        # Rows beyond the end are read as the last one: no mask for what is not stored.
+        rows = tl.minimum(rows, count - 1 - first)
+        return x + first.to(tl.int64) * step + start + (rows * step + k)
+    else:
+        return x + start.to(tl.int64) * step + first + (k * step + rows)
+
+
+@triton.jit
+def _block(
+    at, first, count, left, ROWS: tl.constexpr, BK: tl.constexpr, K_DENSE: tl.constexpr,
+    LEFT: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """What stands there; zeros beyond the end of the sum, of which `left` terms are to come."""
+    rows, k = _grid(tl.arange(0, ROWS), tl.arange(0, BK), LEFT)
+    if K_DENSE:
+        if EVEN:
+            return tl.load(at)
+        else:
+            return tl.load(at, mask=k < left, other=0.0)
+    elif EVEN:
+        return tl.load(at, mask=rows < count - first, other=0.0)
+    else:
+        return tl.load(at, mask=(rows < count - first) & (k < left), other=0.0)
+
+
+@Kernel
+def tiles(
+    a, b, y, bias, x, m, n, k, a_step, b_step, inner, a_outer, a_inner, b_outer, b_inner,
+    batches, span, x_row, scale: tl.float64,
+    A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    if WIDE:  # offsets inside a tile, or along the sum, pass 2^31
+        n, span = tl.cast(n, tl.int64), tl.cast(span, tl.int64)
+        a_step, b_step = tl.cast(a_step, tl.int64), tl.cast(b_step, tl.int64)
+    count = tl.cdiv(m, BM) * tl.cdiv(n, BN)
+    tile_m, tile_n = place(tl.program_id(0) % count, m, n, BM, BN, GROUP)
+    # The parts of the sum come one after the other, each for all batches.
+    z = tl.program_id(0) // count
+    batch = (z % batches).to(tl.int64)
+    start = z // batches * span
+    a += batch // inner * a_outer + batch % inner * a_inner
+    b += batch // inner * b_outer + batch % inner * b_inner
+    y += z.to(tl.int64) * m * n
+    first_m, first_n = tile_m * BM, tile_n * BN
+    at_a = _pointers(a, first_m, m, a_step, start, BM, BK, not A_T, True)
+    at_b = _pointers(b, first_n, n, b_step, start, BN, BK, B_T, False)
+    if KIND == "double":
+        total = tl.zeros((BM, BN), tl.float64)
+    elif KIND == "whole":
+        total = tl.zeros((BM, BN), y.dtype.element_ty)
+    else:
+        total = tl.zeros((BM, BN), tl.float32)
+    for done in range(start, tl.minimum(start + span, k), BK):
+        u = _block(at_a, first_m, m, k - done, BM, BK, not A_T, True, EVEN)
+        v = _block(at_b, first_n, n, k - done, BN, BK, B_T, False, EVEN)
+        if KIND == "whole":
+            total += tl.sum(u[:, :, None] * v[None, :, :], 1).to(total.dtype)
+        elif KIND == "tf32":
+            total = tl.dot(u, v, total, input_precision="tf32")
+        else:
+            total = tl.dot(u, v, total, input_precision="ieee", out_dtype=total.dtype)
+        at_a += BK * a_step if A_T else BK
+        at_b += BK if B_T else BK * b_step
+    row = (first_m + tl.arange(0, BM))[:, None]
+    column = (first_n + tl.arange(0, BN))[None, :]
+    total = finish(total, bias, x, row, column, m, n, x_row, scale, SCALED, BIAS, ACTIVATION, ADDED)
+    at = y + first_m.to(tl.int64) * n + tl.arange(0, BM)[:, None] * n + column
+    tl.store(at, total.to(y.dtype.element_ty), mask=(row < m) & (column < n))
+
+
+def form(
+    a: bool, b: bool, kind: str, even: bool, wide: bool, tile: Tile, out: tuple[object, ...]
+) -> tuple[object, ...]:
+    """The constants of the kernel; `out` are those of `finish`."""
+    return (a, b, kind, even, wide, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS)
+
+
+def _cases(
+    dtype: str, kind: str, tile: Tile, layout: str = "nn", even: bool = True, y: str = "",
+    activation: str = "", added: bool = False,
+) -> list[Case]:  # fmt: skip
+    biased = activation != ""
+    out = (False, biased, activation, added)
+    types = (
+        *(f"*{dtype}",) * 2, f"*{y or dtype}", f"*{dtype}" if biased else None,
+        f"*{dtype}" if added else None, *("i32",) * 5, "i32?", *("i32",) * 4, "i32?", "i32",
+        "i32", "fp64",
+    )  # fmt: skip
+    constants = form(layout[0] == "t", layout[1] == "t", kind, even, False, tile, out)
+    on_amd = min(tile.stages, 2) if tile.n <= 128 else 0
+    return per_maker(tiles, types, constants, tile.warps, tile.stages, on_amd)
+
+
+_LARGE = Tile(128, 256, 64, 8, 3)
+_MIDDLE = Tile(128, 128, 64, 8, 3)
+CASES = [
+    *_cases("bf16", "half", _LARGE),
+    *_cases("bf16", "half", _MIDDLE),
+    *_cases("bf16", "half", _MIDDLE, "nt", activation="gelu", added=True),
+    *_cases("bf16", "half", _MIDDLE, "nt", activation="relu"),
+    *_cases("bf16", "half", _MIDDLE, "tn", y="fp32"),
+    *_cases("fp16", "half", _MIDDLE, "tt", even=False),
+    *_cases("bf16", "half", Tile(64, 64, 64, 4, 4), even=False),
+    *_cases("bf16", "half", Tile(16, 64, 128, 4, 3), "nt"),
+    *_cases("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+    *_cases("fp32", "tf32", Tile(64, 64, 32, 4, 4), "tn", even=False),
+    *_cases("fp32", "ieee", Tile(128, 64, 16, 8, 3)),
+    *_cases("fp32", "ieee", Tile(32, 32, 32, 4, 3), "nt", even=False),
+    *_cases("fp64", "double", Tile(64, 64, 16, 4, 3)),
+    *_cases("i64", "whole", Tile(16, 16, 16, 4, 1), even=False),
+]

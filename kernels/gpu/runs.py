@@ -1,0 +1,118 @@
+"""Runs: rows added up by the place they go to, in their order and without atomics.
+
+Rows are sorted by place; the sorted ones are cut in chunks of a fixed size. A program adds a
+chunk's runs one after the other: those inside the chunk are done, and what belongs to a run across
+chunks is kept. A second pass joins these, each run by the program of the chunk where it begins.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .launch import Kernel
+
+_LANES = 128  # chunks times columns of one program, at least
+_WIDEST = 256
+
+
+@Kernel
+def add_chunks(
+    places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
+    CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    begin = chunk * CHUNK
+    known = begin < count
+    current = tl.load(places + begin, mask=known, other=-1)
+    before = tl.load(places + begin - 1, mask=known & (begin > 0), other=-1)
+    own = current != before  # whether the run began in this chunk
+    total = tl.zeros((LANES, BLOCK), head.dtype.element_ty)
+    spot = chunk[:, None] * width + column
+    for step in range(CHUNK):
+        live = begin + step < count
+        place = tl.load(places + begin + step, mask=live, other=-1)
+        ends = live & (place != current)
+        done = (ends & own & (current < rows))[:, None] & (column < width)
+        tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+        tl.store(head + spot, total, mask=(ends & (own == 0))[:, None] & (column < width))
+        total = tl.where(ends[:, None], 0, total)
+        own = own | ends
+        current = tl.where(ends, place, current)
+        row = tl.load(order + begin + step, mask=live, other=0)
+        wanted = (live & (place < rows))[:, None] & (column < width)
+        v = tl.load(source + row[:, None] * width + column, mask=wanted, other=0)
+        total += v.to(total.dtype)
+    after = tl.load(places + begin + CHUNK, mask=begin + CHUNK < count, other=-1)
+    goes_on = known & (after == current)
+    inside = column < width
+    done = (known & own & (goes_on == 0) & (current < rows))[:, None] & inside
+    tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+    tl.store(tail + spot, total, mask=(goes_on & own)[:, None] & inside)
+    tl.store(head + spot, total, mask=(known & (own == 0))[:, None] & inside)
+
+
+@Kernel
+def join_chunks(
+    places, y, head, tail, count: tl.int64, rows: tl.int64, width,
+    CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    begin = chunk * CHUNK
+    behind = begin + CHUNK
+    known = behind < count
+    before = tl.load(places + begin - 1, mask=known & (begin > 0), other=-1)
+    first = tl.load(places + begin, mask=known, other=-1)
+    last = tl.load(places + behind - 1, mask=known, other=-1)
+    after = tl.load(places + behind, mask=known, other=-2)
+    mine = known & (after == last) & (last < rows) & ((first != last) | (before != first))
+    inside = column < width
+    total = tl.load(tail + chunk[:, None] * width + column, mask=mine[:, None] & inside, other=0)
+    following = chunk + 1
+    live = mine
+    while tl.max(live.to(tl.int32)) > 0:
+        at = following * CHUNK
+        place = tl.load(places + at, mask=live & (at < count), other=-1)
+        live = live & (place == last)
+        spot = following[:, None] * width + column
+        total += tl.load(head + spot, mask=live[:, None] & inside, other=0)
+        following += 1
+    done = mine[:, None] & inside
+    tl.store(y + last[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums of a dtype are kept in."""
+    if dtype is torch.float64:
+        return dtype
+    return torch.float32 if dtype.is_floating_point else torch.int64
+
+
+def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
+    """[rows, width] of zeros to which the rows of `source` are added, each at its place.
+
+    Those at places from `rows` on are left out.
+    """
+    count, width = source.shape
+    y = torch.zeros((rows, width), dtype=source.dtype, device=source.device)
+    if not source.numel() or not rows:
+        return y
+    places, order = torch.sort(places, stable=True)
+    chunk = 16 if count < 4096 else 64
+    chunks = triton.cdiv(count, chunk)
+    block = min(int(triton.next_power_of_2(width)), _WIDEST)
+    lanes = max(_LANES // block, 1)
+    head, tail = torch.empty(
+        (2, chunks, width), dtype=_wide(source.dtype), device=source.device
+    ).unbind()
+    grid = (triton.cdiv(chunks, lanes), triton.cdiv(width, block))
+    constants = (chunk, lanes, block)
+    add_chunks.launch(
+        grid, (places, order, source.contiguous(), y, head, tail, count, rows, width), constants
+    )
+    join_chunks.launch(grid, (places, y, head, tail, count, rows, width), constants)
+    return y

@@ -1,0 +1,105 @@
+"""Scans: running sums and products along a dim, forwards or backwards.
+
+Where few elements are kept, chunks of a size that only the shape decides are folded, their results
+scanned, and each chunk scanned from where those before it end: no program waits for another.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .cases import Case
+from .launch import Kernel
+from .tiles import TRITON, Tiles, first_of, one_group, tiles, wide_of
+
+
+@triton.jit
+def _times(a, b):
+    return a * b
+
+
+@Kernel
+def _scan(
+    x, carries, y, kept, n, inner, chunk,
+    PRODUCT: tl.constexpr, BACK: tl.constexpr, ENDS: tl.constexpr, CARRIED: tl.constexpr,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    split = tl.program_id(1).to(tl.int64)
+    begin = split * chunk
+    step = 1 if ROWS else inner
+    at = tl.arange(0, BR)
+    neutral = 1 if PRODUCT else 0
+    carry = tl.full((BK,), neutral, WIDE)
+    ends = tl.full((BK, BR), neutral, WIDE)
+    last = at == (0 if BACK else BR - 1)
+    if CARRIED:  # what the chunks before this one come to
+        before = split + 1 if BACK else split - 1
+        known = inside & (before >= 0) & (before < tl.num_programs(1))
+        carry = tl.load(carries + before * kept + index, mask=known, other=neutral)
+    for start in range(0, chunk, BR):
+        r = (chunk - BR - start if BACK else start) + at
+        mask = inside[:, None] & (begin + r < n)[None, :]
+        where = first[:, None] + (begin + r[None, :]) * step
+        v = tl.load(x + where, mask=mask, other=neutral).to(WIDE)
+        if ENDS:
+            ends = ends * v if PRODUCT else ends + v
+        else:
+            if PRODUCT:
+                run = tl.associative_scan(v, 1, _times, reverse=BACK) * carry[:, None]
+            else:
+                run = tl.cumsum(v, 1, reverse=BACK) + carry[:, None]
+            tl.store(y + where, run.to(y.dtype.element_ty), mask=mask)
+            carry = tl.sum(tl.where(last[None, :], run, 0), 1)
+    if ENDS:
+        end = tl.reduce(ends, 1, _times) if PRODUCT else tl.sum(ends, 1)
+        tl.store(y + split * kept + index, end, mask=inside)
+
+
+def scan(x: Tensor, dim: int, product: bool, back: bool) -> Tensor:
+    """Running sums or products along a dim."""
+    dtype = x.dtype if x.dtype.is_floating_point else torch.int64
+    dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
+    y = torch.empty(x.shape, dtype=dtype, device=x.device)
+    t = tiles(outer, n, inner)
+    wide = wide_of(dtype)
+    carries = torch.empty((t.splits if t.splits > 1 else 0, t.kept), dtype=wide, device=x.device)
+    if t.splits > 1:
+        _launch(dense, None, carries, t, (product, back, True, False), wide)
+        through = tiles(1, t.splits, t.kept, split=False)
+        _launch(carries, None, carries, through, (product, back, False, False), wide)
+    _launch(dense, carries, y, t, (product, back, False, t.splits > 1), wide)
+    return y
+
+
+def _launch(
+    x: Tensor, carries: Tensor | None, y: Tensor, t: Tiles, constants: tuple[bool, ...],
+    wide: torch.dtype,
+) -> None:  # fmt: skip
+    _scan.launch(
+        t.grid,
+        (x, carries, y, t.kept, t.n, t.inner, t.chunk),
+        (*constants, TRITON[wide], t.rows, t.kept_block, t.block),
+    )
+
+
+CASES = [
+    Case(
+        _scan,
+        ("*bf16", "*fp32", "*bf16", *("i32",) * 4),
+        (False, back, False, True, tl.float32, rows, kept, block),
+    )
+    for back in (False, True)
+    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+]
+CASES += [
+    Case(
+        _scan,
+        ("*fp32", None, "*fp32", *("i32",) * 4),
+        (product, False, False, False, tl.float32, True, 2, 2048),
+    )
+    for product in (False, True)
+]

@@ -1,0 +1,74 @@
+"""Tables: lists of tensors as addresses on the device, so that one launch works on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 2048  # elements that one program works on
+
+# What a table's elements are in Triton.
+DTYPES = {
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+}
+
+
+class Table(NamedTuple):
+    """Per tensor a row: its addresses in every list, its size, and its first program.
+
+    Behind the rows, from `start` on, what each program works on: the number of its row in the high
+    32 bits, and which block of it in the low ones.
+    """
+
+    data: Tensor
+    start: int
+    programs: int
+    aligned: bool  # whether every address is a multiple of 16 bytes
+
+
+def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> Table:
+    """The table of lists of equal length, of dense tensors; tensors of one row are equally long."""
+    addresses = tuple([tuple([x.data_ptr() for x in row]) for row in zip(*lists, strict=True)])
+    sizes = tuple([x.numel() for x in lists[0]])
+    return _made(addresses, sizes, block, lists[0][0].device)
+
+
+@lru_cache(maxsize=256)
+def _made(
+    addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], block: int, device: torch.device
+) -> Table:
+    size = torch.tensor(sizes)
+    count = (size + block - 1) // block
+    behind = count.cumsum(0)
+    first = behind - count
+    rows = torch.cat([torch.tensor(addresses), size[:, None], first[:, None]], 1)
+    tensor = torch.repeat_interleave(torch.arange(len(sizes)), count)
+    which = torch.arange(len(tensor)) - first[tensor]
+    data = torch.cat([rows.flatten(), tensor << 32 | which])
+    aligned = all(address % 16 == 0 for row in addresses for address in row)
+    return Table(data.to(device), rows.numel(), len(tensor), aligned)
+
+
+@triton.jit
+def row_of(table, start, LISTS: tl.constexpr):
+    """The row of this program's tensor, and where its block begins in it."""
+    found = tl.load(table + start + tl.program_id(0))
+    return table + (found >> 32) * (LISTS + 2), found & 0xFFFFFFFF
+
+
+@triton.jit
+def address_of(row, NUMBER: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    """Where the row's tensor in a list begins. What is aligned is read 16 bytes at once."""
+    address = tl.load(row + NUMBER).to(tl.pointer_type(DTYPE))
+    if ALIGNED:
+        address = tl.multiple_of(address, 16)
+    return address

@@ -1,0 +1,79 @@
+"""The command `python -m onefold.kernels.tune`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import torch
+
+from ...errors import OnefoldError, OnefoldRuntimeError, OnefoldValueError
+from .. import gpu
+from ..gpu import configs
+from . import events
+from .search import Timer, search
+
+
+def all_tuned() -> dict[str, configs.Tuned]:
+    """What the families list as TUNED, by kernel."""
+    found: dict[str, configs.Tuned] = {}
+    for info in sorted(iter_modules(gpu.__path__), key=lambda info: info.name):
+        module = import_module(f"{gpu.__name__}.{info.name}")
+        found |= {tuned.kernel: tuned for tuned in getattr(module, "TUNED", ())}
+    return found
+
+
+def tune(families: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:
+    """Search every dtype and shape class, and rewrite the table after each.
+
+    An entry is kept only where it is better than the rule: the table stays short, and a better
+    rule is not hidden by old entries.
+    """
+    table = dict(configs.read(path))
+    for tuned in families:
+        for dtype in tuned.dtypes:
+            for shape_class in tuned.shapes:
+                name = configs.key(tuned.kernel, tuned.name(dtype), shape_class, arch)
+                found = search(tuned, dtype, shape_class, timer)
+                table.pop(name, None)
+                if found.seconds < found.rule_seconds:
+                    table[name] = dict(found.config)
+                configs.write(path, table)
+                gain = found.rule_seconds / found.seconds
+                text = ", ".join(f"{key} {value}" for key, value in found.config.items())
+                print(f"{name}: {found.seconds * 1e6:.1f} us, {gain:.2f} x the rule: {text}")
+                for config, why in found.tried:
+                    if isinstance(why, str):
+                        print(f"  does not run: {dict(config)}: {why}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Tune the kernels that are named, or all. The number is the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m onefold.kernels.tune", description=__doc__)
+    parser.add_argument("kernels", nargs="*", help="those to tune; all where none is named")
+    names = parser.parse_args(arguments).kernels
+    if not torch.cuda.is_available():
+        raise OnefoldRuntimeError(
+            "kernels are tuned on a GPU, and torch.cuda.is_available() is False. On a machine with "
+            "a GPU, the same command rewrites kernels/gpu/configs.json; commit what changed."
+        )
+    known = all_tuned()
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise OnefoldValueError(
+            f"no kernel to tune is called {', '.join(unknown)}; there are {', '.join(known)}"
+        )
+    chosen = [known[name] for name in names or known]
+    tune(chosen, configs.architecture(), configs.PATH, events.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except OnefoldError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,137 @@
+"""The check of compiled kernels: facts read from assembly, the budget, and compilers that die."""
+
+from dataclasses import replace
+
+import pytest
+
+from onefold.errors import OnefoldValueError
+from onefold.kernels.aot import budget, workers
+from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
+
+PTX = """
+.reqntid 384
+    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];
+    @%p1 ld.global.L1::evict_last.L2::cache_hint.b16 { %rs1 }, [ %rd2 + 0 ], %rd3;
+    cp.async.cg.shared.global [ %r9 + 0 ], [ %rd5 + 0 ], 0x10, %r10;
+    st.global.v2.b32 [%rd4], {%r1, %r2};
+    ld.shared.v4.b64 {%r1}, [%r2];
+    wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%f1}, %rd6, %rd7, p, 1, 1, 0, 1;
+"""
+REPORT = """
+ptxas info    : Function properties for _dot
+    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers, 8 bytes cumulative stack size
+"""
+AMD = """
+    global_load_dwordx4 v[0:3], v4, s[0:1]
+    buffer_load_ushort v5, v6, s[4:7], 0 offen
+    buffer_store_dwordx2 v[0:1], v6, s[4:7], 0 offen
+    v_mfma_f32_32x32x8_bf16_1k a[0:15], v[0:1], v[2:3], a[0:15]
+    .sgpr_spill_count: 0
+    .vgpr_count:     225
+    .vgpr_spill_count: 3
+"""
+GOOD = Facts(64, 0, 1000, 128, 16, 8, 16, "wgmma", True)
+
+
+def test_read_from_ptx():
+    found = of_nvidia(PTX, REPORT, shared=4096, warps=8)
+    assert found == Facts(168, 28, 4096, 384, 16, 3, 8, "wgmma", False)
+    tiles = of_nvidia("cp.async.bulk.tensor.2d.shared", REPORT, 0, 4)
+    assert (tiles.tma, tiles.matrix, tiles.threads, tiles.load) == (True, "", 128, 0)
+    wide = of_nvidia("ld.global.v8.b32 {%r1}, [%rd1]; tcgen05.mma.cta_group::1", REPORT, 0, 4)
+    assert (wide.load, wide.matrix) == (32, "tcgen05")
+    with pytest.raises(ValueError, match="no registers"):
+        of_nvidia(PTX, "", 0, 4)
+
+
+def test_read_from_amd_assembly():
+    assert of_amd(AMD, shared=10, warps=4) == Facts(225, 12, 10, 256, 16, 2, 8, "mfma", False)
+    with pytest.raises(ValueError, match="vgpr_count"):
+        of_amd("", 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("target", "change"),
+    [
+        ("sm_80", {"shared": 166913}),
+        ("sm_90", {"shared": 232449}),
+        ("sm_100", {"shared": 232449}),
+        ("gfx942", {"shared": 65537}),
+        ("sm_90", {"registers": 255, "threads": 512}),
+        ("gfx942", {"registers": 300, "threads": 512}),
+    ],
+)
+def test_what_does_not_start_is_refused(target, change):
+    assert beyond(GOOD, target) == []
+    key = f"m.k(*bf16; 1) 4x3 {target}"
+    found = {key: replace(GOOD, **change)}
+    [line] = budget.compare(found, found).failed  # even where the budget says so
+    assert key in line
+    assert "does not start" in line
+
+
+WORSE = {
+    "registers": 73, "spills": 4, "shared": 1001, "load": 4, "loads": 11, "store": 2,
+    "matrix": "", "tma": False,
+}  # fmt: skip
+BETTER = {"registers": 56, "shared": 900, "load": 32, "loads": 2, "store": 32}
+SAME = {"registers": 57, "loads": 9, "threads": 256}
+
+
+@pytest.mark.parametrize("name", WORSE)
+def test_a_worse_kernel_is_noticed(name):
+    then, now = {"k sm_90": GOOD}, {"k sm_90": replace(GOOD, **{name: WORSE[name]})}
+    result = budget.compare(then, now)
+    [line] = result.failed
+    assert line == f"k sm_90: worse: {name} {getattr(GOOD, name)!r} -> {WORSE[name]!r}"
+    assert result.better == []
+    with_other = budget.compare(then, now, same_compiler=False)
+    assert (with_other.failed == []) == (name in {"registers", "shared", "loads"})
+
+
+@pytest.mark.parametrize("name", BETTER)
+def test_a_better_kernel_is_told(name):
+    result = budget.compare({"k sm_90": GOOD}, {"k sm_90": replace(GOOD, **{name: BETTER[name]})})
+    assert result.failed == []
+    assert f"better: {name}" in result.better[0]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_small_changes_are_none(name):
+    now = {"k sm_90": replace(GOOD, **{name: SAME[name]})}
+    assert budget.compare({"k sm_90": GOOD}, now) == budget.Comparison()
+
+
+def test_forms_that_come_and_go_are_noticed():
+    result = budget.compare({"old sm_90": GOOD}, {"new sm_90": GOOD})
+    assert "new sm_90: not in the budget" in result.failed[0]
+    assert "old sm_90: in the budget, but no such form" in result.failed[1]
+
+
+def test_file(tmp_path):
+    path = tmp_path / "budget.json"
+    table = {"b sm_90": GOOD, "a sm_90": replace(GOOD, matrix="")}
+    budget.write(path, table, "triton 1.2.3")
+    assert budget.read(path) == (table, "triton 1.2.3")
+    lines = path.read_text().splitlines()
+    assert [line[:3] for line in lines] == ["{", '"co', '"a ', '"b ', "}"]
+    for text in ("", "[]", "{}", '{"compiler": "x", "a": {"registers": 1}}'):
+        path.write_text(text)
+        with pytest.raises(OnefoldValueError, match="--write"):
+            budget.read(path)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_names_its_task():
+    texts = ["1 + 1", "1 / 0", "__import__('os').abort()", "__import__('time').sleep(99)", "2 + 2"]
+    told = {}
+
+    def done(task, result, error):
+        told[task[0]] = result, error
+
+    workers.run(eval, [(text,) for text in texts], 1, 5.0, done)
+    assert list(told) == texts
+    assert [told[text][0] for text in texts] == [2, None, None, None, 4]
+    for text, error in zip(texts[1:4], ("ZeroDivisionError", "SIGABRT", "5 seconds"), strict=True):
+        assert error in told[text][1]

@@ -1,0 +1,132 @@
+"""Finds out which Triton twins the ops use, and what they leave to torch, by running all samples.
+
+`python tests/op_table.py` rewrites kernels/gpu/table.json.
+"""
+
+import warnings
+from collections import defaultdict
+from contextlib import contextmanager
+from unittest import mock
+
+import samples
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onefold import FallbackWarning
+from onefold.engine import op as op_module
+from onefold.engine import plan
+from onefold.engine.placement import Placement
+from onefold.kernels import select
+from onefold.kernels.gpu import table
+from onefold.testing.checks import global_results, local_results, spread
+
+# Memory without values, and views whose schema does not call them views.
+FREE = set("empty empty_like empty_strided new_empty new_empty_strided _unsafe_view".split())
+FREE |= set("_reshape_alias lift_fresh is_same_size set_ resize_ promote_types".split())
+
+
+def is_work(function):
+    """Whether an operator of torch computes or moves values."""
+    schema = function._schema
+    if schema.name.removeprefix("aten::") in FREE:
+        return False
+    aliases = [value.alias_info for value in schema.returns]
+    return not (aliases and all(info is not None and not info.is_write for info in aliases))
+
+
+class Record(TorchDispatchMode):
+    """While it is active, what each op does is noted."""
+
+    def __init__(self):
+        super().__init__()
+        self.twins = defaultdict(set)
+        self.torch = defaultdict(set)
+        self.ran = set()
+        self.running = []  # the op whose kernel runs; None inside what a twin would do
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if self.running and self.running[-1] is not None and is_work(function):
+            self.torch[self.running[-1]].add(function._schema.name.removeprefix("aten::"))
+        return function(*args, **(kwargs or {}))
+
+    @contextmanager
+    def inside(self, name):
+        self.running.append(name)
+        try:
+            yield
+        finally:
+            self.running.pop()
+
+    def making(self, make):
+        """`plan.single` or `plan.runner`, under the name of the op."""
+
+        def made(op, *args):
+            with self.inside(None):
+                self.making_for = op.name
+                run = make(op, *args)
+            self.ran.add(op.name)
+
+            def named(*inputs):
+                with self.inside(op.name):
+                    return run(*inputs)
+
+            return named
+
+        return made
+
+    def pick(self, local, reference):
+        """Instead of `Local.pick`: the reference, silently, where there is a twin."""
+        twin = select.twin(reference)
+        if twin is None:
+            return reference
+        module = twin.__module__.rpartition(".")[2]
+        self.twins[self.making_for].add(f"{module}.{reference.__name__}")
+
+        def stand_in(*args, **kwargs):
+            with self.inside(None):
+                return reference(*args, **kwargs)
+
+        return stand_in
+
+
+def observe(some=None):
+    """Run samples (all of them), and return what each op of the engine was seen to do."""
+    record = Record()
+    plan.clear_plans()
+
+    def pick(local, reference):
+        return record.pick(local, reference)
+
+    with (
+        warnings.catch_warnings(),
+        mock.patch.object(plan, "single", record.making(plan.single)),
+        mock.patch.object(plan, "runner", record.making(plan.runner)),
+        mock.patch.object(op_module.Local, "pick", pick),
+        record,
+    ):
+        warnings.simplefilter("ignore", FallbackWarning)
+        for sample in samples.load() if some is None else some:
+            local_results(sample, second=True)
+            placement = Placement("cpu", [0, 1])
+            for nd_sbps in spread(sample.tensors(), placement, 2, sample.seed):
+                global_results(sample, placement, nd_sbps)
+    plan.clear_plans()
+    return {
+        name: table.Row(tuple(sorted(record.twins[name])), tuple(sorted(record.torch[name])))
+        for name in sorted(plan.ops)
+        if name in record.ran
+    }
+
+
+def main():
+    """Rewrite the committed table."""
+    rows = observe()
+    table.write(rows)
+    print(table.text(rows))
+    missing = table.missing(rows, sorted(plan.ops))
+    print(f"\n{len(missing)} missing:", *missing)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,183 @@
+"""Attention and its gradients: masks, windows, packed sequences, shared heads and dropout."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import EPS, assert_twin, error, poisoned_memory
+
+from onefold.kernels import attention, random, select
+from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+# Of float64 the reference is the exact value, so that every other order of a sum is off.
+SLACK = {torch.float64: 64.0, torch.float32: 8.0}
+
+
+def make(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=dtype)
+
+
+def assert_same(reference, *args):
+    return assert_twin(reference, *args, slack=SLACK.get(args[0].dtype, 4.0))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash(causal, dtype):
+    q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
+    y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
+    assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+
+
+def test_layouts():
+    # Heads inside the sequence, as a projection makes them, and no dense dim.
+    q, k, v = (make(2, 19, 3, 8).transpose(1, 2) for _ in range(3))
+    y, logs = assert_same(attention.flash_attention, q, k[:, :, :18], v[:, :, :18], False, 1.0)
+    assert y.stride() == q.stride()
+    apart = make(2, 3, 19, 16)[..., ::2]
+    grads = assert_same(attention.flash_attention_grad, apart, q, k, v, y, logs, True, -1.0)
+    assert grads[0].stride() == q.stride()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
+def test_empty(shape):
+    q, k, v = (make(*shape) for _ in range(3))
+    y, logs = assert_same(attention.flash_attention, q, k, v, True, 1.0)
+    assert_same(attention.flash_attention_grad, q, q, k, v, y, logs, True, 1.0)
+    assert_same(attention.attention, q, k, v, None, False, 1.0, False, 0)
+
+
+def hidden(*shape):
+    """A mask in which query 3 sees no key."""
+    mask = torch.rand(shape) < 0.5
+    mask[..., 3, :] = False
+    return mask
+
+
+SAME = ((2, 2, 18, 8),) * 3
+CASES = {
+    "causal": (*SAME, None, True, False, 0),
+    "first": ((2, 2, 5, 8), *SAME[1:], None, True, False, 7),
+    "vectors": ((6, 4), (35, 4), (35, 3), None, False, False, 0),
+    "five dims": ((2, 2, 2, 6, 4), (2, 1, 5, 4), (2, 2, 5, 2), None, False, False, 0),
+    "groups": ((2, 4, 18, 8), (2, 2, 18, 8), (2, 2, 18, 8), None, True, True, 0),
+    "groups of three dims": ((4, 5, 8), (2, 18, 8), (2, 18, 8), (4, 5, 18), False, True, 0),
+    "mask": (*SAME, (2, 1, 18, 18), False, False, 0),
+    "mask of keys": (*SAME, (1, 18), False, False, 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_attention(name, dtype):
+    *shapes, mask, causal, grouped, first = CASES[name]
+    q, k, v = (make(*shape, dtype=dtype) for shape in shapes)
+    kinds = [None]
+    if mask is not None:
+        kinds = [make(*mask, dtype=dtype)]
+        kinds += [hidden(*mask)] if mask[-2] > 3 else [kinds[0] > 0]
+    for kind in kinds:
+        rest = (kind, causal, 0.4, grouped, first)
+        y = assert_same(attention.attention, q, k, v, *rest)
+        assert_same(attention.attention_grad, torch.randn_like(y), q, k, v, *rest)
+
+
+def test_additive_mask_that_hides():
+    q, k, v = (make(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
+    mask = torch.zeros(20, 20, dtype=torch.float64).masked_fill(~hidden(20, 20), -math.inf)
+    y = assert_same(attention.attention, q, k, v, mask, False, 0.4, False, 0)
+    assert torch.equal(y[:, :, 3], torch.zeros(1, 1, 8, dtype=torch.float64))
+    grads = assert_same(attention.attention_grad, y, q, k, v, mask, False, 0.4, False, 0)
+    assert all(x.isfinite().all() for x in grads)
+
+
+def test_what_torch_does():
+    wide = [make(1, 1, 3, 300) for _ in range(3)]
+    rest = (None, False, 1.0, False, 0)
+    assert torch.equal(
+        select.twin(attention.attention)(*wide, *rest), attention.attention(*wide, *rest)
+    )
+
+
+def plain(q, k, v, seen, scale, factors):
+    """What is defined, in float64: weights of the pairs that are seen, times factors."""
+    scores = (q.double() @ k.double().mT * scale).masked_fill(~seen, -math.inf)
+    weights = torch.where(seen.any(-1, keepdim=True), scores.softmax(-1), 0.0)
+    return weights * factors @ v.double()
+
+
+def assert_defined(h, form, seen, factors=1.0):
+    """`attend` and its gradients are those of the definition."""
+    with poisoned_memory():
+        y, logs = attend(h, form)
+        dy = make(*y.shape, dtype=y.dtype)
+        grads = attend_grad(dy, h, y, logs, form)
+    inputs = [x.detach().double().requires_grad_() for x in h[:3]]
+    exact = plain(*inputs, seen, form.scale, factors)
+    wanted = torch.autograd.grad(exact, inputs, dy.double())
+    limit = 16 * EPS[y.dtype] if y.dtype is not torch.float64 else 1e-13
+    for mine, true in zip((y, *grads), (exact.detach(), *wanted), strict=True):
+        assert mine.isfinite().all()
+        assert error(mine, true) < limit
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [2, 5, 30])
+def test_window(window, causal):
+    h = Heads(make(1, 2, 21, 8), make(1, 2, 40, 8), make(1, 2, 40, 8), None)
+    i, j = torch.arange(21)[:, None] + 9, torch.arange(40)[None, :]
+    seen = ((i - j).abs() < window) & ((j <= i) if causal else True)
+    assert_defined(h, Form(causal, 0.5, 9, window), seen)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("keys", [20, 21])
+def test_dropout(keys, dtype):
+    h = Heads(*(make(2, 2, n, 8, dtype=dtype) for n in (18, keys, keys)), None)
+    # These are heads 1 and 2 of 4, in batches 3 and 4, queries 5 to 22 of 30.
+    drop = Drop(0.3, 1 << 40, -7, heads=4, queries=30, batch=3, head=1)
+    keep = random.keep_mask(
+        (9, 4, 30, keys), (3, 1, 5, 0), (2, 2, 18, keys), p=0.3, seed=1 << 40, call=-7
+    )
+    factors = keep.double() / 0.7
+    seen = torch.ones(18, keys, dtype=torch.bool)
+    assert_defined(h, Form(False, 0.5, 5, drop=drop), seen, factors)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_packed_sequences(groups):
+    q_lengths, k_lengths = [5, 0, 33, 2], [7, 3, 20, 2]
+    q = make(1, 2 * groups, sum(q_lengths), 8)
+    k, v = make(1, 2, sum(k_lengths), 8), make(1, 2, sum(k_lengths), 8)
+    starts = [torch.tensor([0, *x], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+              for x in (q_lengths, k_lengths)]  # fmt: skip
+    form = Form(True, 0.5, starts=(starts[0], starts[1]), longest=(33, 20))
+    dy = make(*q.shape)
+    with poisoned_memory():
+        y, logs = attend(Heads(q, k, v, None), form)
+        grads = attend_grad(dy, Heads(q, k, v, None), y, logs, form)
+    for n in range(4):
+        rows, columns = (slice(int(s[n]), int(s[n + 1])) for s in starts)
+        parts = [x.double().requires_grad_() for x in (q[:, :, rows], k[:, :, columns],
+                                                       v[:, :, columns])]  # fmt: skip
+        wide = [parts[0], *(x.repeat_interleave(groups, 1) for x in parts[1:])]
+        exact = plain(*wide, torch.ones(q_lengths[n], k_lengths[n]).tril() > 0, 0.5, 1.0)
+        wanted = torch.autograd.grad(exact, parts, dy[:, :, rows].double())
+        assert error(y[:, :, rows], exact.detach()) < 1e-5
+        for mine, true, cut in zip(grads, wanted, (rows, columns, columns), strict=True):
+            assert error(mine[:, :, cut], true) < 1e-5
+
+
+@settings(max_examples=5)
+@given(
+    rows=st.integers(1, 40), columns=st.integers(1, 40), features=st.integers(1, 20),
+    causal=st.booleans(), first=st.integers(0, 9),
+)  # fmt: skip
+def test_any_shape(rows, columns, features, causal, first):
+    q, k, v = make(1, rows, features), make(1, columns, features), make(1, columns, 3)
+    rest = (None, causal, 0.7, False, first)
+    y = assert_same(attention.attention, q, k, v, *rest)
+    assert_same(attention.attention_grad, torch.randn_like(y), q, k, v, *rest)

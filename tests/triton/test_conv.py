@@ -1,0 +1,93 @@
+"""Convolutions and their gradients for the weight; transposed ones are gradients for the input."""
+
+import pytest
+import torch
+from triton_harness import assert_twin
+
+from onefold.kernels import conv
+
+# channels, outs, groups, taps, stride, padding, dilation
+KINDS = {
+    "few channels": (3, 5, 1, (3, 2), (2, 1), (1, 2), (1, 1)),
+    "product": (16, 20, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    "strided": (32, 17, 1, (3, 3), (2, 2), (1, 0), (1, 2)),
+    "one tap": (48, 16, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+    "groups": (32, 64, 2, (2, 2), (1, 1), (0, 0), (1, 1)),
+    "depthwise": (6, 6, 6, (3, 3), (1, 2), (1, 1), (1, 1)),
+    "small groups": (6, 9, 3, (2, 3), (2, 1), (0, 1), (2, 1)),
+}
+
+
+@pytest.fixture(autouse=True)
+def exact_products(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def check(kind, dtype, last=False):
+    channels, outs, groups, taps, *sizes = kind
+    x = torch.randn(1, channels, 5, 6).to(dtype)
+    w = torch.randn(outs, channels // groups, *taps).to(dtype)
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    bias = torch.randn(outs).to(dtype)
+    more = (False, (0, 0), groups)
+    slack = 40 if dtype in (torch.float64, torch.float32) else 2
+    y = assert_twin(conv.convolution, x, w, bias, *sizes, *more, slack=slack)
+    dy = torch.randn_like(y)
+    shape = tuple(w.shape)
+    assert_twin(conv.convolution_weight_grad, dy, x, shape, *sizes, *more, slack=slack)
+    more = (True, (0, 0), groups)
+    back = assert_twin(conv.convolution, dy, w, None, *sizes, *more, slack=slack)
+    args = (torch.randn_like(back), dy, shape, *sizes, *more)
+    assert_twin(conv.convolution_weight_grad, *args, slack=slack)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds(kind):
+    check(KINDS[kind], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["few channels", "one tap", "small groups"])
+def test_dtypes(kind, dtype):
+    check(KINDS[kind], dtype)
+
+
+def test_float32_may_be_rounded_to_tf32_as_in_torch(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    x, w = torch.randn(2, 16, 6, 7), torch.randn(16, 16, 2, 2)
+    sizes = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+    assert_twin(conv.convolution, x, w, None, *sizes, slack=2**13)
+
+
+def test_channels_last_is_taken_as_it_is():
+    check(KINDS["product"], torch.float32, last=True)
+    check(KINDS["depthwise"], torch.bfloat16, last=True)
+
+
+def test_one_dim_and_three():
+    x, w = torch.randn(2, 4, 9), torch.randn(6, 4, 3)
+    sizes = ((2,), (1,), (1,), False, (0,), 1)
+    y = assert_twin(conv.convolution, x, w, None, *sizes)
+    dy = torch.randn_like(y)
+    assert_twin(conv.convolution_weight_grad, dy, x, (6, 4, 3), *sizes)
+    assert_twin(conv.convolution, dy, w, None, (2,), (1,), (1,), True, (1,), 1)
+    x, w = torch.randn(2, 4, 3, 4, 5), torch.randn(6, 4, 2, 2, 2)
+    assert_twin(conv.convolution, x, w, None, *[(1,) * 3] * 3, False, (0,) * 3, 1)
+
+
+def test_many_places_in_parts():
+    kind = (3, 4, 1, (3, 3), (1, 1), (1, 1), (1, 1))
+    x = torch.randn(3, 3, 20, 21, dtype=torch.float64)
+    dy = torch.randn(3, 4, 20, 21, dtype=torch.float64)
+    args = (dy, x, (4, 3, 3, 3), *kind[4:], False, (0, 0), 1)
+    assert_twin(conv.convolution_weight_grad, *args, slack=100)
+
+
+def test_bad_sizes():
+    with pytest.raises(RuntimeError):
+        assert_twin(
+            conv.convolution, torch.zeros(1, 3, 4, 4), torch.zeros(2, 4, 1, 1), None,
+            (1, 1), (0, 0), (1, 1), False, (0, 0), 1,
+        )  # fmt: skip

@@ -1,0 +1,155 @@
+"""gather, scatter, embedding, and rows by integer tensors."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import assert_twin
+
+from onefold.errors import OnefoldError
+from onefold.kernels import gathering, indexing, select
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
+SUMMED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64]
+
+
+def of(dtype, *shape):
+    return torch.randn(shape).mul(4).to(dtype)
+
+
+def held(size):
+    """Every way to hold part of a dim of `size`: (offset, how many)."""
+    return [(0, size), (1, size - 2), (size, 0)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_gather_and_scatter(dtype, dim):
+    x = of(dtype, 4, 5, 3).transpose(0, 1).contiguous().transpose(0, 1)
+    shape = [7 if d == dim else n for d, n in enumerate(x.shape)]
+    index = torch.randint(0, x.shape[dim], shape)
+    assert_twin(gathering.gather, x, dim, index)
+    assert_twin(gathering.gather, x, dim, index[:, :0])
+    for offset, size in held(x.shape[dim]):
+        part = x.narrow(dim, min(offset, x.shape[dim] - size), size)
+        assert_twin(gathering.gather_held, part, dim, index, offset, x.shape[dim])
+        each = torch.randperm(x.shape[dim])[:3].view([-1 if d == dim else 1 for d in range(3)])
+        each = each.expand([3 if d == dim else n - 1 for d, n in enumerate(x.shape)])
+        for source in (of(dtype, 5, 5, 5), 1):
+            assert_twin(gathering.scatter, part, dim, each, source, offset, x.shape[dim])
+
+
+def test_of_values_for_one_place_the_last_stays():
+    index = torch.tensor([[2, 2, 0, 2, 0]])
+    y = select.twin(gathering.scatter)(torch.zeros(1, 3), 1, index, torch.arange(5.0)[None], 0, 3)
+    assert y.tolist() == [[4, 0, 3]]
+
+
+@pytest.mark.parametrize("dtype", SUMMED, ids=str)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_add_at(dtype, dim):
+    shape = (4, 5, 3)
+    dy = of(dtype, *[7 if d == dim else n for d, n in enumerate(shape)])
+    index = torch.randint(0, shape[dim], dy.shape)
+    assert_twin(gathering.add_at, dy, dim, index, shape, (0, 0, 0), 0, shape[dim])
+    smaller = tuple([slice(None if d == dim else 1, None) for d in range(3)])
+    for offset, size in held(shape[dim]):
+        mine = [size if d == dim else n for d, n in enumerate(shape)]
+        start = [0 if d == dim else 1 for d in range(3)]
+        args = (dim, index[smaller], mine, start, offset, shape[dim])
+        assert_twin(gathering.add_at, dy[smaller], *args)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool], ids=str)
+@pytest.mark.parametrize("width", [3, 70])
+def test_embedding(dtype, width):
+    weight, index = of(dtype, 9, width), torch.randint(0, 9, (4, 5))
+    assert_twin(gathering.embedding, weight, index)
+    assert_twin(gathering.embedding, weight.T.contiguous().T, index.int())
+    assert_twin(gathering.embedding, weight, index[:0])
+    for offset, size in held(9):
+        assert_twin(gathering.embedding_held, weight[:size], index, offset, 9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [3, 70])
+def test_embedding_grad(dtype, width):
+    index = torch.randint(0, 9, (5, 9))
+    dy = of(dtype, 5, 9, width)
+    assert_twin(gathering.embedding_grad, dy, index, (9, width), 0, 4, False)
+    assert_twin(gathering.embedding_grad, dy, index, (9, width), 0, -1, True)
+    assert_twin(gathering.embedding_grad, dy, index, (5, width), 3, -1, False)
+    assert_twin(gathering.embedding_grad, dy[:0], index[:0], (9, width), 0, -1, False)
+
+
+@settings(max_examples=8)
+@given(
+    count=st.integers(1, 90),
+    rows=st.integers(1, 12),
+    width=st.sampled_from([1, 2, 130]),
+    seed=st.integers(0, 99),
+)
+def test_long_runs_are_joined_over_chunks(count, rows, width, seed):
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randint(0, rows, (count,), generator=generator) ** 2 // rows  # many low ones
+    dy = torch.randn(count, width, generator=generator, dtype=torch.float64)
+    assert_twin(gathering.embedding_grad, dy, index, (rows, width), 0, -1, False, slack=20)
+
+
+def test_one_hot():
+    index = torch.randint(0, 5, (3, 4))
+    for offset, size in held(5):
+        assert_twin(gathering.one_hot, index, offset, size, 5)
+
+
+INDICES = [
+    (torch.randint(-4, 4, (3, 2)), None, None),
+    (None, torch.randint(-5, 5, (4,)), None),
+    (None, None, torch.randint(-70, 70, (2, 1))),
+    (torch.randint(-4, 4, (3,)), torch.randint(-5, 5, (2, 3)), None),
+    (None, torch.randint(-5, 5, (3, 1)), torch.randint(-70, 70, (4,))),
+    (torch.randint(-4, 4, (3,)), None, torch.randint(-70, 70, (3,))),
+    (torch.zeros(0, dtype=torch.int64), None, None),
+]
+
+
+@pytest.mark.parametrize("number", range(len(INDICES)))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64], ids=str)
+def test_rows(number, dtype):
+    indices = INDICES[number]
+    whole = (4, 5, 70)
+    x = of(dtype, *whole)
+    assert_twin(indexing.take, x, indices)
+    shape = indexing.take_shape(whole, indices)
+    dim = next(i for i, index in enumerate(indices) if index is not None)
+    for offset, size in held(whole[dim]):
+        part = x.narrow(dim, min(offset, whole[dim] - size), size)
+        boxes = [(offset if d == dim else 0, n) for d, n in enumerate(whole)]
+        assert_twin(indexing.take_held, part, indices, boxes, shape)
+        dy = of(dtype, *shape)
+        assert_twin(indexing.add_rows, dy, indices, boxes, tuple(part.shape))
+        if size:
+            assert_twin(indexing.put_rows, part, None, indices, boxes)
+
+
+def test_rows_are_put():
+    x = torch.randn(6, 4, 3)
+    boxes = [(0, n) for n in x.shape]
+    for indices in [(torch.tensor([5, 0, -2]),), (None, torch.tensor([[3, 0]]))]:
+        values = torch.randn(indexing.take_shape(x.shape, indices))
+        assert_twin(indexing.put_rows, x, values, indices, boxes)
+    found = select.twin(indexing.put_rows)(
+        torch.zeros(3), torch.arange(4.0), (torch.tensor([1, 1, 2, 1]),), [(0, 3)]
+    )
+    assert found.tolist() == [0, 3, 2]
+
+
+def test_a_wrong_index_is_named():
+    x, wrong = torch.randn(3, 4), torch.tensor([[7]])
+    for call in [
+        lambda: select.twin(gathering.gather)(x, 0, wrong),
+        lambda: select.twin(gathering.embedding)(x, wrong),
+        lambda: select.twin(indexing.take)(x, (None, wrong)),
+    ]:
+        with pytest.raises(OnefoldError, match="7"):
+            call()

@@ -1,0 +1,238 @@
+"""Products of matrices, vectors and batches; what follows them; sums over rows."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from triton_harness import assert_twin, error, poisoned_memory
+
+from onefold.kernels import added, matmul, select
+from onefold.kernels.gpu import operands, product, product_descriptors, product_rule, product_vector
+from onefold.kernels.gpu.product_rule import Tile
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+# Of float64 the reference is the exact value, so that every other order of a sum is off.
+SLACK = {torch.float64: 32.0, torch.float32: 4.0}
+
+
+def assert_same(reference, *args):
+    dtype = next(x.dtype for x in args if isinstance(x, torch.Tensor))
+    return assert_twin(reference, *args, slack=SLACK.get(dtype, 2.0))
+
+
+def make(*shape, dtype=torch.float32):
+    if dtype.is_floating_point:
+        return torch.randn(shape, dtype=dtype)
+    return torch.randint(-9, 9, shape, dtype=dtype)
+
+
+def by_columns(x):
+    """The same values with the last two dims swapped in memory."""
+    return x.mT.contiguous().mT
+
+
+def apart(x):
+    """The same values with no dense dim."""
+    wide = x.new_zeros(*x.shape[:-1], 2 * x.shape[-1])[..., ::2]
+    return wide.copy_(x)
+
+
+def within(x):
+    """The same values as a part of a larger tensor, unaligned."""
+    large = x.new_zeros(*x.shape[:-2], x.shape[-2] + 2, x.shape[-1] + 3)
+    return large[..., 1:-1, 1:-2].copy_(x)
+
+
+MATRICES = [(5, 7, 3), (33, 40, 70), (16, 16, 16), (1, 40, 9), (17, 1, 5), (3, 4, 0), (0, 3, 4)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", MATRICES, ids=str)
+def test_matrices(shape, dtype):
+    m, n, k = shape
+    a, b, x = make(m, k, dtype=dtype), make(k, n, dtype=dtype), make(m, n, dtype=dtype)
+    assert_same(matmul.mm, a, b)
+    assert_same(added.nt, x, a, b.t().contiguous())
+    if shape in (MATRICES[0], MATRICES[-1]):
+        assert_same(matmul.mm_nt, a, b.t())
+        assert_same(matmul.mm_tn, a.t(), b)
+        assert_same(added.nn, by_columns(x), a, b)
+        assert_same(added.tn, x, a.t().contiguous(), b)
+
+
+@pytest.mark.parametrize("change", [by_columns, apart, within], ids=lambda f: f.__name__)
+def test_layouts(change):
+    a, b, x = make(19, 21), make(21, 35), make(19, 35)
+    assert_same(matmul.mm, change(a), b)
+    assert_same(matmul.mm, a, change(b))
+    assert_same(matmul.mm, change(a), change(b))
+    assert_same(added.nn, change(x), a, b)
+    assert_same(matmul.mm, a[:1].expand(19, 21), b[:, :1].expand(21, 35))
+    assert_same(matmul.mv, change(a), make(42)[::2])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.int8], ids=str)
+def test_whole_numbers(dtype):
+    a, b = (make(*shape, dtype=torch.int64).to(dtype) for shape in ((19, 35), (35, 18)))
+    assert_same(matmul.mm, a, b)
+    assert_same(matmul.mv, a, b[:, 0])
+
+
+def test_what_torch_does():
+    a, b = torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 5, dtype=torch.complex64)
+    for reference, args in [
+        (matmul.mm, (a, b)),
+        (matmul.matmul_nt, (a, b.T)),
+        (matmul.dot, (a[0], b[:, 0])),
+        (added.nn, (torch.zeros(3, 5, dtype=a.dtype), a, b)),
+        (matmul.contraction, (a, b, "ij,jk->ik")),
+    ]:
+        assert torch.equal(select.twin(reference)(*args), reference(*args))
+
+
+VECTORS = [
+    ((7,), (7,)), ((0,), (0,)), ((5, 7), (7,)), ((2, 5, 7), (7,)), ((7,), (7, 3)),
+    ((7,), (2, 7, 3)), ((3, 2), (2,)), ((0, 4), (4,)), ((4, 0), (0,)),
+]  # fmt: skip
+BATCHES = [
+    ((2, 3, 5), (2, 5, 4)), ((3, 5), (2, 5, 4)), ((2, 3, 5), (5, 4)), ((2, 1, 3, 5), (4, 5, 4)),
+    ((2, 1, 2, 3, 5), (2, 1, 5, 2)), ((1, 3, 5), (1, 5, 2)), ((0, 3, 5), (5, 2)),
+    ((2, 3, 0), (0, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize(("a", "b"), VECTORS + BATCHES, ids=str)
+def test_broadcast(a, b, dtype):
+    a, b = make(*a, dtype=dtype), make(*b, dtype=dtype)
+    assert_same(matmul.matmul, a, b)
+    if b.ndim > 1:
+        assert_same(matmul.matmul_nt, a, b.mT.contiguous())
+    if a.ndim > 1 and b.ndim == 3:
+        assert_same(matmul.matmul_tn, a.mT.contiguous(), b)
+        assert_same(matmul.matmul, within(a), by_columns(b))
+    if a.ndim == b.ndim == 3 and a.shape[0] == b.shape[0]:
+        assert_same(matmul.bmm, a, b)
+    if a.ndim == b.ndim == 1:
+        assert_same(matmul.dot, a, b)
+
+
+def test_heads():
+    # Batch dims in another order than memory, as attention makes them.
+    q, k = make(2, 6, 3, 5), make(2, 7, 3, 5)
+    assert_same(matmul.matmul_nt, q.transpose(1, 2), k.transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_linear(dtype):
+    w, b = make(6, 4, dtype=dtype), make(6, dtype=dtype)
+    for shape in ((5, 4), (2, 3, 4), (4,), (0, 4)):
+        x = make(*shape, dtype=dtype)
+        assert_same(matmul.linear, x, w, b)
+        assert_same(matmul.linear, x, w)
+        assert_same(matmul.linear, x, w[0])
+        if x.ndim > 1:
+            assert_same(matmul.linear, x, w, b[:1])
+            assert_same(matmul.rows_tn, x, make(*shape[:-1], 3, dtype=dtype))
+    assert_same(matmul.outer, w[0], b)
+    assert_same(matmul.linear, make(5, 0, dtype=dtype), make(6, 0, dtype=dtype), b)
+
+
+@pytest.mark.parametrize("activation", matmul.ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_linear_then(activation, dtype):
+    x, w, b = make(2, 9, 4, dtype=dtype), make(6, 4, dtype=dtype), make(6, dtype=dtype)
+    assert_same(matmul.linear_then, x, w, b, None, activation, 1.0)
+    assert_same(matmul.linear_then, x, w, None, make(2, 9, 6, dtype=dtype), activation, 0.5)
+    assert_same(matmul.linear_then, 3 * x, w, b, make(6, dtype=dtype), activation, -2.0)
+    long = [make(5, 1500, dtype=dtype), make(6, 1500, dtype=dtype) / 30]
+    assert_same(matmul.linear_then, *long, b, make(5, 6, dtype=dtype), activation, 1.0)
+
+
+def test_nan_stays():
+    x = torch.tensor([[float("nan")], [-1.0]])
+    y = select.twin(matmul.linear_then)(x, torch.ones(1, 1), None, None, "relu", 1.0)
+    assert y[0].isnan()
+    assert y[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_parts_of_a_sum(dtype):
+    a, b = make(3000, 9, dtype=dtype), make(3000, 5, dtype=dtype)
+    tile = product_rule.tile_of(product_rule.kind_of(dtype), 9, 5, 3000)
+    parts, span = product_rule.parts_of(9, 5, 3000, 1, tile)
+    assert parts > 1
+    assert (parts - 1) * span < 3000 <= parts * span
+    assert_same(matmul.mm_tn, a, b)
+    assert_same(matmul.rows_tn, a.view(30, 100, 9), b.view(30, 100, 5))
+    assert_same(added.tn, make(9, 5, dtype=dtype), a, b)
+    assert_same(matmul.matmul_tn, a.view(2, 1500, 9), b.view(2, 1500, 5))
+    assert product_vector._form(1, 30000, False)[2] > 1
+    assert_same(matmul.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))
+
+
+@settings(max_examples=12)
+@given(m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(0, 300))
+def test_rule(m, n, k):
+    for kind in product_rule._TILES:
+        tile = product_rule.tile_of(kind, m, n, k)
+        parts, span = product_rule.parts_of(m, n, k, 1, tile)
+        assert span * parts >= k
+        assert span % tile.k == 0 or parts == 1
+        assert (parts - 1) * span < max(k, 1)
+
+
+@settings(max_examples=6)
+@given(m=st.integers(1, 40), n=st.integers(1, 40), k=st.integers(0, 40), a=st.booleans(),
+       b=st.booleans())  # fmt: skip
+def test_any_shape(m, n, k, a, b):
+    u = make(k, m).t() if a else make(m, k)
+    v = make(n, k).t() if b else make(k, n)
+    assert_same(matmul.mm, u, v)
+
+
+@pytest.mark.parametrize("equation", [
+    "ij,jk->ik", "ij,jk->ki", "bij,bjk->bik", "bij,bkj->kbi", "i,j->ji", "i,i->", "ab,ab->ab",
+    "abc,cbd->da", "abc,bca->", "abcd,cd->ab",
+])  # fmt: skip
+def test_contraction(equation):
+    sizes = dict(zip("ijkabcdb", (5, 3, 4, 2, 3, 4, 2, 3), strict=True))
+    a, b = (make(*(sizes[x] for x in t)) for t in equation.split("->")[0].split(","))
+    assert_same(matmul.contraction, a, b, equation)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_tiles_by_descriptors(layout, dtype):
+    a, b = make(40, 24, dtype=dtype), make(24, 72, dtype=dtype)
+    a = by_columns(a) if layout[0] == "t" else a
+    b = by_columns(b) if layout[1] == "t" else b
+    end = product.Finish(make(72, dtype=dtype), make(40, 72, dtype=dtype), "silu")
+    p = operands.pair(a, b)
+    with poisoned_memory():
+        y = torch.empty(40, 72, dtype=dtype)
+        tile = Tile(16, 32, 16, 4, 2)
+        product_descriptors.run(p, y, end.args(72), end.form, "half", tile, programs=4)
+    wide = [x.double() for x in (a, b, end.bias, end.x)]
+    exact = wide[3] + torch.nn.functional.silu(wide[0] @ wide[1] + wide[2])
+    assert error(y, exact) < 4 * torch.finfo(dtype).eps
+
+
+def test_the_precision_of_float32_is_that_of_torch():
+    kept = torch.get_float32_matmul_precision()
+    try:
+        for name, kind in (("highest", "ieee"), ("high", "tf32")):
+            torch.set_float32_matmul_precision(name)
+            assert product_rule.kind_of(torch.float32) == kind
+    finally:
+        torch.set_float32_matmul_precision(kept)
+    assert product_rule.kind_of(torch.float64) == "double"
+
+
+def test_wide_steps():
+    # Rows 2^24 elements apart: offsets inside a tile pass 2^31. Stride 0 saves the memory.
+    a = torch.randn(1, 8).expand(300, 8)
+    far = torch.as_strided(a.contiguous(), (300, 8), (0, 1))
+    p = operands.pair(far, make(8, 4))
+    assert p.a_step == 0
+    assert_same(matmul.mm, far, make(8, 4))

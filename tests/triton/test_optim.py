@@ -1,0 +1,121 @@
+"""Updates, norms and copies of many tensors in one launch."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import EPS, assert_twin
+
+from onefold.kernels import optim, select
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+SIZES = [(3, 5), (0,), (2048,), (2100,), ()]
+
+
+def lists(count, dtype, sizes=SIZES):
+    found = [[torch.randn(size, dtype=dtype) for size in sizes] for _ in range(count)]
+    return [[x.abs() if i in (3, 4) else x for x in row] for i, row in enumerate(found)]
+
+
+def clones(columns, dtype=None):
+    return [[x.to(dtype or x.dtype, copy=True) for x in column] for column in columns]
+
+
+def apart(found, exact):
+    """The largest difference, beside numbers that are of the size of 1."""
+    return float((found - exact).abs().max()) if found.numel() else 0.0
+
+
+def assert_updates(reference, columns, **options):
+    """The twin changes the lists as torch does; both are compared with float64."""
+    exact, torchs, mine = clones(columns, torch.float64), clones(columns), clones(columns)
+    reference(*exact, **options)
+    reference(*torchs, **options)
+    select.twin(reference)(*mine, **options)
+    for number, column in enumerate(mine):
+        for i, found in enumerate(column):
+            true, theirs = exact[number][i], torchs[number][i]
+            limit = 2 * apart(theirs, true) + 4 * EPS[found.dtype]
+            assert apart(found, true) <= limit, (number, i)
+
+
+ADAMW = {"betas": (0.9, 0.999), "eps": 1e-3, "weight_decay": 0.1, "lr": 0.05}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("step", [None, 3])
+def test_adamw(dtype, largest, step):
+    for maximize in (False, True):
+        columns = lists(5 if largest else 4, dtype)
+        assert_updates(optim.adamw, columns, step=step, maximize=maximize, **ADAMW)
+
+
+def test_numbers_on_the_device():
+    scale = torch.tensor(0.25)
+    options = {**ADAMW, "lr": torch.tensor(0.05), "maximize": False, "scale": scale}
+    assert_updates(optim.adamw, lists(4, torch.float32), step=torch.tensor(3.0), **options)
+    options = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "nesterov": False}
+    options |= {"lr": torch.tensor(0.05), "maximize": False, "first_step": False, "scale": scale}
+    assert_updates(optim.sgd, lists(3, torch.float32), **options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("first", [False, True])
+def test_sgd(dtype, momentum, first):
+    for nesterov, maximize in ((False, True), (bool(momentum), False)):
+        assert_updates(
+            optim.sgd, lists(3, dtype), lr=0.1, momentum=momentum, weight_decay=0.3,
+            dampening=0.0 if nesterov else 0.2, nesterov=nesterov, maximize=maximize,
+            first_step=first,
+        )  # fmt: skip
+
+
+def test_a_wrong_update_is_noticed():
+    options = {**ADAMW, "step": 2, "maximize": False}
+
+    def doubled(*columns, **options):
+        optim.adamw(*columns, **{**options, "lr": 2 * options["lr"]})
+
+    doubled.__module__, doubled.__name__ = optim.__name__, "adamw"
+    with pytest.raises(AssertionError):
+        assert_updates(doubled, lists(4, torch.float32), **options)
+
+
+def test_views_that_are_not_aligned_and_not_dense():
+    flat = torch.randn(4, 4101)
+    columns = [[row[1:], row[:7], row[9:30:2].clone()] for row in flat.abs().unbind()]
+    columns[1][1] = flat[1, 8:22:2]
+    options = {**ADAMW, "step": 2, "maximize": False}
+    assert_updates(optim.adamw, columns, **options)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("p", [1.0, 2.0, float("inf"), 3.0, 0.5])
+def test_powers(dtype, p):
+    parts = [torch.randn(size, dtype=dtype) for size in SIZES]
+    found = assert_twin(
+        optim.powers, [*parts, parts[0].T], p, slack=40 if dtype is torch.float64 else 2
+    )
+    assert found[1] == 0.0
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_powers_that_are_not_finite(p, bad):
+    x = torch.randn(5000)
+    x[4321] = bad
+    found = assert_twin(optim.powers, [torch.ones(3), x], p)
+    assert found[0].isfinite() and not found[1].isfinite()
+
+
+@settings(max_examples=10)
+@given(
+    sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.bool, torch.bfloat16, torch.float32, torch.int64]),
+)
+def test_flatten(sizes, dtype):
+    parts = [torch.randint(0, 2, (size, 3)).to(dtype).T for size in sizes]
+    assert_twin(optim.flatten, parts)
+    assert_twin(optim.flatten, [torch.ones(2, dtype=torch.complex64), torch.ones(3)])

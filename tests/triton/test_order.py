@@ -1,0 +1,63 @@
+"""sort and topk."""
+
+import pytest
+import torch
+from triton_harness import assert_twin, poisoned_memory
+
+from onefold.kernels import order, select
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.bool]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+
+
+def of(dtype, *shape):
+    return torch.randn(shape).mul(4).round().to(dtype)  # many are equal
+
+
+@every_dtype
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(dtype, descending):
+    for shape, dim in [((3, 7), 1), ((5, 2, 3), 0), ((40,), -1), ((0, 3), 1), ((2, 0), 1), ((), 0)]:
+        assert_twin(order.sort, of(dtype, *shape), dim, descending, True)
+        assert_twin(order.sort, of(dtype, *reversed(shape)).mT if len(shape) == 2 else
+                    of(dtype, *shape), dim, descending, True)  # fmt: skip
+
+
+def test_signs_and_nan():
+    x = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1e-42, -1.0])
+    for descending in (False, True):
+        values, indices = select.twin(order.sort)(x, 0, descending, True)
+        wanted = torch.sort(x, descending=descending, stable=True)
+        assert torch.equal(indices, wanted.indices)
+        assert torch.equal(values.view(torch.int32), wanted.values.view(torch.int32))
+
+
+@every_dtype
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk(dtype, largest):
+    if dtype is torch.bool:
+        return  # torch has none
+    for shape, dim, k in [((3, 7), 1, 3), ((5, 2), 0, 5), ((90,), 0, 1), ((70, 1), 0, 65)]:
+        x = of(dtype, *shape)
+        with poisoned_memory():
+            values, indices = select.twin(order.topk)(x, dim, k, largest, True)
+        assert torch.equal(values, torch.topk(x, k, dim, largest).values)
+        assert torch.equal(values, x.gather(dim, indices))
+        assert indices.movedim(dim, 0).sort(0).values.diff(dim=0).gt(0).all()
+
+
+def test_topk_over_blocks():
+    x = torch.randn(2, 2500)
+    x[0, 2100] = 9.0
+    x[0, 3] = float("nan")
+    values, indices = select.twin(order.topk)(x, 1, 3, True, True)
+    wanted = torch.topk(x, 3)
+    assert torch.equal(indices, wanted.indices)
+    assert torch.equal(values.nan_to_num(), wanted.values.nan_to_num())
+
+
+def test_bad_numbers():
+    with pytest.raises(RuntimeError):
+        select.twin(order.topk)(torch.zeros(3), 0, 4, True, True)
+    with pytest.raises(IndexError):
+        select.twin(order.sort)(torch.zeros(3), 1, False, True)

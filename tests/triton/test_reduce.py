@@ -1,0 +1,175 @@
+"""Reductions over any dims and scans."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import assert_twin
+
+from onefold.kernels import reduce
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool]
+CASES = [
+    ((5, 7), None), ((3, 4, 5), (0, 2)), ((), None), ((3, 33), -1), ((2, 1, 5), (1,)),
+    ((4, 0, 3), 2), ((2, 9, 70), 1),
+]  # fmt: skip
+ONE_DIM = [((3, 9, 5), 1), ((6,), 0), ((3, 70), -1), ((4, 0), 0)]
+
+
+def drawn(shape, dtype, seed=0):
+    """Numbers of which sums are exact in no float, and small integers."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    return torch.randint(0, 2 if dtype is torch.bool else 5, shape, generator=generator).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "dim"), CASES, ids=str)
+def test_sums(shape, dim, dtype):
+    x = drawn(shape, dtype)
+    assert_twin(reduce.total, x, dim, False, None)
+    assert_twin(reduce.any_of, x, dim, True)
+    assert_twin(reduce.all_of, x, dim, False)
+    if dtype.is_floating_point:
+        assert_twin(reduce.mean, x, dim, True, None)
+        assert_twin(reduce.partial_mean, x, dim, False, None, 999)
+        assert_twin(reduce.vector_norm, x, 2, dim, False)
+    if x.numel():
+        assert_twin(reduce.amax, x, dim, False)
+        assert_twin(reduce.amin, x, dim, True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(("shape", "dim"), CASES, ids=str)
+def test_formulas(shape, dim, dtype):
+    x = drawn(shape, dtype) + 3
+    if x.numel() == 0:
+        return
+    if x.ndim:
+        assert_twin(reduce.var, x, dim, 1 if shape != (2, 1, 5) else 0, False)
+        assert_twin(reduce.std, x, dim, 0.5, True)
+        assert_twin(reduce.logsumexp, x, dim if dim is not None else (0, 1), False)
+        kept = reduce.mean(x, dim, True, None)
+        assert_twin(reduce.variance_around, x, kept, dim, 2.5, True)
+    for order in (0, 1, -1, math.inf) if shape else (3, 0.5, -math.inf):
+        assert_twin(reduce.vector_norm, x, order, dim, False, slack=8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1], ids=str)
+@pytest.mark.parametrize(("shape", "dim"), ONE_DIM, ids=str)
+def test_along_one_dim(shape, dim, dtype):
+    x = drawn(shape, dtype)
+    assert_twin(reduce.prod, x, dim, True)
+    assert_twin(reduce.cumsum, x, dim, False, slack=8)
+    assert_twin(reduce.cumsum, x, dim, True, slack=8)
+    assert_twin(reduce.cumprod, x, dim)
+    if x.numel() == 0:
+        return
+    assert_twin(reduce.prod, x, None, False)
+    x = x.to(torch.int32).to(dtype)  # with many ties
+    assert_twin(reduce.argmax, x, dim, False)
+    assert_twin(reduce.argmin, x, dim, True)
+    assert_twin(reduce.argmin, x, None, False)
+    values, index = assert_twin(reduce.max_along, x, dim, True)
+    assert_twin(reduce.min_along, x, dim, False)
+    assert_twin(reduce.pick, x, index.squeeze(dim), dim, False)
+    assert_twin(reduce.pick_here, x, index, dim, True, 1)
+    assert_twin(reduce.place, values, index, (*shape[:dim], 4, *shape[dim:][1:]), dim, True, 1)
+    assert_twin(reduce.first_index, x, values, dim, True, 5)
+    assert_twin(reduce.first_index, x, values + 100, dim, True, 5)
+
+
+def test_nan_is_the_extreme():
+    x = torch.randn(3, 5)
+    x[0, 1] = x[0, 3] = math.nan
+    x[1, 0] = x[1, 3] = math.inf
+    x[1, 2] = -math.inf
+    for dim in (0, 1):
+        for kernel in (reduce.argmax, reduce.argmin):
+            assert_twin(kernel, x, dim, False)
+        for kernel in (reduce.amax, reduce.amin, reduce.max_along, reduce.min_along):
+            assert_twin(kernel, x, dim, False)
+        assert_twin(reduce.total, x, dim, False, None)
+        assert_twin(reduce.logsumexp, x, dim, False)
+    low = torch.full((2, 3), -math.inf)
+    low[0, 1] = -1e4
+    assert_twin(reduce.amax, low, 1, False)
+    assert_twin(reduce.argmax, low, 1, False)
+    assert_twin(reduce.logsumexp, low, 1, True)
+    assert_twin(reduce.first_index, x, x[:, 1:2], 1, True, 0)
+
+
+def test_extremes_of_the_widest_integers():
+    x = torch.tensor([[2**63 - 1, -(2**63)], [-(2**63), -(2**63)]])
+    for kernel in (reduce.amax, reduce.amin, reduce.argmax, reduce.argmin, reduce.max_along):
+        assert_twin(kernel, x, 1, False)
+
+
+@pytest.mark.parametrize("shape", [(17001,), (2, 17001), (9001, 3), (2, 9001, 2)], ids=str)
+def test_chunks(shape):
+    """Where few elements are kept, several programs share the work."""
+    x = drawn(shape, torch.float32)
+    dim = 1 if shape[0] == 2 else 0
+    for kernel, rest in (
+        (reduce.total, (dim, False, None)),
+        (reduce.mean, (dim, True, None)),
+        (reduce.amax, (dim, False)),
+        (reduce.argmax, (dim, False)),
+        (reduce.min_along, (dim, True)),
+        (reduce.var, (dim, 1, False)),
+        (reduce.std, (dim, 1, True)),
+        (reduce.logsumexp, (dim, False)),
+        (reduce.vector_norm, (3, dim, True)),
+    ):
+        assert_twin(kernel, x, *rest, slack=8)
+    for back in (False, True):
+        assert_twin(reduce.cumsum, x, dim, back, slack=8)  # torch adds these up in float64
+    value = x.select(dim, -1).unsqueeze(dim)
+    assert_twin(reduce.first_index, x, value, dim, True, 0)
+    whole = drawn((7, 2, 3), torch.float32)
+    part = whole[2:5, :, 1:]
+    args = ((2, 0, 1), (7, 2, 3), (1, 1, 1))
+    assert_twin(reduce.first_index_flat, part, part[1, 1, 1], *args)
+    assert_twin(reduce.first_index_flat, part, torch.tensor(9.0), *args)
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    st.sets(st.integers(0, 4)),
+    st.permutations(range(5)),
+    st.booleans(),
+)
+def test_any_dims_in_any_order(shape, dims, order, keepdim):
+    x = drawn(shape, torch.float32).permute([d for d in order if d < len(shape)])
+    dims = tuple(d for d in dims if d < x.ndim)
+    for kernel, rest in (
+        (reduce.total, (None,)),
+        (reduce.amin, ()),
+    ):
+        assert_twin(kernel, x, dims, keepdim, *rest)
+    if dims:
+        assert_twin(reduce.var, x, dims, 0, keepdim)
+        assert_twin(reduce.variance_around, x, x.mean(dims, True), dims, 3, keepdim)
+    assert_twin(reduce.sum_rows, x)
+
+
+def test_a_large_mean_costs_no_accuracy():
+    x = drawn((4, 300), torch.float32) + 1e4
+    assert_twin(reduce.var, x, 1, 1, False)
+    assert_twin(reduce.var, x, None, 1, False)
+
+
+def test_dtypes_of_sums():
+    x = drawn((5, 6), torch.float32) * 9
+    assert_twin(reduce.total, x, 0, False, torch.float64)
+    assert_twin(reduce.total, x, 0, False, torch.int32)
+    assert_twin(reduce.total, x.to(torch.int8), 0, False, torch.int8)
+    assert_twin(reduce.total, x.to(torch.complex64).real, 0, False, None)
+    assert_twin(reduce.mean, x.to(torch.int16), 0, False, torch.float32)
+    big = torch.full((3, 3), 2**53, dtype=torch.int64) + 1
+    assert_twin(reduce.total, big, None, False, None)

@@ -1,0 +1,53 @@
+"""No op silently leaves its work on cuda to torch: the table of twins is complete and true."""
+
+import op_table
+import pytest
+import samples
+import torch
+
+from onefold.engine.plan import ops
+from onefold.kernels.gpu import table
+
+
+def test_every_op_has_twins_or_a_reason():
+    observed = op_table.observe()
+    missing, listed = set(table.missing(observed, sorted(ops))), set(table.MISSING)
+    print("no twin and no reason:", *sorted(missing))
+    assert sorted(missing - listed) == [], "ops do their work in torch: give twins or reasons"
+    assert sorted(listed - missing) == [], "take these out of MISSING, in kernels/gpu/table.py"
+    whole = [name for name in table.REASONS if name in observed and not observed[name].torch]
+    assert whole == [], "these ops leave nothing to torch: take them out of REASONS"
+    assert sorted(set(table.REASONS) - set(ops)) == []
+    assert observed == table.read(), "rewrite it: PYTHONPATH=tests python tests/op_table.py"
+
+
+def test_text_names_every_op():
+    rows = {"a": table.Row(("norm.a",), ()), "b": table.Row((), ("mm",)), "c": table.Row((), ())}
+    first, second, third = table.text(rows).splitlines()
+    assert first.split(maxsplit=1) == ["a", "norm.a"]
+    assert "torch (mm): no twin yet" in second
+    assert "metadata" in third
+
+
+def test_work_of_torch_is_noticed():
+    """Beside a twin, and instead of one."""
+    some = [sample for sample in samples.load() if sample.name == "layer_norm"][:2]
+    assert op_table.observe(some)["layer_norm"] == table.Row(("norm.layer_norm",), ())
+    x = torch.ones(2)
+
+    def with_torch(self, local, attrs):
+        kernel = type(self).bind(self, local, attrs)
+
+        def run(*tensors):
+            torch.exp(x)
+            return kernel(*tensors)
+
+        return run
+
+    with pytest.MonkeyPatch().context() as patched:
+        for op in ops["layer_norm"]:
+            patched.setattr(op, "bind", with_torch.__get__(op), raising=False)
+        row = op_table.observe(some)["layer_norm"]
+    assert row == table.Row(("norm.layer_norm",), ("exp",))
+    left = {"a": table.Row(("norm.a",), ()), "b": row}
+    assert table.missing(left, ["a", "b", "never run"]) == ["b", "never run"]

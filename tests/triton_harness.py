@@ -1,0 +1,95 @@
+"""Compares a Triton kernel with its torch reference: shapes, dtypes, errors in float64, poison."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from onefold.kernels import select
+
+# A unit in the last place of 1.0.
+EPS = {dtype: torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32, torch.float16)}
+EPS[torch.bfloat16] = torch.finfo(torch.bfloat16).eps
+
+
+@contextmanager
+def poisoned_memory():
+    """What is allocated and not written is NaN, or the largest integer."""
+    names = [(torch, "empty"), (torch, "empty_like"), (torch, "empty_strided")]
+    names += [(torch.Tensor, "new_empty")]
+    kept = [(owner, name, getattr(owner, name)) for owner, name in names]
+
+    def poisoned(make):
+        def call(*args, **kwargs):
+            made = make(*args, **kwargs)
+            if made.dtype.is_floating_point:
+                return made.fill_(float("nan"))
+            return made.fill_(True if made.dtype is torch.bool else torch.iinfo(made.dtype).max)
+
+        return call
+
+    try:
+        for owner, name, make in kept:
+            setattr(owner, name, poisoned(make))
+        yield
+    finally:
+        for owner, name, make in kept:
+            setattr(owner, name, make)
+
+
+def each(value: Any, change: Any) -> Any:
+    """The value with every tensor in it changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([each(part, change) for part in value])
+    return value
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    return x.double() if x.dtype.is_floating_point else x
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    """All tensors in it."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [x for part in value for x in flat(part)] if isinstance(value, (list, tuple)) else []
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest difference, beside the size of the exact values."""
+    if exact.numel() == 0:
+        return 0.0
+    found, exact = found.double(), exact.double()
+    same = (found == exact) | (found.isnan() & exact.isnan())
+    apart = torch.where(same, 0.0, (found - exact).abs())
+    return float(apart.max() / exact[exact.isfinite()].abs().max().clamp(min=1e-30))
+
+
+def assert_twin(reference: Any, *args: Any, factor: float = 2.0, slack: float = 2.0, **kw: Any):
+    """The Triton twin of a torch reference gives the same, at most `factor` times as inexact.
+
+    Both errors are against the reference in float64; `slack` units in the last place are free.
+    What is exact in torch (integers, bools, copies) must be equal. Returns what the twin gave.
+    """
+    twin = select.twin(reference)
+    assert twin is not None, f"{reference} has no Triton twin"
+    exact = flat(reference(*each(args, wide), **each(kw, wide)))
+    torchs = flat(reference(*each(args, torch.clone), **kw))
+    with poisoned_memory():
+        result = twin(*args, **kw)
+    found = flat(result)
+    assert len(found) == len(torchs)
+    for mine, theirs, true in zip(found, torchs, exact, strict=True):
+        assert mine.shape == theirs.shape, (mine.shape, theirs.shape)
+        assert mine.dtype == theirs.dtype, (mine.dtype, theirs.dtype)
+        if not mine.dtype.is_floating_point:
+            assert torch.equal(mine, theirs)
+            continue
+        limit = factor * error(theirs, true) + slack * EPS[mine.dtype]
+        off = error(mine, true)
+        assert off <= limit, f"{off:.3e} from float64, where {limit:.3e} is allowed"
+    return result
