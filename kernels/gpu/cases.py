@@ -36,7 +36,7 @@ class Case:
 
     def __str__(self) -> str:
         types = ",".join(kind or "-" for kind in self.types)
-        constants = ",".join(map(str, self.constants))
+        constants = ",".join(getattr(value, "__name__", str(value)) for value in self.constants)
         return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
 
 

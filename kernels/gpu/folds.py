@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .cases import Case
 from .launch import Kernel
+from .lazy import MOST_INPUTS, Lazy
 from .tiles import TRITON, Tiles, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
 
 
@@ -53,18 +54,32 @@ def finished(v, count, FINISH: tl.constexpr, ORDER: tl.constexpr):
         return v
 
 
+@triton.jit
+def _chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
+    """A function of v and of the elements of the others; of those not there it uses nothing."""
+    v1, v2, v3 = v, v, v
+    if x1 is not None:
+        v1 = tl.load(x1 + at, mask=mask, other=0)
+    if x2 is not None:
+        v2 = tl.load(x2 + at, mask=mask, other=0)
+    if x3 is not None:
+        v3 = tl.load(x3 + at, mask=mask, other=0)
+    return CHAIN(v, v1, v2, v3)
+
+
 @Kernel
 def _fold(
-    x, center, y, kept, n, inner, chunk, count,
+    x, x1, x2, x3, center, y, kept, n, inner, chunk, count,
     KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr, ORDER: tl.constexpr,
     WIDE: tl.constexpr, NEUTRAL: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
-    BR: tl.constexpr,
+    BR: tl.constexpr, CHAIN: tl.constexpr,
 ):  # fmt: skip
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     split = tl.program_id(1).to(tl.int64)
     begin = split * chunk
     step = 1 if ROWS else inner
-    x += (first + begin * step)[:, None]
+    first = (first + begin * step)[:, None]
+    x += first
     at = tl.arange(0, BR)
     average = tl.zeros((BK, 1), WIDE)
     if MAP == "apart":
@@ -73,7 +88,10 @@ def _fold(
     for start in range(0, chunk, BR):
         r = start + at
         mask = inside[:, None] & (begin + r < n)[None, :]
-        v = tl.load(x + r[None, :].to(tl.int64) * step, mask=mask, other=0)
+        place = r[None, :].to(tl.int64) * step
+        v = tl.load(x + place, mask=mask, other=0)
+        if CHAIN is not None:
+            v = _chained(v, x1, x2, x3, first + place, mask, CHAIN)
         if MAP == "nonzero":
             v = (v != 0).to(WIDE)
         v = tl.where(mask, mapped(v.to(WIDE), average, MAP, ORDER), NEUTRAL)
@@ -111,17 +129,22 @@ def neutral(kind: str, wide: torch.dtype) -> float:
 
 
 def _launch(
-    x: Tensor, center: Tensor | None, y: Tensor, t: Tiles, count: int, constants: tuple[Any, ...]
-) -> None:
+    x: Tensor | Lazy, center: Tensor | None, y: Tensor, t: Tiles, count: int,
+    constants: tuple[Any, ...],
+) -> None:  # fmt: skip
+    tensors = x.tensors if isinstance(x, Lazy) else (x,)
+    absent = (None,) * (MOST_INPUTS - len(tensors))
+    chain = x.function if isinstance(x, Lazy) else None
     _fold.launch(
         t.grid,
-        (x, center, y, t.kept, t.n, t.inner, t.chunk, count),
-        (*constants, t.rows, t.kept_block, t.block),
+        (*tensors, *absent, center, y, t.kept, t.n, t.inner, t.chunk, count),
+        (*constants, t.rows, t.kept_block, t.block, chain),
+        fused=chain is None,
     )
 
 
 def fold(
-    x: Tensor,
+    x: Tensor | Lazy,
     dims: tuple[int, ...],
     keepdim: bool,
     kind: str,
@@ -189,8 +212,8 @@ _ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
 CASES = [
     Case(
         _fold,
-        (kind, None, out, "i32", "i32", "i32", "i32", "i32"),
-        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block),
+        (kind, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
     )
     for kind, out in _ROWS
     for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
@@ -198,17 +221,17 @@ CASES = [
 CASES += [
     Case(
         _fold,
-        ("*bf16", None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
-        ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048),
+        ("*bf16", None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048, None),
     ),
     Case(
         _fold,
-        ("*i32", None, "*i64", "i32", "i32", "i32", "i32", "i32"),
-        ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048),
+        ("*i32", None, None, None, None, "*i64", "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048, None),
     ),
     Case(
         _fold,
-        ("*bf16", None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
-        ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32),
+        ("*bf16", None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32, None),
     ),
 ]

@@ -21,7 +21,7 @@ from .layout import Pattern
 from .scalar import cast, max_of_row, min_of_row, sum_of_row
 
 _LONGEST = 60  # letters of a kernel's name
-_HELPERS = {
+HELPERS = {
     "cast": cast,
     "sum_of_row": sum_of_row,
     "max_of_row": max_of_row,
@@ -41,7 +41,7 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     # Triton reads the source of a function from its file; what is no file, Python finds here.
     file = f"<{_name(expression)} {sha256(text.encode()).hexdigest()[:12]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **_HELPERS, **FUNCTIONS}
+    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **HELPERS, **FUNCTIONS}
     exec(compile(text, file, "exec"), namespace)
     function: FunctionType = namespace[_name(expression)]
     return Kernel(function)
@@ -202,26 +202,14 @@ class _Text:
                 masking = f", mask={mask}" if masked and mask else ""
                 yield f"v{i} = tl.load(x{i} + {at}{masking})"
 
-    def _steps(self) -> Iterator[str]:
-        expression = self.expression
-        for number, step in enumerate(expression.steps, len(expression.inputs)):
-            arguments = ", ".join(
-                f"cast(v{value}, {_kind(wanted)})"
-                for value, wanted in zip(step.arguments, step.types, strict=True)
-            )
-            found = f"{step.function}({arguments})"
-            yield f"v{number} = " + (
-                f"cast({found}, {_kind(step.dtype)})" if expression.rounded else found
-            )
-
     def _work(self, masked: bool) -> Iterator[str]:
         yield from self._loads(masked)
-        yield from self._steps()
+        yield from steps_of(self.expression)
         first = len(self.strided) - len(self.expression.outputs)
         for i, value in enumerate(self.expression.outputs):
             at, mask = self._at(first + i)
             masking = f", mask={mask}" if masked and mask else ""
-            stored = f"cast(v{value}, {_kind(self.expression.dtype(value))})"
+            stored = f"cast(v{value}, {kind_of(self.expression.dtype(value))})"
             yield f"tl.store(y{i} + {at}, {stored}{masking})"
 
     # Reductions.
@@ -231,25 +219,38 @@ class _Text:
         expression, reduction = self.expression, self.expression.reduction
         kinds = [WORK[expression.dtype(value)] for value in expression.outputs]
         for i, kind in enumerate(kinds):
-            yield f"total{i} = tl.full((ROWS, COLUMNS), {_start(reduction, kind)}, {_kind(kind)})"
+            yield f"total{i} = tl.full((ROWS, COLUMNS), {_start(reduction, kind)}, {kind_of(kind)})"
         yield "in_rows = (rows < height)[:, None]"
         yield "for column in range(0, width, COLUMNS):"
         yield "    columns = column + tl.arange(0, COLUMNS)"
         yield "    in_columns = (columns < width)[None, :]"
         yield from _indent(self._loads(masked=True))
-        yield from _indent(self._steps())
+        yield from _indent(steps_of(self.expression))
         combine, row = _COMBINED[reduction]
         for i, (value, kind) in enumerate(zip(expression.outputs, kinds, strict=True)):
-            joined = f"{combine}(total{i}, cast(v{value}, {_kind(kind)}))"
+            joined = f"{combine}(total{i}, cast(v{value}, {kind_of(kind)}))"
             yield f"    total{i} = tl.where(in_columns, {joined}, total{i})"
         first = len(self.strided) - len(expression.outputs)
         for i, value in enumerate(expression.outputs):
             yield f"total{i} = {row}(total{i})[:, None]"
             if reduction == "mean":
-                yield f"total{i} = div(total{i}, cast(width, {_kind(kinds[i])}))"
+                yield f"total{i} = div(total{i}, cast(width, {kind_of(kinds[i])}))"
             at, _ = self._at(first + i)
-            stored = f"cast(total{i}, {_kind(expression.dtype(value))})"
+            stored = f"cast(total{i}, {kind_of(expression.dtype(value))})"
             yield f"tl.store(y{i} + {at} + tl.zeros((ROWS, 1), tl.int32), {stored}, mask=in_rows)"
+
+
+def steps_of(expression: Expression) -> Iterator[str]:
+    """The lines that compute the steps' values v<number> from those of the inputs."""
+    for number, step in enumerate(expression.steps, len(expression.inputs)):
+        arguments = ", ".join(
+            f"cast(v{value}, {kind_of(wanted)})"
+            for value, wanted in zip(step.arguments, step.types, strict=True)
+        )
+        found = f"{step.function}({arguments})"
+        yield f"v{number} = " + (
+            f"cast({found}, {kind_of(step.dtype)})" if expression.rounded else found
+        )
 
 
 # How two values are combined, and the lanes of a row.
@@ -272,7 +273,7 @@ def _start(reduction: str, kind: torch.dtype) -> str:
     return str(limits.max if largest else limits.min)
 
 
-def _kind(dtype: torch.dtype) -> str:
+def kind_of(dtype: torch.dtype) -> str:
     """Triton's name of a dtype."""
     return "tl.int1" if dtype is torch.bool else f"tl.{short(dtype)}"
 

@@ -43,7 +43,7 @@ class Pointwise:
 
     def __call__(self, *args: Any) -> Any:
         function, given = self.adapt(*args)
-        key = (function, *[_key(arg) for arg in args])
+        key = (function, *[key_of(arg) for arg in args])
         found = self._plans.get(key)
         if found is None:
             if len(self._plans) >= _MOST_PLANS:
@@ -53,11 +53,11 @@ class Pointwise:
 
     def _plan(self, function: str, given: Sequence[Any], args: Sequence[Any]) -> Any:
         tensors = [arg for arg in given if isinstance(arg, Tensor)]
-        whole = not function or not all(map(_supported, given))
+        whole = not function or not all(map(supported, given))
         if whole or len({x.device for x in tensors}) != 1:
             return lambda given, args: self.torchs(*args)
         # On tensors without elements torch says what it gives, and raises what it raises.
-        dtype = self.torchs(*map(_stand_in, args)).dtype
+        dtype = self.torchs(*map(stand_in, args)).dtype
         if dtype not in WORK:
             return lambda given, args: self.torchs(*args)
         shape = torch.broadcast_shapes(*[x.shape for x in tensors])
@@ -99,18 +99,32 @@ def _runner(
 
 def single(function: str, given: Sequence[Any], dtype: torch.dtype) -> Expression:
     """The expression of one function of tensors and numbers that gives this dtype."""
-    common = _common(given)
-    real = WORK[common if dtype is torch.bool else dtype].is_floating_point
     w = Writer()
     inputs = [
-        w.tensor(arg.dtype) if isinstance(arg, Tensor) else w.number(float(arg) if real else 0)
+        w.tensor(arg.dtype)
+        if isinstance(arg, Tensor)
+        else w.number(0.0 if numbers_are_real(given, dtype) else 0)
         for arg in given
     ]
+    return w.expression(write(w, function, inputs, given, dtype))
+
+
+def numbers_are_real(given: Sequence[Any], dtype: torch.dtype) -> bool:
+    """Whether a function that gives this dtype takes numbers as float64, not as int64."""
+    return WORK[_common(given) if dtype is torch.bool else dtype].is_floating_point
+
+
+def write(
+    w: Writer, function: str, values: Sequence[int], given: Sequence[Any], dtype: torch.dtype
+) -> int:
+    """Write a function of these values, which are `given` as tensors and numbers."""
+    common = _common(given)
+    inputs = list(values)
     # Where it is compared, a number is rounded to the dtype of the tensors.
     for i, (arg, takes) in enumerate(zip(given, TAKES[function], strict=True)):
         if takes == "c" and not isinstance(arg, Tensor) and common is not WORK[common]:
             inputs[i] = w.step("copy", [inputs[i]], common)
-    return w.expression(w.step(function, inputs, dtype, common))
+    return w.step(function, inputs, dtype, common)
 
 
 def _common(given: Sequence[Any]) -> torch.dtype:
@@ -121,7 +135,7 @@ def _common(given: Sequence[Any]) -> torch.dtype:
     return torch.result_type(first, given[1])
 
 
-def _key(arg: Any) -> Any:
+def key_of(arg: Any) -> Any:
     if isinstance(arg, Tensor):
         return arg.dtype, arg.shape, arg.stride(), arg.device
     kind = type(arg)
@@ -130,11 +144,12 @@ def _key(arg: Any) -> Any:
     return kind if kind in (float, int, bool) else arg
 
 
-def _supported(arg: Any) -> bool:
+def supported(arg: Any) -> bool:
     return arg.dtype in WORK if isinstance(arg, Tensor) else isinstance(arg, (int, float))
 
 
-def _stand_in(arg: Any) -> Any:
+def stand_in(arg: Any) -> Any:
+    """Without elements; a tensor without dims promotes like a number, so it stays one."""
     if isinstance(arg, Tensor):
         return torch.ones((0,) if arg.ndim else (), dtype=arg.dtype)
     return arg

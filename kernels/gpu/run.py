@@ -1,7 +1,8 @@
 """Run: expressions over torch tensors; a plan is kept for each combination of layouts.
 
 A plan holds the compiled kernel's handle, the grid and the numbers that never change, so that a
-call has little more to do than to allocate the output.
+call has little more to do than to allocate the output. Products and sums stay operations of their
+own (no fma), so that a chain of functions gives the bits that each of them alone would.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .generate import generate
 from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
+_STAGES = 3
 Launch = Callable[[Sequence[Any]], None]
 
 
@@ -48,7 +50,7 @@ def plan(
     kernel = generate(expression, layout.pattern)
     grid, numbers, tile = (layout.programs,), (*layout.sizes, *layout.strides), layout.tile
     launch = kernel.launch
-    return lambda args: launch(grid, (*args, *numbers), tile, _WARPS)
+    return lambda args: launch(grid, (*args, *numbers), tile, _WARPS, _STAGES, False)
 
 
 def evaluate(expression: Expression, *args: Any) -> tuple[Tensor, ...]:
