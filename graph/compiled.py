@@ -28,6 +28,7 @@ from .passes.buckets import bucket_gradients
 from .passes.common import share_common
 from .passes.early import start_early
 from .passes.fuse_add import fuse_add
+from .passes.fuse_chains import fuse_chains
 from .passes.in_place import in_place
 from .passes.layouts import search_layouts
 from .passes.partials import delay_partials
@@ -37,6 +38,7 @@ from .stages.compile import compile_stages
 from .stages.declare import check_declared, declared
 from .stages.executor import Pipeline
 from .stages.plan import StagePlan
+from .traffic import summary
 from .zero import Zero
 
 Pass: TypeAlias = Callable[[Program], Program]
@@ -94,7 +96,8 @@ class Compiled:
 
     def plan(self, rank: int) -> str:
         """What a rank does, a line a step."""
-        return self.program.text(rank) if self.stages is None else self.stages.text(rank)
+        text = self.program.text(rank) if self.stages is None else self.stages.text(rank)
+        return "\n".join(filter(None, [text, summary(self.program.steps, rank)]))
 
     def schedule(self) -> str:
         """The schedule as a picture. Raises OnefoldRuntimeError without stages."""
@@ -160,10 +163,10 @@ def compile_graph(
     before = program
     assign: Callable[[Program], Program] = partial(assign_stages, ranks)
     changes = passes(config.layout_search, config.fuses_add)
-    late: list[Callable[[Program], Program]] = []
+    late: list[Callable[[Program], Program]] = [fuse_chains]
     if not ranks:
         bucketed = micro_batches == 1 and zero.settings is None
-        late = [*([bucket_gradients] if bucketed else []), start_early, in_place]
+        late += [*([bucket_gradients] if bucketed else []), start_early, in_place]
     for each in (assign, *changes, zero.rewrite, *late):
         program = each(program)
         verify(program)

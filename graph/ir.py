@@ -107,6 +107,8 @@ class Step:
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
     place: Value | None = None  # the input in whose memory the output is put
+    parts: tuple[Step, ...] = ()  # the steps that it stands for, where several became one
+    note: str = ""  # on what the passes did with it, for who reads the program
 
     def reads(self) -> Iterator[Value]:
         return (value for value in self.inputs if type(value) is Value)
@@ -180,7 +182,8 @@ def show(step: Step) -> str:
     made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
     where = "" if step.place is None else f" in place of {step.place!r}"
-    return f"{made} = {step.name}({taken}){where}"
+    note = f"  # {step.note}" * bool(step.note)
+    return f"{made} = {step.name}({taken}){where}{note}"
 
 
 def verify(program: Program) -> None:

@@ -62,12 +62,18 @@ def one(chain: Chain) -> Callable[..., Tensor]:
     return lambda *tensors: run(*tensors)[0]
 
 
-def to_be_folded(chain: Chain) -> Callable[..., Any]:
-    """The only output for the sum, mean, maximum or minimum that takes it.
+def to_be_folded(chain: Chain, kept: bool) -> Callable[..., tuple[Any, Tensor | None]]:
+    """The only output for the sum, mean, maximum or minimum that takes it, and to be kept.
 
-    Its twin does not compute it: the reduction does, from what it loads.
+    Its twin does not compute it: the reduction does from what it loads, and writes it if `kept`.
     """
-    return one(chain)
+    run = one(chain)
+
+    def twice(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        value = run(*tensors)
+        return value, value
+
+    return twice
 
 
 def why_not(function: Function, arguments: tuple[Any, ...]) -> str:

@@ -118,24 +118,27 @@ def one(chain: Chain) -> Callable[..., Tensor]:
     return lambda *tensors: run(*tensors)[0]
 
 
-def to_be_folded(chain: Chain) -> Callable[..., Any]:
+def to_be_folded(chain: Chain, kept: bool) -> Callable[..., tuple[Any, Tensor | None]]:
     compute = one(chain)
     expressions: dict[tuple[torch.dtype, ...], tuple[Expression, Any]] = {}
 
-    def run(*tensors: Tensor) -> Any:
+    def run(*tensors: Tensor) -> tuple[Any, Tensor | None]:
         first = tensors[0]
         dense = all(
             x.shape == first.shape and x.is_contiguous() and x.device == first.device and x.ndim
             for x in tensors
         )
         if not dense or first.numel() == 0 or len(tensors) > MOST_INPUTS:
-            return compute(*tensors)
+            value = compute(*tensors)
+            return value, value
         dtypes = tuple([x.dtype for x in tensors])
         found = expressions.get(dtypes)
         if found is None:
             expression, numbers = expression_of(chain, tensors)
             found = expressions[dtypes] = expression, function_of(expression, tuple(numbers))
         expression, function = found
-        return Lazy(tensors, function, expression.dtype(expression.outputs[0]))
+        dtype = expression.dtype(expression.outputs[0])
+        whole = torch.empty_like(first, dtype=dtype) if kept else None
+        return Lazy(tensors, function, dtype, whole), whole
 
     return run

@@ -69,7 +69,7 @@ def _chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
 
 @Kernel
 def _fold(
-    x, x1, x2, x3, center, y, kept, n, inner, chunk, count,
+    x, x1, x2, x3, whole, center, y, kept, n, inner, chunk, count,
     KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr, ORDER: tl.constexpr,
     WIDE: tl.constexpr, NEUTRAL: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
     BR: tl.constexpr, CHAIN: tl.constexpr,
@@ -92,6 +92,8 @@ def _fold(
         v = tl.load(x + place, mask=mask, other=0)
         if CHAIN is not None:
             v = _chained(v, x1, x2, x3, first + place, mask, CHAIN)
+            if whole is not None:
+                tl.store(whole + (first + place), v, mask=mask)
         if MAP == "nonzero":
             v = (v != 0).to(WIDE)
         v = tl.where(mask, mapped(v.to(WIDE), average, MAP, ORDER), NEUTRAL)
@@ -134,10 +136,10 @@ def _launch(
 ) -> None:  # fmt: skip
     tensors = x.tensors if isinstance(x, Lazy) else (x,)
     absent = (None,) * (MOST_INPUTS - len(tensors))
-    chain = x.function if isinstance(x, Lazy) else None
+    chain, whole = (x.function, x.whole) if isinstance(x, Lazy) else (None, None)
     _fold.launch(
         t.grid,
-        (*tensors, *absent, center, y, t.kept, t.n, t.inner, t.chunk, count),
+        (*tensors, *absent, whole, center, y, t.kept, t.n, t.inner, t.chunk, count),
         (*constants, t.rows, t.kept_block, t.block, chain),
         fused=chain is None,
     )
@@ -212,7 +214,7 @@ _ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
 CASES = [
     Case(
         _fold,
-        (kind, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
+        (kind, None, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
         ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
     )
     for kind, out in _ROWS
@@ -221,17 +223,17 @@ CASES = [
 CASES += [
     Case(
         _fold,
-        ("*bf16", None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
         ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048, None),
     ),
     Case(
         _fold,
-        ("*i32", None, None, None, None, "*i64", "i32", "i32", "i32", "i32", "i32"),
+        ("*i32", None, None, None, None, None, "*i64", "i32", "i32", "i32", "i32", "i32"),
         ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048, None),
     ),
     Case(
         _fold,
-        ("*bf16", None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
         ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32, None),
     ),
 ]

@@ -24,12 +24,14 @@ MOST_INPUTS = 4
 class Lazy:
     """`function` of dense tensors of one shape, element by element; what a reduction asks of it.
 
-    The function takes `MOST_INPUTS` values, of which it uses as many as there are tensors.
+    The function takes `MOST_INPUTS` values, of which it uses as many as there are tensors. What it
+    gives is written to `whole`, if that is there.
     """
 
     tensors: tuple[Tensor, ...]
     function: Any
     dtype: torch.dtype
+    whole: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:

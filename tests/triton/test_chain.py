@@ -111,23 +111,28 @@ FOLDED = Chain(2, (Link(torch.mul, (At(0), At(1))), Link(torch.add, (At(2), 0.1)
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)], ids=str)
 def test_reductions_compute_what_they_load(dtype, dims):
     tensors = [torch.randn(13, 50).to(dtype) for _ in range(2)]
-    lazy = gpu.to_be_folded(FOLDED)(*tensors)
+    lazy, whole = gpu.to_be_folded(FOLDED, True)(*tensors)
     assert isinstance(lazy, Lazy)
     (value,) = one_by_one(FOLDED, *tensors)
+    unkept, nothing = gpu.to_be_folded(FOLDED, False)(*tensors)
+    assert nothing is None
     for function, args in (
         (reduce.total, (dims, False, None)),
         (reduce.mean, (dims, True, None)),
         (reduce.amax, (dims, False)),
         (reduce.amin, (dims, True)),
     ):
-        same_bits([twin(function)(lazy, *args)], [twin(function)(value, *args)])
+        whole.fill_(float("nan"))
+        wanted = twin(function)(value, *args)
+        same_bits([twin(function)(lazy, *args), whole], [wanted, value])
+        same_bits([twin(function)(unkept, *args)], [wanted])
 
 
 def test_what_is_not_dense_is_computed_before_the_reduction():
     x = torch.randn(6, 5)
     for tensors in ((x, torch.randn(5)), (x.T, x.T), (x[:0], x[:0])):
-        value = gpu.to_be_folded(FOLDED)(*tensors)
-        assert isinstance(value, torch.Tensor)
+        value, whole = gpu.to_be_folded(FOLDED, True)(*tensors)
+        assert value is whole
         same_bits([value], one_by_one(FOLDED, *tensors))
 
 

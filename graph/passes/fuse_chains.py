@@ -1,0 +1,150 @@
+"""Fused chains: pointwise steps that feed each other, and a reduction after them, as one kernel.
+
+Where Triton does the work. Each value is rounded as the step that made it would, so no bit changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...engine.meta import Meta
+from ...engine.op import Kernel, Local, Op
+from ...engine.runner import runner, single
+from ...kernels import chain as kernels
+from ...kernels.chain import At, Chain, Link
+from ...kernels.select import pick, uses_triton
+from ..ir import Program, Step, Value
+from ..traffic import read_and_written, readable
+from .edit import uses
+from .groups import Group, Groups, is_pointwise
+
+
+class Fused(Op):
+    """The outputs of a chain."""
+
+    name = "fused"
+
+    def __init__(self, chain: Chain, steps: tuple[Step, ...]) -> None:
+        self.chain = chain
+        self.steps = steps  # what it stands for
+        self.num_outputs = len(chain.outputs)
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        if self.num_outputs == 1:
+            return local.pick(kernels.one)(self.chain)  # type: ignore[no-any-return]
+        return local.pick(kernels.several)(self.chain)  # type: ignore[no-any-return]
+
+
+class FusedFold(Fused):
+    """A reduction of what a chain gives, and (where it is `kept`) that itself."""
+
+    def __init__(self, chain: Chain, steps: tuple[Step, ...], kept: bool) -> None:
+        super().__init__(chain, steps)
+        self.kept = kept
+        self.num_outputs = 1 + kept
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        last = self.steps[-1]
+        (value,) = last.reads()
+        assert last.op is not None
+        fold = last.op.bind(
+            replace(local, inputs=(value.meta,), outputs=local.outputs[:1]), last.attrs
+        )
+        compute = local.pick(kernels.to_be_folded)(self.chain, self.kept)
+
+        def run(*tensors: Any) -> Any:
+            lazy, whole = compute(*tensors)
+            return fold(lazy), whole
+
+        return run if self.kept else lambda *tensors: fold(compute(*tensors)[0])
+
+
+def fuse_chains(program: Program) -> Program:
+    """The program with one step for each group of pointwise steps, where Triton does the work.
+
+    Steps that stay alone say why in their note, and those that are fused what they save.
+    """
+    if not any(is_pointwise(step) and _on_triton(step) for step in program.steps):
+        return program
+    groups = Groups(program.steps, uses(program), _refusal)
+    fused = {}
+    gone = set()
+    for group in groups.found():
+        fused[group.members[-1]] = _fused(groups, group)
+        gone.update(group.indices)
+    steps = [
+        fused.get(index) or _noted(groups, index, step)
+        for index, step in enumerate(program.steps)
+        if index in fused or index not in gone
+    ]
+    return replace(program, steps=steps)
+
+
+def _on_triton(step: Step) -> bool:
+    meta = step.outputs[0].meta
+    return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
+
+
+def _refusal(step: Step) -> str:
+    """Why a pointwise step cannot be a part of a kernel, "" if it can."""
+    if not _on_triton(step):
+        return "not on a GPU"
+    assert step.op is not None
+    if any(value is None for value in step.inputs):
+        return "no pointwise kernel"
+    args = [_stand_in(v.meta) if type(v) is Value else v for v in step.inputs]
+    why = pick(kernels.why_not, "cuda")
+    return why(step.op.kernel, (*args, *step.attrs))  # type: ignore[no-any-return]
+
+
+def _stand_in(meta: Meta) -> torch.Tensor:
+    return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
+
+
+def _noted(groups: Groups, index: int, step: Step) -> Step:
+    if not is_pointwise(step):
+        return step
+    why = groups.why.get(index, "no pointwise step beside it")
+    return replace(step, note=f"not fused: {why}")
+
+
+def _fused(groups: Groups, group: Group) -> Step:
+    """The step that does what a group does."""
+    steps = tuple([groups.steps[member] for member in group.members])
+    inputs, outputs = groups.inputs(group), groups.outputs(group)
+    number = {value.number: at for at, value in enumerate(inputs)}
+    links = []
+    for step in steps:
+        assert step.op is not None
+        arguments = [At(number[v.number]) if type(v) is Value else v for v in step.inputs]
+        links.append(Link(step.op.kernel, (*arguments, *step.attrs)))
+        number[step.outputs[0].number] = len(number)
+    if group.fold is None:
+        chain = Chain(len(inputs), tuple(links), tuple([number[v.number] for v in outputs]))
+        return _step(Fused(chain, steps), inputs, tuple(outputs))
+    fold, (last,) = groups.steps[group.fold], steps[-1].outputs
+    chain = Chain(len(inputs), tuple(links), (number[last.number],))
+    kept = groups.uses[last.number] > 1
+    return _step(FusedFold(chain, (*steps, fold), kept), inputs, (*fold.outputs, *outputs))
+
+
+def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> Step:
+    last = op.steps[-1]
+    metas, made = tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs])
+    placement = made[0].placement
+    run: Callable[..., Any]
+    if placement is None:
+        run = single(op, Local(0, metas, made, None), ())
+    else:
+        run = runner(op, metas, made, (), placement)
+    step = replace(
+        last, name=op.name, origin=op, inputs=tuple(inputs), attrs=(), outputs=outputs, run=run,
+        several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,
+    )  # fmt: skip
+    before, after = (sum(map(read_and_written, some)) for some in (op.steps, (step,)))
+    names = ", ".join(each.name for each in op.steps)
+    return replace(step, note=f"{names}: {readable(after)}, not {readable(before)}")
