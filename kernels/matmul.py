@@ -1,19 +1,9 @@
-"""Matrix products of matrices, vectors and batches on local tensors, and what is added to them."""
+"""Matrix products of matrices, vectors and batches on local tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "": lambda x: x,
-    "relu": torch.relu,
-    "gelu": torch._C._nn.gelu,
-    "gelu_tanh": lambda x: torch._C._nn.gelu(x, approximate="tanh"),
-    "silu": torch._C._nn.silu,
-}
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
@@ -54,24 +44,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias` on the last dim."""
     return torch._C._nn.linear(x, weight, bias)
-
-
-def linear_then(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    added: Tensor | None,
-    activation: str,
-    scale: float,
-) -> Tensor:
-    """`added + activation(scale * x @ weight.T + bias)`; see `ACTIVATIONS`."""
-    y = linear(x, weight)
-    if scale != 1.0:
-        y = y * scale
-    if bias is not None:
-        y = y + bias
-    y = ACTIVATIONS[activation](y)
-    return y if added is None else added + y
 
 
 def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:

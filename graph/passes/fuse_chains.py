@@ -13,8 +13,10 @@ import torch
 
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
+from ...engine.ops.matmul import Linear, Product
 from ...engine.runner import runner, single
 from ...kernels import chain as kernels
+from ...kernels import ending as endings
 from ...kernels.chain import At, Chain, Link
 from ...kernels.select import pick, uses_triton
 from ..ir import Program, Step, Value
@@ -61,6 +63,22 @@ class FusedFold(Fused):
             return fold(lazy), whole
 
         return run if self.kept else lambda *tensors: fold(compute(*tensors)[0])
+
+
+class Ended(Fused):
+    """A chain that takes a matrix product, and (where it is `kept`) the product."""
+
+    def __init__(self, chain: Chain, steps: tuple[Step, ...], operands: int, kept: bool) -> None:
+        super().__init__(chain, steps)
+        self.operands = operands
+        self.kept = kept
+        self.num_outputs = 1 + kept
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        product = self.steps[0].op
+        assert isinstance(product, (Linear, Product))
+        ended = local.pick(endings.ended)
+        return ended(product.reference, self.operands, self.chain, self.kept)  # type: ignore[no-any-return]
 
 
 def fuse_chains(program: Program) -> Program:
@@ -116,6 +134,22 @@ def _fused(groups: Groups, group: Group) -> Step:
     """The step that does what a group does."""
     steps = tuple([groups.steps[member] for member in group.members])
     inputs, outputs = groups.inputs(group), groups.outputs(group)
+    if group.product is not None:
+        return _ended(groups.steps[group.product], steps, inputs, outputs)
+    links, number = _links(steps, inputs)
+    if group.fold is None:
+        chain = Chain(len(inputs), links, tuple([number[v.number] for v in outputs]))
+        return _step(Fused(chain, steps), inputs, tuple(outputs))
+    fold, (last,) = groups.steps[group.fold], steps[-1].outputs
+    chain = Chain(len(inputs), links, (number[last.number],))
+    kept = groups.uses[last.number] > 1
+    return _step(FusedFold(chain, (*steps, fold), kept), inputs, (*fold.outputs, *outputs))
+
+
+def _links(
+    steps: Sequence[Step], inputs: Sequence[Value]
+) -> tuple[tuple[Link, ...], dict[int, int]]:
+    """The links that steps are, and the numbers in the chain of values, by their own numbers."""
     number = {value.number: at for at, value in enumerate(inputs)}
     links = []
     for step in steps:
@@ -123,13 +157,19 @@ def _fused(groups: Groups, group: Group) -> Step:
         arguments = [At(number[v.number]) if type(v) is Value else v for v in step.inputs]
         links.append(Link(step.op.kernel, (*arguments, *step.attrs)))
         number[step.outputs[0].number] = len(number)
-    if group.fold is None:
-        chain = Chain(len(inputs), tuple(links), tuple([number[v.number] for v in outputs]))
-        return _step(Fused(chain, steps), inputs, tuple(outputs))
-    fold, (last,) = groups.steps[group.fold], steps[-1].outputs
-    chain = Chain(len(inputs), tuple(links), (number[last.number],))
-    kept = groups.uses[last.number] > 1
-    return _step(FusedFold(chain, (*steps, fold), kept), inputs, (*fold.outputs, *outputs))
+    return tuple(links), number
+
+
+def _ended(
+    product: Step, steps: tuple[Step, ...], inputs: Sequence[Value], outputs: Sequence[Value]
+) -> Step:
+    (made,), operands = product.outputs, tuple(product.reads())
+    links, number = _links(steps, [made, *inputs])
+    (last,) = [value for value in outputs if value is not made]
+    chain = Chain(1 + len(inputs), links, (number[last.number],))
+    kept = made in outputs
+    op = Ended(chain, (product, *steps), len(operands), kept)
+    return _step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
 def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> Step:

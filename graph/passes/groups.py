@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from ...engine.meta import Meta
 from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
-from ...engine.ops.matmul import RowsSum
+from ...engine.ops.matmul import Linear, Product, RowsSum
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.reduce import Mean, Sum, SumTo
+from ...kernels.ending import MOST_BESIDE, PRODUCTS
 from ..ir import Step, Value
 
 FOLDS = (Extremum, Mean, RowsSum, Sum, SumTo)
@@ -29,10 +30,12 @@ class Group:
     members: list[int]
     reader: Step | None = None  # the one that closed it
     fold: int | None = None  # the reduction of its last value
+    product: int | None = None  # the matrix product that its first steps take
 
     @property
     def indices(self) -> list[int]:
-        return self.members if self.fold is None else [*self.members, self.fold]
+        more = [index for index in (self.product, self.fold) if index is not None]
+        return [*more, *self.members]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -59,19 +62,35 @@ class Groups:
 
     def found(self) -> list[Group]:
         """Those that are worth a kernel of their own, in the order of their last steps."""
-        return [group for group in dict.fromkeys(self.of.values()) if len(group) > 1]
+        found = []
+        for group in dict.fromkeys(self.of.values()):
+            if group.product is not None and not self._ends(group):
+                group.product = None
+                for member in group.members:
+                    self.why.setdefault(member, "a product's end has one result of few tensors")
+            if group.members and len(group) > 1:
+                found.append(group)
+        return found
+
+    def _ends(self, group: Group) -> bool:
+        """Whether the steps can be the end of the product's kernel."""
+        assert group.product is not None
+        product = self.steps[group.product].outputs[0]
+        outputs = [value for value in self.outputs(group) if value is not product]
+        return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
 
     def outputs(self, group: Group) -> list[Value]:
         """The values that steps outside or the end of the program want."""
         inside: Counter[int] = Counter()
         for index in group.indices:
             inside.update(value.number for value in self.steps[index].reads())
-        made = [self.steps[member].outputs[0] for member in group.members]
+        head = [] if group.product is None else [group.product]
+        made = [self.steps[index].outputs[0] for index in (*head, *group.members)]
         return [value for value in made if self.uses[value.number] > inside[value.number]]
 
     def inputs(self, group: Group) -> list[Value]:
         """The values that it reads and does not make."""
-        made = {self.steps[member].outputs[0].number for member in group.members}
+        made = {self.steps[index].outputs[0].number for index in group.indices}
         read = {value.number: value for m in group.members for value in self.steps[m].reads()}
         return [value for number, value in read.items() if number not in made]
 
@@ -92,15 +111,18 @@ class Groups:
         for maker in makers:
             if self.of[maker] not in joined and self.of[maker].reader is None:
                 self.of[maker].reader = step
-        if pointwise and why:
+        if is_product(step):
+            self.of[index] = Group([], product=index)
+            self._maker[step.outputs[0].number] = index
+        elif pointwise and why:
             self.why[index] = why
         elif pointwise:
             self._join(joined, index)
 
     def _join(self, joined: Sequence[Group], index: int) -> None:
-        group = Group(sorted([*(m for each in joined for m in each.members), index]))
-        for member in group.members:
-            self.of[member] = group
+        group = _joint(joined, index)
+        for each in group.indices:
+            self.of[each] = group
         self._maker[self.steps[index].outputs[0].number] = index
 
     def _makers(self, step: Step) -> list[int]:
@@ -119,11 +141,12 @@ class Groups:
         return ""
 
     def _too_large(self, joined: Sequence[Group], index: int) -> str:
-        members = [*(m for group in joined for m in group.members), index]
-        group = Group(members)
+        group = _joint(joined, index)
         tensors = len(self.inputs(group)) + len(self.outputs(group))
-        if len(members) > MOST_STEPS or tensors > MOST_TENSORS:
+        if len(group) > MOST_STEPS or tensors > MOST_TENSORS:
             return "the kernel would be too large"
+        if sum(each.product is not None for each in joined) > 1:
+            return "another product has it for its end"
         return ""
 
     def _folds(self, index: int, step: Step) -> bool:
@@ -137,15 +160,16 @@ class Groups:
             return False
         last = makers[0]
         group, maker = self.of[last], self.steps[last]
-        if group.fold is not None or last != group.members[-1] or not _together(maker, step):
+        alone = not group.members or last != group.members[-1]
+        if group.fold is not None or alone or not _together(maker, step):
             return False
         taken = self._only_for(last, group)
-        rest = Group([m for m in group.members if m not in taken], step)
+        rest = Group([m for m in group.members if m not in taken], step, None, group.product)
         wanted = {value.number for value in self.outputs(group)} - {maker.outputs[0].number}
         if {value.number for value in self.outputs(rest)} != wanted:
             return False  # more would be written than now
         folded = Group(sorted(taken), group.reader, index)
-        self.of.update(dict.fromkeys(rest.members, rest) | dict.fromkeys(taken, folded))
+        self.of.update(dict.fromkeys(rest.indices, rest) | dict.fromkeys(taken, folded))
         if len(rest.members) == 1:
             self.why[rest.members[0]] = f"it is wanted beside {step.name}, which has what follows"
         self.of[index] = folded
@@ -162,6 +186,13 @@ class Groups:
         return taken
 
 
+def _joint(joined: Sequence[Group], index: int) -> Group:
+    """The group of these and one step more."""
+    members = sorted([*(m for each in joined for m in each.members), index])
+    products = [each.product for each in joined if each.product is not None]
+    return Group(members, product=products[0] if products else None)
+
+
 def _together(a: Step, b: Step) -> bool:
     """Whether two steps are done in one stage and one pass."""
     return (a.stage, a.again, a.backward) == (b.stage, b.again, b.backward)
@@ -170,6 +201,14 @@ def _together(a: Step, b: Step) -> bool:
 def is_pointwise(step: Step) -> bool:
     """Whether each element of what the step makes is a function of those at its place."""
     return isinstance(step.op, (Elementwise, Cast)) and step.place is None
+
+
+def is_product(step: Step) -> bool:
+    """Whether the step is a product with a matrix, in whose kernel steps after it can be."""
+    if not isinstance(step.op, (Linear, Product)) or step.op.reference not in PRODUCTS:
+        return False
+    a, b = [value.meta for value in step.reads()][:2]
+    return a.ndim >= 2 and b.ndim == 2 and a.is_floating
 
 
 def _lies_alike(a: Meta, b: Meta) -> bool:

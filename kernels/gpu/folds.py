@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .cases import Case
 from .launch import Kernel
-from .lazy import MOST_INPUTS, Lazy
+from .lazy import MOST_INPUTS, Lazy, function_of, gelu_and_sum
 from .tiles import TRITON, Tiles, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
 
 
@@ -218,6 +218,16 @@ CASES = [
         ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
     )
     for kind, out in _ROWS
+    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+]
+_CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
+CASES += [
+    Case(
+        _fold,
+        (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32", *("i32",) * 5),
+        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, _CHAIN),
+        fused=False,
+    )
     for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
 ]
 CASES += [

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .expression import FUNCTIONS, Expression
+from .expression import FUNCTIONS, Expression, Writer
 from .generate import HELPERS, kind_of, steps_of
 
 MOST_INPUTS = 4
@@ -75,3 +75,10 @@ def _source(expression: Expression, numbers: Sequence[float | int]) -> str:
     (value,) = expression.outputs
     lines.append(f"    return cast(v{value}, {kind_of(expression.dtype(value))})")
     return "\n".join(lines) + "\n"
+
+
+def gelu_and_sum(dtype: torch.dtype) -> Expression:
+    """x + gelu(v): an example to compile."""
+    w = Writer()
+    v, x = w.tensor(dtype), w.tensor(dtype)
+    return w.expression(w.step("add", [x, w.step("gelu", [v], dtype)], dtype))

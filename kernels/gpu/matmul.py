@@ -86,31 +86,15 @@ def matmul_tn(a: Tensor, b: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return linear_then(x, weight, bias, None, "", 1.0)
-
-
-def linear_then(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    added: Tensor | None,
-    activation: str,
-    scale: float,
-) -> Tensor:
-    plain = bias is None and added is None and not activation and scale == 1.0
-    if weight.ndim == 1 and plain:
+    if weight.ndim == 1 and bias is None:
         return matmul(x, weight)
-    odd = weight.ndim == 1 or (bias is not None and bias.ndim > 1)
-    if _left_out(x) or odd:
-        return reference.linear_then(x, weight, bias, added, activation, scale)
-    if plain and x.ndim == 1:
+    if _left_out(x) or weight.ndim == 1 or (bias is not None and bias.ndim > 1):
+        return reference.linear(x, weight, bias)
+    if bias is None and x.ndim == 1:
         return by_vector(weight, x)
     lead, n = x.shape[:-1], weight.shape[0]
-    rows = x.reshape(prod(lead), x.shape[-1])
-    if added is not None:
-        added = added.expand(*lead, n).reshape(prod(lead), n)
-    end = NOTHING if plain else Finish(bias, added, activation, scale)
-    return product(rows, weight.t(), end).view(*lead, n)
+    end = NOTHING if bias is None else Finish(bias)
+    return product(x.reshape(prod(lead), x.shape[-1]), weight.t(), end).view(*lead, n)
 
 
 def rows_tn(a: Tensor, b: Tensor) -> Tensor:

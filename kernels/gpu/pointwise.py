@@ -185,7 +185,7 @@ def _case(expression: Expression, pattern: Pattern, tile: tuple[int, int], size:
     pointers = [f"*{_TYPES[dtype]}" for dtype in dtypes]
     numbers = [_TYPES[given.dtype] for given in inputs if given.kind == "number"]
     rest = len(kernel.names) - len(pointers) - len(numbers) - 2
-    return Case(kernel, (*pointers, *numbers, *(size,) * rest), tile)
+    return Case(kernel, (*pointers, *numbers, *(size,) * rest), tile, fused=False)
 
 
 def _cases() -> Iterator[Case]:

@@ -17,33 +17,46 @@ from .launch import Kernel
 from .operands import Pair, pair
 from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
 from .product_tiles import finish, form, tiles
+from .tables import DTYPES as POINTED
 
 _BLOCK = 1024
 _WIDEST = 256  # rows or steps of a tile at most
 
 
 class Finish(NamedTuple):
-    """What is done to a product before it is stored: x + activation(scale * product + bias)."""
+    """What is done to a product before it is stored: see `product_tiles.finish`.
+
+    x and z have a row for each of the product's, or are one row for all.
+    """
 
     bias: Tensor | None = None
     x: Tensor | None = None
-    activation: str = ""
-    scale: float = 1.0
+    z: Tensor | None = None
+    kept: Tensor | None = None
+    chain: Any = None
+    dtype: torch.dtype | None = None  # to which the product is rounded for the chain
 
     def args(self, n: int) -> tuple[Any, ...]:
-        """The arguments of `finish`: bias, x, the step of its rows, and the scale."""
+        """The arguments of `finish`: bias, x, z, kept, and the steps of the rows of x and z."""
         bias = self.bias
         if bias is not None:
             bias = bias.expand(n).contiguous()
-        x = self.x
-        if x is not None and x.stride(1) != 1:
-            x = x.contiguous()
-        return bias, x, 0 if x is None else x.stride(0), self.scale
+        x, x_row = _by_rows(self.x)
+        z, z_row = _by_rows(self.z)
+        return bias, x, z, self.kept, x_row, z_row
 
     @property
-    def form(self) -> tuple[bool, bool, str, bool]:
+    def form(self) -> tuple[Any, Any]:
         """The constants of `finish`."""
-        return self.scale != 1.0, self.bias is not None, self.activation, self.x is not None
+        return self.chain, None if self.dtype is None else POINTED[self.dtype]
+
+
+def _by_rows(x: Tensor | None) -> tuple[Tensor | None, int]:
+    if x is None:
+        return None, 0
+    if x.stride(-1) != 1:
+        x = x.contiguous()
+    return x, x.stride(0) if x.ndim == 2 else 0
 
 
 NOTHING = Finish()
@@ -51,9 +64,8 @@ NOTHING = Finish()
 
 @Kernel
 def _sum_parts(
-    parts, y, bias, x, m, n, size, count, x_row, scale: tl.float64,
-    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    parts, y, bias, x, z, kept, m, n, size, count, x_row, z_row,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
@@ -63,7 +75,7 @@ def _sum_parts(
         parts += size
         total += tl.load(parts + at, mask=inside, other=0)
     row = tl.where(inside, at // n % m, m)
-    total = finish(total, bias, x, row, at % n, m, n, x_row, scale, SCALED, BIAS, ACTIVATION, ADDED)
+    total = finish(total, bias, x, z, kept, row, at % n, m, n, x_row, z_row, CHAIN, ROUND)
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
@@ -73,29 +85,40 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Finish = NOTHING) -
     args = end.args(n)
     _sum_parts.launch(
         (triton.cdiv(size, _BLOCK),),
-        (parts, y, *args[:2], m, n, size, parts.shape[0], *args[2:]),
+        (parts, y, *args[:4], m, n, size, parts.shape[0], *args[4:]),
         (*end.form, _BLOCK),
     )
 
 
-def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) -> Tensor:
-    """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`."""
+def product(
+    a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`.
+
+    `dtype` is that of the result where `end` changes it.
+    """
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    y = torch.empty((*lead, a.shape[-2], b.shape[-1]), dtype=a.dtype, device=a.device)
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device)
     if y.numel() == 0:
         return y
     p = pair(a, b)
     kind = kind_of(a.dtype)
     if exact and kind == "tf32":
         kind = "ieee"
-    plain = end.x is None and not end.activation
-    _make(p, y, end, kind, tile_of(kind, p.m, p.n, p.k, p.batches, plain))
+    tile = plain = tile_of(kind, p.m, p.n, p.k, p.batches)
+    if end.x is not None or end.chain is not None:
+        smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
+        # With the same steps along the sum, so that its bits are those of the product alone.
+        tile = smaller if smaller.k == plain.k else plain
+    _make(p, y, end, kind, tile, parts_of(p.m, p.n, p.k, p.batches, plain))
     return y
 
 
-def _make(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile) -> None:
-    """Fill y with the product of a pair, in tiles of this size."""
-    parts, span = parts_of(p.m, p.n, p.k, p.batches, tile)
+def _make(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, cut: tuple[int, int]) -> None:
+    """Fill y with the product of a pair, in tiles of this size; `cut` is the sum's, in parts."""
+    parts, span = cut
     if parts > 1:
         wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
         scratch = torch.empty((parts, *y.shape), dtype=wide, device=y.device)
@@ -108,14 +131,14 @@ def _make(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile) -> None:
 
 
 def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, span: int) -> None:
-    bias, x, x_row, scale = end.args(p.n)
+    args = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
     count = triton.cdiv(p.m, tile.m) * triton.cdiv(p.n, tile.n)
     tiles.launch(
         (count * p.batches * parts,),
-        (p.a, p.b, y, bias, x, p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,
-         p.batches, span, x_row, scale),
+        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,
+         p.batches, span, *args[4:]),
         form(p.a_columns, p.b_columns, kind, even, wide, tile, end.form),
         warps=tile.warps,
         stages=tile.stages,
@@ -135,7 +158,8 @@ def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callabl
     p, y = pair(a, b.t()), torch.empty(m, n, dtype=dtype, device=device)
 
     def run() -> Tensor:
-        _make(p, y, NOTHING, kind_of(dtype), Tile(**config))
+        tile = Tile(**config)
+        _make(p, y, NOTHING, kind_of(dtype), tile, parts_of(m, n, k, 1, tile))
         return y
 
     return run
@@ -158,8 +182,8 @@ TUNED = [
 CASES = [
     Case(
         _sum_parts,
-        ("*fp32", f"*{dtype}", None, None, *("i32",) * 5, "fp64"),
-        (False, False, "", False, _BLOCK),
+        ("*fp32", f"*{dtype}", *(None,) * 4, *("i32",) * 6),
+        (None, None, _BLOCK),
     )
     for dtype in ("bf16", "fp32")
 ]

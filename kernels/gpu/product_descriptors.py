@@ -16,7 +16,7 @@ from .cases import Case, tensors
 from .launch import INTERPRETED, Kernel
 from .operands import Pair
 from .product_rule import Tile, count
-from .product_tiles import GROUP_OF_ROWS, finish, place
+from .product_tiles import GELU_AND_SUM, GROUP_OF_ROWS, finish, place
 
 _ALIGNMENT = 16  # bytes, of each row's address
 _LEAST = 256  # tiles below which there is nothing to overlap
@@ -24,9 +24,9 @@ _LEAST = 256  # tiles below which there is nothing to overlap
 
 @Kernel
 def _persistent(
-    a, b, y, bias, x, m, n, k, a_step, b_step, x_row, scale: tl.float64,
+    a, b, y, bias, x, z, kept, m, n, k, a_step, b_step, x_row, z_row,
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
-    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     if A_T:
@@ -59,13 +59,11 @@ def _persistent(
         row = (first_m + tl.arange(0, BM))[:, None]
         column = (first_n + tl.arange(0, BN // 2))[None, :]
         left = finish(
-            left, bias, x, row, column, m, n, x_row, scale,
-            SCALED, BIAS, ACTIVATION, ADDED,
+            left, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND,
         )  # fmt: skip
         of_y.store([first_m, first_n], left.to(y.dtype.element_ty))
         right = finish(
-            right, bias, x, row, column + BN // 2, m, n, x_row, scale,
-            SCALED, BIAS, ACTIVATION, ADDED,
+            right, bias, x, z, kept, row, column + BN // 2, m, n, x_row, z_row, CHAIN, ROUND,
         )  # fmt: skip
         of_y.store([first_m, first_n + BN // 2], right.to(y.dtype.element_ty))
 
@@ -103,28 +101,23 @@ def run(
     programs: int = 0,
 ) -> None:  # fmt: skip
     """Make y; `args` and `out` are the arguments and constants of `finish`."""
-    bias, x, x_row, scale = args
     triton.set_allocator(_scratch)
     programs = programs or _processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),
-        (p.a, p.b, y, bias, x, p.m, p.n, p.k, p.a_step, p.b_step, x_row, scale),
+        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
         (p.a_columns, p.b_columns, kind, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS),
         warps=tile.warps,
         stages=tile.stages,
     )
 
 
-def _case(
-    dtype: str, kind: str, tile: Tile, layout: str = "nn", activation: str = "", added: bool = False
-) -> Case:
-    biased = activation != ""
-    types = (
-        *tensors(dtype, "a", "b", "y"), f"*{dtype}" if biased else None,
-        f"*{dtype}" if added else None, *("i32",) * 5, "i32", "fp64",
-    )  # fmt: skip
+def _case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
+    given = f"*{dtype}" if chain else None
+    types = (*tensors(dtype, "a", "b", "y"), *(given,) * 2, None, given, *("i32",) * 7)
     constants = (
-        layout[0] == "t", layout[1] == "t", kind, False, biased, activation, added,
+        layout[0] == "t", layout[1] == "t", kind,
+        *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
         tile.m, tile.n, tile.k, GROUP_OF_ROWS,
     )  # fmt: skip
     why = "older GPUs do not copy tiles by descriptors"
@@ -135,6 +128,6 @@ def _case(
 _LARGE = Tile(128, 256, 64, 8, 3)
 CASES = [
     *[_case("bf16", "half", _LARGE, layout) for layout in ("nn", "nt", "tn")],
-    _case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", "gelu", added=True),
+    _case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", chain=True),
     _case("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
 ]

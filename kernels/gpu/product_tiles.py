@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 
 from .cases import Case, per_maker
 from .launch import Kernel
+from .lazy import function_of, gelu_and_sum
 from .product_rule import Tile
 
+GELU_AND_SUM = function_of(gelu_and_sum(torch.bfloat16), ())  # as after a layer
 GROUP_OF_ROWS = 8  # of tiles, whose columns are made together while they are in the cache
 
 
 @triton.jit
 def finish(
-    y, bias, x, row, column, m, n, x_row, scale,
-    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+    y, bias, x, z, kept, row, column, m, n, x_row, z_row,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr,
 ):  # fmt: skip
-    """x + activation(scale * y + bias) for elements y of the result at (row, column)."""
-    if SCALED:
-        y *= scale.to(y.dtype)
-    if BIAS:
+    """x + (y + bias) for elements y of the product at (row, column), or a function of them.
+
+    CHAIN is a function of the product, rounded to the dtype ROUND as if it were stored, and of x
+    and z; `kept` is where the product itself is wanted, too.
+    """
+    inside = (row < m) & (column < n)
+    if bias is not None:
         y += tl.load(bias + column, mask=column < n, other=0.0)
-    if ACTIVATION == "relu":
-        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    elif ACTIVATION == "gelu":
-        y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
-    elif ACTIVATION == "gelu_tanh":
-        y = y * tl.sigmoid(1.5957691216057308 * (y + 0.044715 * y * y * y))
-    elif ACTIVATION == "silu":
-        y = y * tl.sigmoid(y)
-    if ADDED:
-        at = x + row.to(tl.int64) * x_row + column
-        y += tl.load(at, mask=(row < m) & (column < n), other=0.0)
-    return y
+    if CHAIN is None:
+        if x is not None:
+            y += tl.load(x + row.to(tl.int64) * x_row + column, mask=inside, other=0.0)
+        return y
+    else:
+        v = y.to(ROUND)
+        if kept is not None:
+            tl.store(kept + row.to(tl.int64) * n + column, v, mask=inside)
+        of_x, of_z = v, v  # for what is not there, and not used
+        if x is not None:
+            of_x = tl.load(x + row.to(tl.int64) * x_row + column, mask=inside, other=0.0)
+        if z is not None:
+            of_z = tl.load(z + row.to(tl.int64) * z_row + column, mask=inside, other=0.0)
+        return CHAIN(v, of_x, of_z, v)
 
 
 @triton.jit
@@ -89,11 +97,11 @@ def _block(
 
 @Kernel
 def tiles(
-    a, b, y, bias, x, m, n, k, a_step, b_step, inner, a_outer, a_inner, b_outer, b_inner,
-    batches, span, x_row, scale: tl.float64,
+    a, b, y, bias, x, z, kept, m, n, k, a_step, b_step, inner, a_outer, a_inner, b_outer, b_inner,
+    batches, span, x_row, z_row,
     A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
     WIDE: tl.constexpr,
-    SCALED: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, ADDED: tl.constexpr,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     if WIDE:  # offsets inside a tile, or along the sum, pass 2^31
@@ -102,12 +110,12 @@ def tiles(
     count = tl.cdiv(m, BM) * tl.cdiv(n, BN)
     tile_m, tile_n = place(tl.program_id(0) % count, m, n, BM, BN, GROUP)
     # The parts of the sum come one after the other, each for all batches.
-    z = tl.program_id(0) // count
-    batch = (z % batches).to(tl.int64)
-    start = z // batches * span
+    part = tl.program_id(0) // count
+    batch = (part % batches).to(tl.int64)
+    start = part // batches * span
     a += batch // inner * a_outer + batch % inner * a_inner
     b += batch // inner * b_outer + batch % inner * b_inner
-    y += z.to(tl.int64) * m * n
+    y += part.to(tl.int64) * m * n
     first_m, first_n = tile_m * BM, tile_n * BN
     at_a = _pointers(a, first_m, m, a_step, start, BM, BK, not A_T, True)
     at_b = _pointers(b, first_n, n, b_step, start, BN, BK, B_T, False)
@@ -130,7 +138,7 @@ def tiles(
         at_b += BK if B_T else BK * b_step
     row = (first_m + tl.arange(0, BM))[:, None]
     column = (first_n + tl.arange(0, BN))[None, :]
-    total = finish(total, bias, x, row, column, m, n, x_row, scale, SCALED, BIAS, ACTIVATION, ADDED)
+    total = finish(total, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND)
     at = y + first_m.to(tl.int64) * n + tl.arange(0, BM)[:, None] * n + column
     tl.store(at, total.to(y.dtype.element_ty), mask=(row < m) & (column < n))
 
@@ -144,15 +152,14 @@ def form(
 
 def _cases(
     dtype: str, kind: str, tile: Tile, layout: str = "nn", even: bool = True, y: str = "",
-    activation: str = "", added: bool = False,
+    chain: bool = False,
 ) -> list[Case]:  # fmt: skip
-    biased = activation != ""
-    out = (False, biased, activation, added)
+    given = f"*{dtype}" if chain else None
     types = (
-        *(f"*{dtype}",) * 2, f"*{y or dtype}", f"*{dtype}" if biased else None,
-        f"*{dtype}" if added else None, *("i32",) * 5, "i32?", *("i32",) * 4, "i32?", "i32",
-        "i32", "fp64",
+        *(f"*{dtype}",) * 2, f"*{y or dtype}", *(given,) * 2, None, given, *("i32",) * 5, "i32?",
+        *("i32",) * 4, "i32?", "i32", "i32", "i32",
     )  # fmt: skip
+    out = (GELU_AND_SUM, tl.bfloat16) if chain else (None, None)
     constants = form(layout[0] == "t", layout[1] == "t", kind, even, False, tile, out)
     on_amd = min(tile.stages, 2) if tile.n <= 128 else 0
     return per_maker(tiles, types, constants, tile.warps, tile.stages, on_amd)
@@ -163,8 +170,7 @@ _MIDDLE = Tile(128, 128, 64, 8, 3)
 CASES = [
     *_cases("bf16", "half", _LARGE),
     *_cases("bf16", "half", _MIDDLE),
-    *_cases("bf16", "half", _MIDDLE, "nt", activation="gelu", added=True),
-    *_cases("bf16", "half", _MIDDLE, "nt", activation="relu"),
+    *_cases("bf16", "half", _MIDDLE, "nt", chain=True),
     *_cases("bf16", "half", _MIDDLE, "tn", y="fp32"),
     *_cases("fp16", "half", _MIDDLE, "tt", even=False),
     *_cases("bf16", "half", Tile(64, 64, 64, 4, 4), even=False),

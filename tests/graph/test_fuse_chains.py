@@ -141,12 +141,35 @@ def test_a_training_step(world):
     graph = Train(net)
     graph(x(6, 8), x(6, 8))
     assert notes(graph.plan(0).splitlines()) == [
-        "not fused: no pointwise step beside it",
-        "mul, add, sub",
+        "linear, gelu",
+        "linear, mul, add, sub",
         "mul, mean",
         "mul, add, mul, sum_rows",
-        "gelu_backward, sum_rows",
+        "mm, gelu_backward",
     ]
+
+
+def ending(function, *tensors):
+    """The notes of a program, which must give the bits of eager."""
+    graph = Build(function)
+    for found, wanted in zip(graph(*tensors), function(*tensors), strict=True):
+        assert torch.equal(found.to_torch(), wanted.to_torch())
+    return notes(graph.plan(0).splitlines())
+
+
+def test_a_product_ends_with_what_follows(world):
+    a, b, c = x(4, 6), x(6, 6), x(6)
+    end = flow.nn.functional.linear
+    assert ending(lambda a, b, c: [flow.relu(end(a, b, c))], a, b, c) == ["linear, relu"]
+    assert ending(lambda a, b: [flow.relu(a @ b), a @ b], a, b) == ["matmul, relu"]
+    assert ending(lambda a, b, c: [(a @ b) * c + a], a, b, c) == ["matmul, mul, add"]
+    # One result, two tensors beside it, one product.
+    two = ending(lambda a, b: [flow.relu(a @ b), flow.relu(a @ b) * 2.0], a, b)
+    assert two == ["relu, mul"]
+    many = ending(lambda a, b, c: [(a @ b) * c + a - a * 2.0 - a.exp()], a, b, c)
+    assert many == ["matmul, mul, add, mul, sub, exp, sub"]
+    both = ending(lambda a, b: [(a @ b) + (a.exp() @ b)], a, b)
+    assert both[-1] == "matmul, add"
 
 
 def trained(net, fused, inputs, steps=3):
