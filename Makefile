@@ -39,7 +39,8 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(VENV)/bin/pytest -n 2 --dist worksteal
 	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/triton
-	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/ops/test_samples.py -k test_local
+	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/ops/test_samples.py \
+	  tests/graph/test_fuse_chains.py -k 'test_local or test_fuse_chains'
 	$(VENV)/bin/python -m onefold.kernels.aot
 
 check: lint types test
