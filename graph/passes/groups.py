@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from ...engine.meta import Meta
 from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
@@ -156,7 +158,7 @@ class Groups:
         but the value that is reduced may be wanted, it is written on the way.
         """
         makers = self._makers(step)
-        if not isinstance(step.op, FOLDS) or not makers:
+        if not isinstance(step.op, FOLDS) or not makers or torch.bool in step.attrs:
             return False
         last = makers[0]
         group, maker = self.of[last], self.steps[last]
