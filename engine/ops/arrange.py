@@ -141,8 +141,7 @@ class Repeat(Op):
     saves = ()
     flops_per_element = 0.0
 
-    def kernel(self, x: torch.Tensor, times: Shape) -> torch.Tensor:
-        return x.repeat(times)
+    kernel = staticmethod(kernels.repeat)
 
     def rule(self, axis: Axis, x: Meta, times: Shape) -> Rule:
         new = len(times) - x.ndim
@@ -155,7 +154,8 @@ class Repeat(Op):
         (times,) = attrs
         new = len(times) - len(local.input_shape(0))
         mine = (*local.output_shape()[:new], *times[new:])
-        return lambda x: x.repeat(mine)
+        repeat = local.pick(kernels.repeat)
+        return lambda x: repeat(x, mine)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, times: Shape) -> Any:
         new = len(times) - x.ndim
@@ -172,8 +172,7 @@ class RepeatInterleave(Op):
     saves = ()
     flops_per_element = 0.0
 
-    def kernel(self, x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-        return torch.repeat_interleave(x, count, dim)
+    kernel = staticmethod(kernels.repeat_interleave)
 
     def rule(self, axis: Axis, x: Meta, count: int, dim: int) -> Rule:
         found = follows(others(x.ndim, (dim,)))
