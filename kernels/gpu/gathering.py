@@ -128,7 +128,10 @@ def _with_own(
         n = tl.load(times + at, mask=inside, other=0)
         if MEAN:
             among = (tl.maximum(n, 1 - OWN) + OWN).to(v.dtype)
-            v = div(v, among) if v.dtype.is_floating() else div_floor(v, among)
+            if v.dtype.is_floating():
+                v = div(v, among)
+            else:  # sums wrap as torch's do
+                v = div_floor(v.to(y.dtype.element_ty).to(v.dtype), among)
         if not OWN:
             v = tl.where(n > 0, v, own)
     tl.store(y + at, v.to(y.dtype.element_ty), mask=inside)

@@ -63,39 +63,36 @@ def test_add_at(dtype, dim):
 HOW = ["sum", "prod", "mean", "amax", "amin"]
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("dtype", [*SUMMED, torch.int8, torch.uint8, torch.bool], ids=str)
-def test_scatter_reduce(dtype, how):
-    if dtype is torch.bool and how == "mean":
-        pytest.skip("torch has no mean of bools")
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str
+)
+def test_scatter_reduce(dtype):
     x, source = of(dtype, 4, 3, 5), of(dtype, 6, 9, 5).transpose(0, 1).contiguous().transpose(0, 1)
     if dtype.is_floating_point:
         x, source = x / 4, source / 4
-    for own in (True, False):
-        index = torch.randint(0, 3, (4, 9, 5))
-        assert_twin(gathering.scatter_reduce, x, index, source, 1, how, own)
-        assert_twin(gathering.scatter_reduce, x, index[:2, :5, 1:], source, 1, how, own)
-        assert_twin(gathering.scatter_reduce, x, index[:, :0], source, -2, how, own)
-    ends = of(dtype, 70)
-    for own in (True, False):  # one run over many chunks
-        index = torch.randint(0, 2, (70,)).mul(2)
-        assert_twin(gathering.scatter_reduce, x[0, :, 0], index, ends, 0, how, own, slack=20)
-        assert_twin(gathering.scatter_reduce, x[0, 0, 0], index * 0, ends, 0, how, own, slack=20)
+    index = torch.randint(0, 3, (4, 9, 5))
+    for how in HOW:
+        if dtype is torch.bool and how == "mean":
+            continue  # torch has none
+        assert_twin(gathering.scatter_reduce, x, index, source, 1, how, True)
+        assert_twin(gathering.scatter_reduce, x, index[:2, :5, 1:], source, -2, how, False)
+        assert_twin(gathering.scatter_reduce, x, index[:, :0], source, 1, how, False)
+    args = (index[0, :4, 0] * 0, source[0, :, 0])
+    assert_twin(gathering.scatter_reduce, x[0, 0, 0], *args, 0, "sum", True)
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_scatter_reduce_of_what_is_no_number(how):
+def test_scatter_reduce_of_what_is_no_number():
     nan, inf = float("nan"), float("inf")
     x = torch.tensor([nan, 3, 5, 9, nan, -inf])
     index, source = torch.tensor([0, 1, 1, 2, 5, 3]), torch.tensor([2, 4, nan, 0, -inf, inf])
-    for own in (True, False):
-        found = select.twin(gathering.scatter_reduce)(x, index, source, 0, how, own)
-        exact = gathering.scatter_reduce(x, index, source, 0, how, own)
-        assert torch.equal(found.nan_to_num(7.5), exact.nan_to_num(7.5)), (found, exact)
+    for how in HOW:
+        found = select.twin(gathering.scatter_reduce)(x, index, source, 0, how, how != "amin")
+        exact = gathering.scatter_reduce(x, index, source, 0, how, how != "amin")
+        assert torch.equal(found.nan_to_num(7.5), exact.nan_to_num(7.5)), (how, found, exact)
 
 
-@settings(max_examples=8)
-@given(count=st.integers(1, 90), rows=st.integers(1, 12), seed=st.integers(0, 99))
+@settings(max_examples=4)
+@given(count=st.integers(30, 90), rows=st.integers(1, 6), seed=st.integers(0, 99))
 def test_runs_of_extremes_are_joined_over_chunks(count, rows, seed):
     generator = torch.Generator().manual_seed(seed)
     index = torch.randint(0, rows, (count,), generator=generator) ** 2 // rows
