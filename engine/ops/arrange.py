@@ -218,7 +218,7 @@ def repeat_interleave(
     """Each element of `dim` repeated in its place: `repeats` times, or each its own number.
 
     Without `dim`, of the tensor seen as one dim. A tensor of numbers is read by every process,
-    since the shape depends on it.
+    since the shape depends on it; with `output_size`, their sum, the host need not wait for a GPU.
     """
     if dim is None:
         input, dim = flatten(input), 0
@@ -234,10 +234,24 @@ def repeat_interleave(
             f"repeats must have the same size as input along dim, but got repeats of shape "
             f"{list(counts.shape)} and size {size}"
         )
+    counts = counts.reshape(-1).expand(size)
+    if output_size is None or counts.device.type == "cpu":  # a GPU would have to be waited for
+        output_size = _length(counts, output_size)
+    index = torch.repeat_interleave(counts, output_size=output_size)
+    return take_rows(input, (*[None] * dim, like_index(index, input)))
+
+
+def _length(counts: torch.Tensor, given: int | None) -> int:
+    """The sum of the numbers of repeats; raises where one is negative, or another was given."""
     if (counts < 0).any():
         raise OnefoldRuntimeError("repeats can not be negative")
-    index = torch.repeat_interleave(counts.reshape(-1).expand(size))
-    return take_rows(input, (*[None] * dim, like_index(index, input)))
+    found = int(counts.sum())
+    if given not in (None, found):
+        raise OnefoldRuntimeError(
+            f"output_size is {given}, but the repeats make {found} elements; give their sum, or "
+            "leave output_size out"
+        )
+    return found
 
 
 # Triangles.
