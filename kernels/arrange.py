@@ -1,4 +1,4 @@
-"""Padding by index, and windows: how many times and where each element of a dim is read."""
+"""Padding, repeating, diagonals and windows: where, how many times each element of a dim goes."""
 
 from __future__ import annotations
 
@@ -46,6 +46,23 @@ def pad_back(dy: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
             index = padded_index(shape[dim], before, after, mode)
             dy = dy.new_zeros(shape).index_add_(dim, index.to(dy.device), dy)
     return dy
+
+
+def repeat(x: torch.Tensor, times: Sequence[int]) -> torch.Tensor:
+    """The tensor repeated as a whole along each dim; missing dims are in front."""
+    return x.repeat(tuple(times))
+
+
+def repeat_interleave(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+    """Each element of a dim repeated in its place."""
+    return torch.repeat_interleave(x, count, dim)
+
+
+def on_diagonal(
+    x: torch.Tensor, shape: Sequence[int], offset: int, dim1: int, dim2: int
+) -> torch.Tensor:
+    """Zeros in `shape` with the last dim of `x` on the diagonal of two dims."""
+    return torch.diagonal_scatter(x.new_zeros(tuple(shape)), x, offset, dim1, dim2)
 
 
 def windows_back(dy: torch.Tensor, dim: int, length: int, step: int) -> torch.Tensor:

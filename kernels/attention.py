@@ -17,6 +17,11 @@ def causal_mask(rows: int, columns: int, first: int, device: torch.device) -> Te
     return torch.ones(rows, columns, dtype=torch.bool, device=device).tril_(first)
 
 
+def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
+    """x[..., i, j] where key j <= first + i, else a value."""
+    return torch.where(causal_mask(x.shape[-2], x.shape[-1], first, x.device), x, value)
+
+
 def attention(
     q: Tensor,
     k: Tensor,

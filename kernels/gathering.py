@@ -96,6 +96,13 @@ def scatter(
     return torch.scatter(longer, dim, mine, source).narrow(dim, 0, size)
 
 
+def scatter_reduce(
+    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, dim: int, how: str, own: bool
+) -> torch.Tensor:
+    """torch.scatter_reduce; `own`: whether the elements of `x` take part."""
+    return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
+
+
 def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """The rows of `weight` by index. Raises OutOfRangeError naming the value."""
     try:

@@ -141,8 +141,7 @@ class Repeat(Op):
     saves = ()
     flops_per_element = 0.0
 
-    def kernel(self, x: torch.Tensor, times: Shape) -> torch.Tensor:
-        return x.repeat(times)
+    kernel = staticmethod(kernels.repeat)
 
     def rule(self, axis: Axis, x: Meta, times: Shape) -> Rule:
         new = len(times) - x.ndim
@@ -155,7 +154,8 @@ class Repeat(Op):
         (times,) = attrs
         new = len(times) - len(local.input_shape(0))
         mine = (*local.output_shape()[:new], *times[new:])
-        return lambda x: x.repeat(mine)
+        repeat = local.pick(kernels.repeat)
+        return lambda x: repeat(x, mine)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, times: Shape) -> Any:
         new = len(times) - x.ndim
@@ -172,8 +172,7 @@ class RepeatInterleave(Op):
     saves = ()
     flops_per_element = 0.0
 
-    def kernel(self, x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
-        return torch.repeat_interleave(x, count, dim)
+    kernel = staticmethod(kernels.repeat_interleave)
 
     def rule(self, axis: Axis, x: Meta, count: int, dim: int) -> Rule:
         found = follows(others(x.ndim, (dim,)))
@@ -219,7 +218,7 @@ def repeat_interleave(
     """Each element of `dim` repeated in its place: `repeats` times, or each its own number.
 
     Without `dim`, of the tensor seen as one dim. A tensor of numbers is read by every process,
-    since the shape depends on it.
+    since the shape depends on it; with `output_size`, their sum, the host need not wait for a GPU.
     """
     if dim is None:
         input, dim = flatten(input), 0
@@ -235,10 +234,24 @@ def repeat_interleave(
             f"repeats must have the same size as input along dim, but got repeats of shape "
             f"{list(counts.shape)} and size {size}"
         )
+    counts = counts.reshape(-1).expand(size)
+    if output_size is None or counts.device.type == "cpu":  # a GPU would have to be waited for
+        output_size = _length(counts, output_size)
+    index = torch.repeat_interleave(counts, output_size=output_size)
+    return take_rows(input, (*[None] * dim, like_index(index, input)))
+
+
+def _length(counts: torch.Tensor, given: int | None) -> int:
+    """The sum of the numbers of repeats; raises where one is negative, or another was given."""
     if (counts < 0).any():
         raise OnefoldRuntimeError("repeats can not be negative")
-    index = torch.repeat_interleave(counts.reshape(-1).expand(size))
-    return take_rows(input, (*[None] * dim, like_index(index, input)))
+    found = int(counts.sum())
+    if given not in (None, found):
+        raise OnefoldRuntimeError(
+            f"output_size is {given}, but the repeats make {found} elements; give their sum, or "
+            "leave output_size out"
+        )
+    return found
 
 
 # Triangles.

@@ -39,14 +39,9 @@ class CausalFill(Op):
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        rows, columns = local.input_shape(0)[-2:]
         row, column = local.input_offset(0)[-2:]
-
-        def kernel(x: torch.Tensor) -> torch.Tensor:
-            seen = kernels.causal_mask(rows, columns, row - column, x.device)
-            return torch.where(seen, x, attrs[0])
-
-        return kernel
+        causal_fill = local.pick(kernels.causal_fill)
+        return lambda x: causal_fill(x, attrs[0], row - column)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
         return (_causal_fill(dy, 0.0),)

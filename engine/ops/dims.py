@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
+from ...kernels import arrange as kernels
 from ..dispatch import unary
 from ..meta import Meta
 from ..names import enter, named, names
@@ -316,17 +317,14 @@ class OnDiagonal(Op):
     name = "on_diagonal"
     saves = ()
 
-    def kernel(
-        self, x: torch.Tensor, shape: Shape, offset: int, dim1: int, dim2: int
-    ) -> torch.Tensor:
-        return torch.diagonal_scatter(x.new_zeros(shape), x, offset, dim1, dim2)
+    kernel = staticmethod(kernels.on_diagonal)
 
     def rule(self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int) -> Rule:
         pairs = _beside(len(shape), dim1, dim2)
         return [*follows((j, i) for i, j in pairs), *passes([x])]
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        kernel, shape, rest = self.kernel, local.output_shape(), attrs[1:]
+        kernel, shape, rest = local.pick(self.kernel), local.output_shape(), attrs[1:]
         return lambda x: kernel(x, shape, *rest)
 
     def vjp(

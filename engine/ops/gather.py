@@ -113,11 +113,13 @@ class AddAt(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         dim, shape, _ = attrs
+        add_at = local.pick(kernels.add_at)
         if not shape:
-            return lambda dy, index: dy.new_zeros(()).scatter_add_(0, index, dy)
+            return lambda dy, index: add_at(
+                dy.reshape(-1), 0, index.reshape(-1), (1,), (0,), 0, 1
+            ).view(())
         mine, offset = local.output_shape(), local.output_offset()
         start = _distance(local.input_offset(1), offset)
-        add_at = local.pick(kernels.add_at)
         return lambda dy, index: add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
@@ -276,8 +278,7 @@ class ScatterReduce(Op):
     name = "scatter_reduce"
     saves = ()
 
-    def kernel(self, x: Any, index: Any, source: Any, dim: int, how: str, own: bool) -> Any:
-        return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
+    kernel = staticmethod(kernels.scatter_reduce)
 
     def rule(self, axis: Axis, x: Meta, index: Meta, *rest: Any) -> Rule:
         dim = rest[1]

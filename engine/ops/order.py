@@ -59,7 +59,8 @@ class Pick(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         dim, keepdim = attrs
         if not local.input_shape(0):
-            return lambda x, index: x.clone()
+            clone = local.pick(torch.clone)
+            return lambda x, index: clone(x)
         start = local.input_offset(0)[dim]
         whole = local.inputs[0]
         assert whole is not None
@@ -104,7 +105,8 @@ class Place(Op):
         _, dim, keepdim = attrs
         shape = local.output_shape()
         if not shape:
-            return lambda values, index: values.clone()
+            clone = local.pick(torch.clone)
+            return lambda values, index: clone(values)
         start = local.output_offset()[dim]
         kernel = local.pick(kernels.place)
         return partial(kernel, shape=shape, dim=dim, keepdim=keepdim, start=start)

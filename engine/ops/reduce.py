@@ -119,7 +119,8 @@ class Spread(Op):
         if self.shares:
             # Of no elements there is no gradient either: any count but 0 will do.
             count = math.prod([shape[d] for d in dims] if shape else []) or 1
-            return lambda x: torch.div(x, count).reshape(middle).expand(target)
+            div = local.pick(torch.div)
+            return lambda x: div(x, count).reshape(middle).expand(target)
         if keepdim or len(dims) == len(shape):
             return lambda x: x.expand(target)
         return lambda x: x.reshape(middle).expand(target)

@@ -1,12 +1,19 @@
-"""Padding: the result filled, and the tensor copied into its middle."""
+"""Elements arranged anew: padded, repeated, put on diagonals, and windows added up."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from .. import arrange as reference
 from ..arrange import Pads
+from .borders import pad, pad_back, windows_back
 from .movement import copy_into, fill
+
+__all__ = ["on_diagonal", "pad", "pad_back", "pad_constant", "repeat", "repeat_interleave"]
+__all__ += ["windows_back"]
 
 
 def pad_constant(x: Tensor, pads: Pads, value: float) -> Tensor:
@@ -18,4 +25,32 @@ def pad_constant(x: Tensor, pads: Pads, value: float) -> Tensor:
         source = source.narrow(dim, max(-before, 0), size)
         inner = inner.narrow(dim, max(before, 0), size)
     copy_into(inner, source)
+    return y
+
+
+def repeat(x: Tensor, times: Sequence[int]) -> Tensor:
+    new = len(times) - x.ndim
+    if new < 0 or min(times, default=0) < 0:
+        return reference.repeat(x, times)  # torch says what is wrong
+    sizes = (*(1,) * new, *x.shape)
+    apart = [part for both in zip(times, sizes, strict=True) for part in both]
+    single = [part for size in sizes for part in (1, size)]
+    y = torch.empty(apart, dtype=x.dtype, device=x.device)
+    copy_into(y, x.view(single).expand(apart))
+    return y.view([count * size for count, size in zip(times, sizes, strict=True)])
+
+
+def repeat_interleave(x: Tensor, count: int, dim: int) -> Tensor:
+    if not x.ndim or count < 0:
+        return reference.repeat_interleave(x, count, dim)
+    dim %= x.ndim
+    shape = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    copy_into(y, x.unsqueeze(dim + 1).expand(shape))
+    return y.flatten(dim, dim + 1)
+
+
+def on_diagonal(x: Tensor, shape: Sequence[int], offset: int, dim1: int, dim2: int) -> Tensor:
+    y = fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), 0)
+    copy_into(torch.diagonal(y, offset, dim1, dim2), x)
     return y

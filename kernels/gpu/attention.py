@@ -15,6 +15,7 @@ from .attention_forward import forward
 from .attention_tile import Sizes, sizes_of
 from .cases import Case, per_maker
 from .launch import Kernel
+from .movement import triangle
 from .product_rule import kind_of
 from .words import signed
 
@@ -22,6 +23,11 @@ TORCH = {
     f"heads of more than {reference.WIDEST} features": "a tile of them does not fit the registers",
     "what torch refuses": "its message says why",
 }
+
+
+def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
+    y = triangle(x, first, True, value) if x.dtype.is_floating_point else None
+    return reference.causal_fill(x, value, first) if y is None else y
 
 
 class Drop(NamedTuple):

@@ -6,7 +6,7 @@ A wrong index raises on the CPU; on a GPU, where asking would wait for it, it gi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import torch
 import triton
@@ -14,8 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import gathering as reference
-from .cases import Case
+from .cases import Case, tensors
 from .launch import Kernel
+from .movement import contiguous, copy_into, fill, reshape
 from .places import (
     BLOCK,
     Along,
@@ -26,10 +27,13 @@ from .places import (
     mark_last,
     place_each,
     places_of,
+    plain,
     write,
     write_last,
 )
-from .runs import add_chunks, add_runs, join_chunks
+from .runs import add_chunks, add_runs, join_chunks, join_runs, joined, wide_of
+from .scalar import div, div_floor
+from .tiles import NUMBERS
 
 TORCH = {
     "complex tensors": "Triton has no complex numbers",
@@ -80,8 +84,8 @@ def add_at(
     part = [shape[dim] if d == dim else n for d, n in enumerate(index.shape)]
     if tuple(part) == tuple(shape):
         return found.view(part)
-    y = dy.new_zeros(shape)
-    reference.fit(y, start, index.shape, dim).copy_(found.view(part))
+    y = fill(torch.empty(tuple(shape), dtype=dy.dtype, device=dy.device), 0)
+    copy_into(reference.fit(y, start, index.shape, dim), found.view(part))
     return y
 
 
@@ -106,6 +110,79 @@ def scatter(
     whole_y = x.clone(memory_format=torch.contiguous_format)
     reference.fit(whole_y, (0,) * x.ndim, index.shape, dim).copy_(y)
     return whole_y
+
+
+@Kernel
+def _with_own(
+    x, found, times, y, count: tl.int64,
+    KIND: tl.constexpr, MEAN: tl.constexpr, OWN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What was found at each place joined with x there; x where nothing was."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    own = tl.load(x + at, mask=inside, other=0).to(found.dtype.element_ty)
+    v = tl.load(found + at, mask=inside, other=0)
+    if OWN:
+        v = joined(own, v, KIND)
+    if MEAN or not OWN:
+        n = tl.load(times + at, mask=inside, other=0)
+        if MEAN:
+            among = (tl.maximum(n, 1 - OWN) + OWN).to(v.dtype)
+            if v.dtype.is_floating():
+                v = div(v, among)
+            else:  # sums wrap as torch's do
+                v = div_floor(v.to(y.dtype.element_ty).to(v.dtype), among)
+        if not OWN:
+            v = tl.where(n > 0, v, own)
+    tl.store(y + at, v.to(y.dtype.element_ty), mask=inside)
+
+
+_KINDS = {"sum": "sum", "mean": "sum", "prod": "prod", "amax": "max", "amin": "min"}
+_OF_BOOLS = {"sum": "amax", "prod": "amin"}  # whether any, whether all
+
+
+def scatter_reduce(
+    x: Tensor, index: Tensor, source: Tensor, dim: int, how: str, own: bool
+) -> Tensor:
+    if not x.ndim:
+        flat = [t.reshape(-1) for t in (x, index, source)]
+        return scatter_reduce(flat[0], flat[1], flat[2], 0, how, own).view(())
+    truth = x.dtype is torch.bool
+    usable = x.dtype in NUMBERS and source.dtype is x.dtype and how in _KINDS
+    if not usable or (truth and how == "mean"):
+        return reference.scatter_reduce(x, index, source, dim, how, own)
+    if not index.numel():
+        return contiguous(x)
+    dim %= x.ndim
+    how = _OF_BOOLS.get(how, how) if truth else how
+    part = reference.fit(x, (0,) * x.ndim, index.shape, dim)
+    y = contiguous(part)
+    values = source[tuple([slice(n) for n in index.shape])]
+    _reduce_into(plain(y), index, plain(values), dim, how, own)
+    if part.shape == x.shape:
+        return y
+    whole = contiguous(x)
+    copy_into(reference.fit(whole, (0,) * x.ndim, index.shape, dim), y)
+    return whole
+
+
+def _reduce_into(y: Tensor, index: Tensor, values: Tensor, dim: int, how: str, own: bool) -> None:
+    """`scatter_reduce` into a dense tensor that is as large as the index in the other dims."""
+    along = Along(y.shape[dim], 0, y.shape[dim])
+    _, entries, rest = _cut(index.shape, dim)
+    places = places_of(checked(index, along, dim), entries, rest, along, y.numel())
+    places, order = torch.sort(places, stable=True)
+    kind, wide = _KINDS[how], wide_of(y.dtype)
+    found = join_runs(places, order, reshape(values, (-1, 1)), y.numel(), kind, wide)
+    times = found
+    if how == "mean" or not own:
+        ones = fill(torch.empty((index.numel(), 1), dtype=torch.int64, device=y.device), 1)
+        times = join_runs(places, order, ones, y.numel())
+    _with_own.launch(
+        (triton.cdiv(y.numel(), BLOCK),),
+        (y, found, times, y, y.numel()),
+        (kind, how == "mean", own, BLOCK),
+    )
 
 
 def _embedding(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor:
@@ -179,14 +256,26 @@ CASES = [
         Case(
             add_chunks,
             ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
-            (64, lanes, block),
+            ("sum", 0, 64, lanes, block),
         )
         for dtype, lanes, block in (("bf16", 1, 256), ("fp32", 1, 256), ("fp32", 128, 1))
     ],
     Case(
-        join_chunks,
-        ("*i64", "*bf16", "*fp32", "*fp32", "i64?", "i64?", "i32"),
-        (64, 1, 256),
+        add_chunks,
+        (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?", "i32"),
+        ("max", -inf, 64, 128, 1),
     ),
+    *[
+        Case(
+            join_chunks,
+            ("*i64", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
+            (kind, 64, lanes, block),
+        )
+        for dtype, kind, lanes, block in (("bf16", "sum", 1, 256), ("fp32", "max", 128, 1))
+    ],
+    *[
+        Case(_with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?"), (kind, mean, own, BLOCK))
+        for kind, mean, own in (("sum", True, False), ("max", False, True))
+    ],
     Case(_one_hot, ("*i64", "*i64", "i64?", "i32", "i32"), (BLOCK,)),
 ]

@@ -258,9 +258,10 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ())
 @lru_cache(maxsize=4096)
 def _triangle(dtype: torch.dtype, shape: Ints, strides: Ints, lower: bool) -> Any:
     w = Writer()
-    x, above, diagonal, zero = w.tensor(dtype), w.index(), w.number(0), w.number(0)
+    x, above, diagonal = w.tensor(dtype), w.index(), w.number(0)
+    value = w.number(0.0 if dtype.is_floating_point else 0)
     kept = w.step("le" if lower else "ge", [above, diagonal], torch.bool, torch.int64)
-    expression = w.expression(w.step("where", [kept, x, zero], dtype))
+    expression = w.expression(w.step("where", [kept, x, value], dtype))
     outputs = dense_strides(shape, order_of(shape, [strides]))
     index = (*(0,) * (len(shape) - 2), -1, 1)
     order = order_of(shape, [outputs])
@@ -271,23 +272,30 @@ def _triangle(dtype: torch.dtype, shape: Ints, strides: Ints, lower: bool) -> An
     return launch, outputs
 
 
-def _cut(x: Tensor, diagonal: int, lower: bool) -> Tensor:
+def triangle(x: Tensor, diagonal: int, lower: bool, value: float = 0) -> Tensor | None:
+    """The lower or upper triangle of the last two dims with a number elsewhere.
+
+    None where there is no kernel for it.
+    """
     launch, strides = (None, ())
     if _all_supported(x) and x.ndim > 1:
         launch, strides = _triangle(x.dtype, x.shape, x.stride(), lower)
     if launch is None:
-        return (torch.tril if lower else torch.triu)(x, diagonal)
+        return None
     y = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
-    launch((x, y, diagonal, 0))
+    number = float(value) if x.dtype.is_floating_point else int(value)
+    launch((x, y, diagonal, number))
     return y
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    return _cut(x, diagonal, True)
+    y = triangle(x, diagonal, True)
+    return torch.tril(x, diagonal) if y is None else y
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    return _cut(x, diagonal, False)
+    y = triangle(x, diagonal, False)
+    return torch.triu(x, diagonal) if y is None else y
 
 
 MOVED: dict[Any, Callable[..., Any]] = {

@@ -1,8 +1,9 @@
-"""Runs: rows added up by the place they go to, in their order and without atomics.
+"""Runs: rows joined by the place they go to, in their order and without atomics.
 
 Rows are sorted by place; the sorted ones are cut in chunks of a fixed size. A program adds a
 chunk's runs one after the other: those inside the chunk are done, and what belongs to a run across
 chunks is kept. A second pass joins these, each run by the program of the chunk where it begins.
+Products and extremes are made in the same way; NaN is the greatest and the least.
 """
 
 from __future__ import annotations
@@ -12,16 +13,33 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .folds import neutral
 from .launch import Kernel
+from .movement import fill
+from .scalar import maximum, minimum
 
 _LANES = 128  # chunks times columns of one program, at least
 _WIDEST = 256
 
 
+@triton.jit
+def joined(a, b, KIND: tl.constexpr):
+    """Two values of a run, the earlier first."""
+    if KIND == "sum":
+        return a + b
+    elif KIND == "prod":
+        return a * b
+    elif KIND == "max":
+        return maximum(a, b)
+    else:
+        return minimum(a, b)
+
+
 @Kernel
 def add_chunks(
     places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
-    CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, NEUTRAL: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -30,7 +48,8 @@ def add_chunks(
     current = tl.load(places + begin, mask=known, other=-1)
     before = tl.load(places + begin - 1, mask=known & (begin > 0), other=-1)
     own = current != before  # whether the run began in this chunk
-    total = tl.zeros((LANES, BLOCK), head.dtype.element_ty)
+    nothing = tl.full((LANES, BLOCK), NEUTRAL, head.dtype.element_ty)
+    total = nothing
     spot = chunk[:, None] * width + column
     for step in range(CHUNK):
         live = begin + step < count
@@ -39,13 +58,16 @@ def add_chunks(
         done = (ends & own & (current < rows))[:, None] & (column < width)
         tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
         tl.store(head + spot, total, mask=(ends & (own == 0))[:, None] & (column < width))
-        total = tl.where(ends[:, None], 0, total)
+        total = tl.where(ends[:, None], nothing, total)
         own = own | ends
         current = tl.where(ends, place, current)
         row = tl.load(order + begin + step, mask=live, other=0)
         wanted = (live & (place < rows))[:, None] & (column < width)
-        v = tl.load(source + row[:, None] * width + column, mask=wanted, other=0)
-        total += v.to(total.dtype)
+        v = tl.load(source + row[:, None] * width + column, mask=wanted, other=0).to(total.dtype)
+        if KIND == "sum":
+            total += v
+        else:
+            total = tl.where(wanted, joined(total, v, KIND), total)
     after = tl.load(places + begin + CHUNK, mask=begin + CHUNK < count, other=-1)
     goes_on = known & (after == current)
     inside = column < width
@@ -58,7 +80,7 @@ def add_chunks(
 @Kernel
 def join_chunks(
     places, y, head, tail, count: tl.int64, rows: tl.int64, width,
-    CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
@@ -79,14 +101,19 @@ def join_chunks(
         place = tl.load(places + at, mask=live & (at < count), other=-1)
         live = live & (place == last)
         spot = following[:, None] * width + column
-        total += tl.load(head + spot, mask=live[:, None] & inside, other=0)
+        more = live[:, None] & inside
+        v = tl.load(head + spot, mask=more, other=0)
+        if KIND == "sum":
+            total += v
+        else:
+            total = tl.where(more, joined(total, v, KIND), total)
         following += 1
     done = mine[:, None] & inside
     tl.store(y + last[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums of a dtype are kept in."""
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    """What joined values of a dtype are kept in."""
     if dtype is torch.float64:
         return dtype
     return torch.float32 if dtype.is_floating_point else torch.int64
@@ -97,22 +124,40 @@ def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
 
     Those at places from `rows` on are left out.
     """
-    count, width = source.shape
-    y = torch.zeros((rows, width), dtype=source.dtype, device=source.device)
     if not source.numel() or not rows:
-        return y
-    places, order = torch.sort(places, stable=True)
+        y = torch.empty((rows, source.shape[1]), dtype=source.dtype, device=source.device)
+        return fill(y, 0)
+    return join_runs(*torch.sort(places, stable=True), source, rows)
+
+
+def join_runs(
+    places: Tensor,
+    order: Tensor,
+    source: Tensor,
+    rows: int,
+    kind: str = "sum",
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """[rows, width] of the "sum", "prod", "max" or "min" of the rows of `source` at each place.
+
+    `places` are sorted, and `order` tells which row each one is of. Where there is none stands
+    what is neutral.
+    """
+    count, width = source.shape
+    wide = wide_of(source.dtype)
+    y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
+    fill(y, neutral(kind, y.dtype))
     chunk = 16 if count < 4096 else 64
     chunks = triton.cdiv(count, chunk)
     block = min(int(triton.next_power_of_2(width)), _WIDEST)
     lanes = max(_LANES // block, 1)
-    head, tail = torch.empty(
-        (2, chunks, width), dtype=_wide(source.dtype), device=source.device
-    ).unbind()
+    head, tail = torch.empty((2, chunks, width), dtype=wide, device=source.device).unbind()
     grid = (triton.cdiv(chunks, lanes), triton.cdiv(width, block))
     constants = (chunk, lanes, block)
     add_chunks.launch(
-        grid, (places, order, source.contiguous(), y, head, tail, count, rows, width), constants
+        grid,
+        (places, order, source.contiguous(), y, head, tail, count, rows, width),
+        (kind, neutral(kind, wide), *constants),
     )
-    join_chunks.launch(grid, (places, y, head, tail, count, rows, width), constants)
+    join_chunks.launch(grid, (places, y, head, tail, count, rows, width), (kind, *constants))
     return y

@@ -51,6 +51,7 @@ def test_layouts():
         (RuntimeError, lambda x: x.repeat(2)),
         (RuntimeError, lambda x: flow.repeat_interleave(x, -1, 0)),
         (ValueError, lambda x: flow.repeat_interleave(x, flow.tensor([1, 2]), 0)),
+        (RuntimeError, lambda x: flow.repeat_interleave(x, flow.tensor(2), 0, output_size=11)),
         (RuntimeError, lambda x: flow.tril(flow.ones(3))),
         (RuntimeError, lambda x: flow.rot90(x, 1, (0, 0))),
     ],

@@ -41,6 +41,7 @@ SAMPLES = [
     Sample("repeat_interleave", (X, 2, 0)),
     Sample("repeat_interleave", (X, 2, -1)),
     Sample("repeat_interleave", (X, torch.tensor([2, 0, 1, 3]), 1)),
+    Sample("repeat_interleave", (X, torch.tensor([2, 0, 1, 3]), 1), {"output_size": 6}),
     Sample("tril", (T(6, 6),)),
     Sample("tril", (T(3, 6, 4), 1)),
     Sample("triu", (T(6, 6), -1)),

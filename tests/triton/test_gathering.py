@@ -60,6 +60,50 @@ def test_add_at(dtype, dim):
         assert_twin(gathering.add_at, dy[smaller], *args)
 
 
+HOW = ["sum", "prod", "mean", "amax", "amin"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str
+)
+def test_scatter_reduce(dtype):
+    x, source = of(dtype, 4, 3, 5), of(dtype, 6, 9, 5).transpose(0, 1).contiguous().transpose(0, 1)
+    if dtype.is_floating_point:
+        x, source = x / 4, source / 4
+    index = torch.randint(0, 3, (4, 9, 5))
+    for how in HOW:
+        if dtype is torch.bool and how == "mean":
+            continue  # torch has none
+        assert_twin(gathering.scatter_reduce, x, index, source, 1, how, True)
+        assert_twin(gathering.scatter_reduce, x, index[:2, :5, 1:], source, -2, how, False)
+        assert_twin(gathering.scatter_reduce, x, index[:, :0], source, 1, how, False)
+    args = (index[0, :4, 0] * 0, source[0, :, 0])
+    assert_twin(gathering.scatter_reduce, x[0, 0, 0], *args, 0, "sum", True)
+
+
+def test_scatter_reduce_of_what_is_no_number():
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([nan, 3, 5, 9, nan, -inf])
+    index, source = torch.tensor([0, 1, 1, 2, 5, 3]), torch.tensor([2, 4, nan, 0, -inf, inf])
+    for how in HOW:
+        found = select.twin(gathering.scatter_reduce)(x, index, source, 0, how, how != "amin")
+        exact = gathering.scatter_reduce(x, index, source, 0, how, how != "amin")
+        assert torch.equal(found.nan_to_num(7.5), exact.nan_to_num(7.5)), (how, found, exact)
+
+
+@settings(max_examples=4)
+@given(count=st.integers(30, 90), rows=st.integers(1, 6), seed=st.integers(0, 99))
+def test_runs_of_extremes_are_joined_over_chunks(count, rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.randint(0, rows, (count,), generator=generator) ** 2 // rows
+    source = torch.randn(count, generator=generator, dtype=torch.float64)
+    for how in ("amax", "prod"):
+        assert_twin(
+            gathering.scatter_reduce, torch.ones(rows).double(), index, source, 0, how, False,
+            slack=20,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool], ids=str)
 @pytest.mark.parametrize("width", [3, 70])
 def test_embedding(dtype, width):
@@ -150,6 +194,7 @@ def test_a_wrong_index_is_named():
         lambda: select.twin(gathering.gather)(x, 0, wrong),
         lambda: select.twin(gathering.embedding)(x, wrong),
         lambda: select.twin(indexing.take)(x, (None, wrong)),
+        lambda: select.twin(gathering.scatter_reduce)(x, wrong, wrong.float(), 0, "amax", True),
     ]:
         with pytest.raises(OnefoldError, match="7"):
             call()
