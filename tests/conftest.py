@@ -7,7 +7,9 @@ import hypothesis
 import pytest
 import torch
 
-if os.environ.get("TRITON_INTERPRET") == "1":
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+if INTERPRETED:
     import triton_interpreter
 
     triton_interpreter.apply()
@@ -58,7 +60,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() or INTERPRETED:
         return
     skip = pytest.mark.skip(reason="needs a CUDA device, and torch.cuda.is_available() is False")
     for item in items:
