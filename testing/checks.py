@@ -123,8 +123,8 @@ def spread(
 
 
 def cotangent(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """A random tensor, the same on every process."""
-    random = np.random.default_rng(seed)
+    """A random tensor, the same on every process; not the values of a sample of this seed."""
+    random = np.random.default_rng([seed, 1])
     values = torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))
     if dtype.is_complex:
         values = values + 1j * torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))
