@@ -16,7 +16,7 @@ from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
 from ...engine.runner import runner, single
-from ...kernels.select import pick, pick_into
+from ...kernels.select import pick_into
 from ..ir import Program, Step, Value
 
 
@@ -169,10 +169,10 @@ class InPlace(Op):
     of the result's elements, and the loop over them, may not be those of that argument.
     """
 
-    def __init__(self, op: Elementwise, index: int, device_type: str) -> None:
+    def __init__(self, op: Elementwise, index: int, local: Local) -> None:
         assert op.into is not None
-        plain = pick(op.kernel, device_type)
-        into = pick_into(op.kernel, op.into, device_type)
+        plain = local.pick(op.kernel)
+        into = pick_into(op.kernel, op.into, local.device_type)
 
         def kernel(*args: Any) -> torch.Tensor:
             for arg in args:
@@ -197,7 +197,7 @@ def _placed(step: Step, place: Value) -> Step:
 def placed_op(step: Step) -> InPlace:
     """What an elementwise step that has a place runs."""
     assert type(step.op) is Elementwise and step.place is not None
-    return InPlace(step.op, step.inputs.index(step.place), _local(step).device_type)
+    return InPlace(step.op, step.inputs.index(step.place), _local(step))
 
 
 def _local(step: Step) -> Local:
