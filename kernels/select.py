@@ -43,7 +43,13 @@ def pick_into(reference: Function, into: Function, device_type: str) -> Function
     chosen = pick(reference, device_type)
     if chosen is reference:
         return into
-    return chosen if takes_out(chosen) else lambda *args, out: chosen(*args)
+    if takes_out(chosen):
+        return chosen
+
+    def allocating(*args: Any, out: Any) -> Any:
+        return chosen(*args)
+
+    return allocating
 
 
 def takes_out(twin: Function) -> bool:

@@ -7,9 +7,7 @@ import hypothesis
 import pytest
 import torch
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
-if INTERPRETED:
+if os.environ.get("TRITON_INTERPRET") == "1":
     import triton_interpreter
 
     triton_interpreter.apply()
@@ -17,6 +15,7 @@ if INTERPRETED:
 from onefold.distributed.world import virtual_world
 
 REPO = Path(__file__).resolve().parents[1]
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 torch.set_num_threads(1)
 
