@@ -65,6 +65,36 @@ class Maker:
 
 
 @dataclass(frozen=True)
+class Target:
+    """What a row is to reach on one H200.
+
+    `unit` is "TB/s" or "TFLOP/s" (at least `value`), "ms" (at most), or the name of a candidate:
+    `value` times its speed, at least.
+    """
+
+    value: float
+    unit: str
+
+    def reached(self, seconds: dict[str, float], moved: int, flops: int) -> float:
+        """What share of the target the row reached: 1 is all of it."""
+        mine = seconds["onefold"]
+        if self.unit == "TB/s":
+            return moved / mine / 1e12 / self.value
+        if self.unit == "TFLOP/s":
+            return flops / mine / 1e12 / self.value
+        if self.unit == "ms":
+            return self.value / (mine * 1e3)
+        return seconds[self.unit] / mine / self.value
+
+    def __str__(self) -> str:
+        if self.unit == "ms":
+            return f"at most {self.value:g} ms"
+        if "/" in self.unit:
+            return f"at least {self.value:g} {self.unit}"
+        return f"at least {self.value:g} of the speed of {self.unit}"
+
+
+@dataclass(frozen=True)
 class Row:
     """One kernel at one size.
 
@@ -86,6 +116,7 @@ class Row:
     liger: tuple[str, Function] | None = None  # its name in liger_kernel, and how it is called
     compiled: bool = True  # whether torch.compile takes it
     random: bool = False  # whether the candidates give different numbers
+    target: Target | None = None
 
     @property
     def title(self) -> str:
@@ -102,10 +133,12 @@ CONV = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
 
 
 def _products() -> list[Row]:
-    def row(name: str, sizes: Sizes, inputs: Function, ours: Function, plain: Function) -> Row:
+    def row(name: str, sizes: Sizes, inputs: Function, ours: Function, plain: Function,
+            share: float | None = None) -> Row:  # fmt: skip
         return Row(
             "matmul", name, sizes, TINY_SQUARE, inputs, ours, plain,
             lambda m, n, k: m * n + m * k + n * k, lambda m, n, k: 2 * m * n * k,
+            target=None if share is None else Target(share, "torch"),
         )  # fmt: skip
 
     def nt(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
@@ -119,19 +152,19 @@ def _products() -> list[Row]:
 
     return [
         row("nn", SQUARE, lambda make, m, n, k: (make(m, k), make(k, n)),
-            matmul.mm, torch.mm),
-        row("nt", SQUARE, nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+            matmul.mm, torch.mm, 0.93),
+        row("nt", SQUARE, nt, matmul.mm_nt, lambda a, b: a @ b.t(), 0.93),
         row("tn", SQUARE, lambda make, m, n, k: (make(k, m), make(k, n)),
             matmul.mm_tn,
-            lambda a, b: a.t() @ b),
-        row("nt", (1024, 1024, 1024), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
+            lambda a, b: a.t() @ b, 0.93),
+        row("nt", (1024, 1024, 1024), nt, matmul.mm_nt, lambda a, b: a @ b.t(), 0.8),
         row("nt", (16, 4096, 4096), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
         row("linear and gelu", (8192, 16384, 4096), linear, ours_gelu,
             lambda x, w, b: F.gelu(F.linear(x, w, b))),
     ]  # fmt: skip
 
 
-def _rows(name: str, ours: Function, plain: Function, inputs: Function | None = None,
+def rows_of(name: str, ours: Function, plain: Function, inputs: Function | None = None,
           moved: float = 2.0, **more: Any) -> Row:  # fmt: skip
     """A kernel on the rows of a matrix, which moves it `moved` times."""
     return Row(
@@ -155,16 +188,26 @@ def _norms() -> list[Row]:
             dy, x, w.shape, mean, rstd, w, w, [True, True, True]
         )[0]
 
+    def rms_grad(dy: Any, x: Any, w: Any) -> Any:
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        return torch.autograd.grad(F.rms_norm(x, w.shape, w, 1e-5), (x, w), dy)[0]
+
     return [
-        _rows("layer_norm", lambda x, w, b: norm.layer_norm(x, w, b, w.shape, 1e-5),
+        rows_of("layer_norm", lambda x, w, b: norm.layer_norm(x, w, b, w.shape, 1e-5),
               lambda x, w, b: F.layer_norm(x, w.shape, w, b, 1e-5), layer, family="norm",
-              liger=("liger_layer_norm", lambda f, x, w, b: f(x, w, b, 1e-5))),
-        _rows("rms_norm", lambda x, w, b: norm.rms_norm(x, w, None, w.shape, 1e-5),
+              liger=("liger_layer_norm", lambda f, x, w, b: f(x, w, b, 1e-5)),
+              target=Target(3.8, "TB/s")),
+        rows_of("rms_norm", lambda x, w, b: norm.rms_norm(x, w, None, w.shape, 1e-5),
               lambda x, w, b: F.rms_norm(x, w.shape, w, 1e-5), layer, family="norm",
-              liger=("liger_rms_norm", lambda f, x, w, b: f(x, w, 1e-5))),
-        _rows("layer_norm backward",
+              liger=("liger_rms_norm", lambda f, x, w, b: f(x, w, 1e-5)),
+              target=Target(3.8, "TB/s")),
+        rows_of("layer_norm backward",
               lambda *args: norm.layer_norm_kept_grad(*args, args[2].shape)[0],
-              plain_grad, kept, 3.0, family="norm"),
+              plain_grad, kept, 3.0, family="norm", target=Target(3.2, "TB/s")),
+        rows_of("rms_norm backward",
+              lambda dy, x, w: norm.rms_norm_grad(dy, x, w, w.shape, 1e-5)[0],
+              rms_grad, lambda make, m, n: (make(m, n), make(m, n), make(n)), 3.0, family="norm",
+              compiled=False, target=Target(3.2, "TB/s")),
     ]  # fmt: skip
 
 
@@ -181,13 +224,24 @@ def _softmaxes() -> list[Row]:
     def ours_loss(x: Any, t: Any) -> Any:
         return loss.whole_class_loss(x, t, None, False, "mean", -100, 0.0)
 
+    def ours_both(x: Any, t: Any) -> Any:
+        scale = torch.ones((), dtype=x.dtype, device=x.device)
+        ours_loss(x, t)
+        return loss.whole_class_loss_grad(scale, x, t, None, False, "mean", -100, 0.0)
+
+    def both(x: Any, t: Any) -> Any:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(F.cross_entropy(x, t), x)[0]
+
     return [
-        _rows("softmax", lambda x: softmax.softmax(x, 1, None), lambda x: torch.softmax(x, 1),
-              family="softmax"),
-        _rows("softmax backward", lambda dy, y: softmax.softmax_grad(dy, y, 1), plain_grad,
+        rows_of("softmax", lambda x: softmax.softmax(x, 1, None), lambda x: torch.softmax(x, 1),
+              family="softmax", target=Target(3.6, "TB/s")),
+        rows_of("softmax backward", lambda dy, y: softmax.softmax_grad(dy, y, 1), plain_grad,
               grads, 3.0, family="softmax"),
-        _rows("cross_entropy", ours_loss, F.cross_entropy, classes, 1.0, family="loss",
+        rows_of("cross_entropy", ours_loss, F.cross_entropy, classes, 1.0, family="loss",
               sizes=(8192, 128256), liger=("liger_cross_entropy", lambda f, x, t: f(x, t))),
+        rows_of("cross_entropy forward and backward", ours_both, both, classes, 2.0, family="loss",
+              sizes=(8192, 128256), compiled=False, target=Target(1.75, "ms")),
     ]  # fmt: skip
 
 
@@ -204,18 +258,22 @@ def _elementwise() -> list[Row]:
     sizes = (16384, 8192)
     shared = {"family": "pointwise", "sizes": sizes}
     return [
-        _rows("add", ours(torch.add), torch.add, two, 3.0, **shared),
-        _rows("add a row", ours(torch.add), torch.add, row, **shared),
-        _rows("add transposed", ours(torch.add), torch.add, turned, 3.0, **shared),
-        _rows("gelu", lambda x: pointwise.gelu(x, "none"), F.gelu, **shared),
-        _rows("dropout", lambda x: random.dropout(x, tuple(x.shape), (0, 0), p=0.1, seed=0, call=0),
+        rows_of("add", ours(torch.add), torch.add, two, 3.0, **shared,
+              target=Target(4.1, "TB/s")),
+        rows_of("add a row", ours(torch.add), torch.add, row, **shared,
+              target=Target(4.0, "TB/s")),
+        rows_of("add transposed", ours(torch.add), torch.add, turned, 3.0, **shared,
+              target=Target(3.6, "TB/s")),
+        rows_of("gelu", lambda x: pointwise.gelu(x, "none"), F.gelu, **shared),
+        rows_of("dropout",
+              lambda x: random.dropout(x, tuple(x.shape), (0, 0), p=0.1, seed=0, call=0),
               lambda x: F.dropout(x, 0.1), family="random", sizes=sizes, random=True),
     ]  # fmt: skip
 
 
 def _reductions() -> list[Row]:
     def add(name: str, ours: Function, plain: Function, moved: float = 1.0) -> Row:
-        return _rows(name, ours, plain, moved=moved, family="reduce", sizes=(16384, 8192))
+        return rows_of(name, ours, plain, moved=moved, family="reduce", sizes=(16384, 8192))
 
     return [
         add("sum of rows", lambda x: reduce.total(x, 1, False, None), lambda x: x.sum(1)),
@@ -243,7 +301,8 @@ def _tables() -> list[Row]:
             lambda w, i: F.embedding(i, w), lambda words, width, count: 2 * count * width),
         Row("gathering", "embedding backward", sizes, tiny, back,
             lambda dy, i, shape: gathering.embedding_grad(dy, i, shape, 0, -1, False), plain_back,
-            lambda words, width, count: count * width + words * width),
+            lambda words, width, count: count * width + words * width,
+            target=Target(1.0, "torch")),
     ]  # fmt: skip
 
 
@@ -268,7 +327,8 @@ def _optimizers() -> list[Row]:
 
     return [
         Row("optim", "adamw", (256, 4 << 20), (3, 40), states, mine, plain,
-            lambda count, size: 7 * count * size, dtype=torch.float32, compiled=False),
+            lambda count, size: 7 * count * size, dtype=torch.float32, compiled=False,
+            target=Target(3.8, "TB/s")),
     ]  # fmt: skip
 
 
@@ -287,7 +347,7 @@ def _images() -> list[Row]:
         Row("conv", "3x3, channels last", (256, 256, 28), (2, 8, 5), image,
             lambda x, w: conv.convolution(x, w, None, *CONV),
             lambda x, w: F.conv2d(x, w, padding=1),
-            moved, lambda n, c, size: 18 * n * c * c * size * size),
+            moved, lambda n, c, size: 18 * n * c * c * size * size, target=Target(0.75, "torch")),
         Row("pool", "max 3x3, stride 2", (256, 64, 112), (2, 3, 6), one,
             lambda x: pool.max_pool(x, 2, WINDOW)[0],
             lambda x: F.max_pool2d(x, 3, 2, 1),
@@ -327,14 +387,16 @@ def _attentions() -> list[Row]:
 
     sizes, tiny = (4, 48, 8192, 128), (1, 2, 17, 16)
     return [
-        Row("attention", "causal", sizes, tiny, heads, mine, plain, moved, flops),
+        Row("attention", "causal", sizes, tiny, heads, mine, plain, moved, flops,
+            target=Target(500, "TFLOP/s")),
         Row("attention", "causal backward", sizes, tiny, with_gradient, ours_grad, plain_grad,
-            lambda *s: 2 * moved(*s), lambda *s: int(2.5 * flops(*s)), compiled=False),
+            lambda *s: 2 * moved(*s), lambda *s: int(2.5 * flops(*s)), compiled=False,
+            target=Target(330, "TFLOP/s")),
     ]  # fmt: skip
 
 
-def all_rows() -> list[Row]:
-    """Every row, by family."""
+def main_rows() -> list[Row]:
+    """The rows of the families that training is made of."""
     makers = (_products, _norms, _softmaxes, _elementwise, _reductions, _tables, _optimizers,
               _images, _attentions)  # fmt: skip
     return [row for make in makers for row in make()]

@@ -1,19 +1,23 @@
 """Each kernel against plain torch, torch.compile and Liger, on one GPU.
 
-    python benchmarks/kernels.py                     # prints the table, writes results/kernels.json
-    python benchmarks/kernels.py --family matmul norm
+    python benchmarks/kernels.py                # prints the table, writes results/kernels.json
+    python benchmarks/kernels.py --only matmul norm
+    python benchmarks/kernels.py --quick        # fewer rounds, without torch.compile
 
 Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are
 medians of CUDA events. A kernel that moves memory is measured by the share it reaches of the
 bandwidth of a copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192
-products in bfloat16.
+products in bfloat16. Rows that have a target on an H200 print it, and whether it was reached; so
+does the time that the host takes for an eager op.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -21,16 +25,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import kernel_rows
+import kernel_rows_rest
 import matplotlib.pyplot as plt
 import timing
 import torch
 import triton
 from kernel_rows import Maker, Row
+from tqdm import tqdm
+
+import onefold as flow
 
 CACHE = 256 << 20  # bytes of inputs in use before the first are used again
 MOST_COPIES = 8
-ROUNDS = 30
+ROUNDS, QUICK_ROUNDS = 30, 8
+HOST_CALLS = 2000
+HOST_TARGET = 8e-6  # seconds of the host for an eager op
 Call = Callable[..., Any]
 
 
@@ -51,6 +60,8 @@ class Result:
     flops: int
     seconds: dict[str, float]
     failed: dict[str, str]
+    target: str = ""
+    reached: float | None = None  # the share of the target; None where it has none, or did not run
 
     def share(self, name: str, ceilings: Ceilings) -> float:
         """How much of the ceiling above this kernel a candidate reaches."""
@@ -58,11 +69,13 @@ class Result:
         return least / self.seconds[name]
 
 
-def candidates(row: Row, backend: str = "inductor") -> Iterator[tuple[str, Call]]:
+def candidates(
+    row: Row, backend: str = "inductor", quick: bool = False
+) -> Iterator[tuple[str, Call]]:
     """The ways to compute a row that are installed."""
     yield "torch", row.torch
     yield "onefold", row.ours
-    if row.compiled:
+    if row.compiled and not quick:
         yield "compile", torch.compile(row.torch, backend=backend, dynamic=False)
     if row.liger is not None and find_spec("liger_kernel") is not None:
         name, call = row.liger
@@ -70,7 +83,7 @@ def candidates(row: Row, backend: str = "inductor") -> Iterator[tuple[str, Call]
         yield "liger", lambda *args: call(function, *args)
 
 
-def measure(row: Row) -> Result:
+def measure(row: Row, quick: bool = False) -> Result:
     """Time the candidates of a row in turn."""
     torch._dynamo.reset()
     size = max(row.bytes(row.sizes), 1)
@@ -79,7 +92,7 @@ def measure(row: Row) -> Result:
     inputs = [row.inputs(make, *row.sizes) for _ in range(copies)]
     calls: dict[str, Call] = {}
     failed: dict[str, str] = {}
-    for name, call in candidates(row):
+    for name, call in candidates(row, quick=quick):
         try:
             for args in inputs[:2]:
                 call(*args)
@@ -88,11 +101,40 @@ def measure(row: Row) -> Result:
         except Exception as error:  # noqa: BLE001 - one that fails is told of, the others go on
             failed[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for index in range(ROUNDS):
+    for index in range(QUICK_ROUNDS if quick else ROUNDS):
         for name, call in calls.items():
             times[name].append(_event_seconds(call, inputs[index % copies]))
     seconds = {name: statistics.median(found) for name, found in times.items()}
-    return Result(row.title, row.bytes(row.sizes), row.flops(*row.sizes), seconds, failed)
+    return result_of(row, seconds, failed)
+
+
+def result_of(row: Row, seconds: dict[str, float], failed: dict[str, str]) -> Result:
+    """What was measured of a row, beside its target."""
+    moved, flops = row.bytes(row.sizes), row.flops(*row.sizes)
+    reached = None
+    if row.target is not None and {"onefold", "torch"} <= seconds.keys():
+        reached = row.target.reached(seconds, moved, flops)
+    return Result(row.title, moved, flops, seconds, failed, str(row.target or ""), reached)
+
+
+def host_result(seconds: float) -> Result:
+    """The time of the host, as a row of the table."""
+    target = f"at most {HOST_TARGET * 1e6:g} us"
+    share = HOST_TARGET / seconds
+    return Result("host: eager add, 8x8", 0, 0, {"onefold": seconds}, {}, target, share)
+
+
+def host_seconds(device: str, calls: int = HOST_CALLS) -> float:
+    """What the host needs to start an eager op; the device is waited for before and after."""
+    x = flow.ones(8, 8, device=device)
+    times = []
+    for _ in range(5):
+        flow.add(x, x).numpy()
+        start = time.perf_counter()
+        for _ in range(calls):
+            flow.add(x, x)
+        times.append((time.perf_counter() - start) / calls)
+    return statistics.median(times)
 
 
 def _event_seconds(call: Call, args: Sequence[Any]) -> float:
@@ -127,10 +169,41 @@ def text(result: Result, limits: Ceilings) -> str:
             else f"{result.bytes / seconds / 1e12:7.2f} TB/s"
         )
         ratio = f"{plain / seconds:5.2f} x torch" if plain else ""
-        share = result.share(name, limits)
-        lines.append(f"  {name:8} {seconds * 1e6:10.1f} us {speed:>16} {share:6.1%}  {ratio}")
+        share = f"{result.share(name, limits):6.1%}" if result.bytes else ""
+        speed = speed if result.bytes else ""
+        lines.append(f"  {name:8} {seconds * 1e6:10.1f} us {speed:>16} {share:6}  {ratio}".rstrip())
+    lines += verdict(result)
     lines += [f"  {name:8} did not run: {why}" for name, why in result.failed.items()]
     return "\n".join(lines)
+
+
+def verdict(result: Result) -> list[str]:
+    """The line on its target, if it has one."""
+    if not result.target:
+        return []
+    if result.reached is None:
+        return [f"  target: {result.target}: did not run"]
+    word = "reached" if result.reached >= 1 else "MISSED"
+    return [f"  target: {result.target}: {word} ({result.reached:.0%} of it)"]
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The targets alone, one line each."""
+    aimed = [result for result in results if result.target]
+    met = sum(result.reached is not None and result.reached >= 1 for result in aimed)
+    lines = [f"{met} of {len(aimed)} targets reached"]
+    lines += [f"{result.title}:{line}" for result in aimed for line in verdict(result)]
+    return "\n".join(lines)
+
+
+def driver() -> str:
+    """The version of the GPU's driver, or "" where its tool is not there."""
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.split("\n")[0].strip()
 
 
 def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
@@ -157,32 +230,58 @@ def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    rows = kernel_rows.all_rows()
-    families = list(dict.fromkeys(row.family for row in rows))
-    parser.add_argument("--family", nargs="+", choices=families, default=families)
-    chosen = parser.parse_args().family
-    if not torch.cuda.is_available():
-        sys.exit("kernels are measured on a GPU, and torch.cuda.is_available() is False")
-    limits = ceilings()
-    print(f"copy {limits.bandwidth / 1e12:.2f} TB/s, product {limits.rate / 1e12:.0f} TFLOP/s")
-    results = []
-    for row in rows:
-        if row.family in chosen:
-            results.append(measure(row))
-            print(text(results[-1], limits), flush=True)
-            torch.cuda.empty_cache()
-    timing.save(
-        "kernels",
+def parse(arguments: list[str] | None, families: Sequence[str]) -> argparse.Namespace:
+    """The options; `--help` says what each does."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="FAMILY", choices=families, default=list(families),
+        help=f"of {', '.join(families)}",
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="a look: fewer rounds, no compile")
+    return parser.parse_args(arguments)
+
+
+def report(results: Sequence[Result], limits: Ceilings, name: str = "kernels") -> Path:
+    """Write the JSON and the picture beside it."""
+    on_gpu = torch.cuda.is_available()
+    path = timing.save(
+        name,
         {
-            "gpu": torch.cuda.get_device_name(),
+            "gpu": torch.cuda.get_device_name() if on_gpu else "",
+            "driver": driver() if on_gpu else "",
+            "torch": torch.__version__,
             "triton": triton.__version__,
             "ceilings": asdict(limits),
             "rows": [asdict(result) for result in results],
         },
     )
-    draw(results, limits, timing.RESULTS / "kernels.png")
+    draw([result for result in results if result.bytes], limits, path.with_suffix(".png"))
+    return path
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print and write."""
+    rows = kernel_rows_rest.all_rows()
+    families = ["host", *dict.fromkeys(row.family for row in rows)]
+    options = parse(arguments, families)
+    if not torch.cuda.is_available():
+        sys.exit("kernels are measured on a GPU, and torch.cuda.is_available() is False")
+    limits = ceilings()
+    print(f"copy {limits.bandwidth / 1e12:.2f} TB/s, product {limits.rate / 1e12:.0f} TFLOP/s")
+    results = []
+    if "host" in options.only:
+        results.append(host_result(host_seconds("cuda")))
+        print(text(results[-1], limits))
+    bar = tqdm([row for row in rows if row.family in options.only], unit="row")
+    for row in bar:
+        bar.set_postfix_str(row.title)
+        results.append(measure(row, options.quick))
+        tqdm.write(text(results[-1], limits))
+        torch.cuda.empty_cache()
+    print(summary(results))
+    print(f"written to {report(results, limits)}, and a picture beside it")
 
 
 if __name__ == "__main__":

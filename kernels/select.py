@@ -35,6 +35,28 @@ def pick(reference: Function, device_type: str) -> Function:
     return twin(reference) or reference
 
 
+def pick_into(reference: Function, into: Function, device_type: str) -> Function:
+    """What to call, with `out=`, in place of `into`: the form of a reference that takes it.
+
+    A twin that has no such form allocates its result.
+    """
+    chosen = pick(reference, device_type)
+    if chosen is reference:
+        return into
+    if takes_out(chosen):
+        return chosen
+
+    def allocating(*args: Any, out: Any) -> Any:
+        return chosen(*args)
+
+    return allocating
+
+
+def takes_out(twin: Function) -> bool:
+    """Whether a Triton twin can put its result into memory that it is given."""
+    return isinstance(twin, import_module(f"{_HERE}.gpu.pointwise").Pointwise)
+
+
 @cache
 def twin(reference: Function) -> Function | None:
     """The Triton function with the name and the arguments of a torch reference, if there is one.

@@ -20,6 +20,7 @@ from .layouts import gather, make_global, make_local, rounding
 from .samples import Sample
 
 Make: TypeAlias = Callable[[torch.Tensor], Any]
+Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 Values: TypeAlias = Sequence["torch.Tensor | None"]
 
 
@@ -36,20 +37,29 @@ class Results:
     second: Values | None
 
 
-def reference(sample: Sample) -> Results:
-    """The sample's results in torch, with the double gradient where torch has one."""
+def reference(sample: Sample, change: Change = torch.clone, second: bool = True) -> Results:
+    """The sample's results in torch, with the double gradient where torch has one.
+
+    `change` is applied to the values of the arguments and the cotangents before they are used.
+    """
+    return _results(sample.run_torch, sample, change, torch.autograd.grad, lambda x: x, second)
+
+
+def local_results(
+    sample: Sample, second: bool = True, change: Change = lambda value: value
+) -> Results:
+    """The sample's results in onefold on local tensors, where `change` puts them."""
     return _results(
-        sample.run_torch, sample, lambda value: value.clone(), torch.autograd.grad, lambda x: x
+        sample.run, sample, lambda value: make_local(change(value)), grad, value_of, second
     )
 
 
-def local_results(sample: Sample, second: bool = True) -> Results:
-    """The sample's results in onefold on local tensors."""
-    return _results(sample.run, sample, make_local, grad, value_of, second)
-
-
 def global_results(
-    sample: Sample, placement: Placement, nd_sbps: Sequence[NdSbp], second: bool = False
+    sample: Sample,
+    placement: Placement,
+    nd_sbps: Sequence[NdSbp],
+    second: bool = False,
+    change: Change = lambda value: value,
 ) -> Results:
     """The sample's results in onefold with its tensor arguments laid out by hand."""
     values = sample.tensors()
@@ -57,7 +67,7 @@ def global_results(
 
     def make(value: torch.Tensor) -> Tensor:
         nd_sbp = next(laid_out, (broadcast,) * placement.ndim)  # cotangents are replicated
-        return make_global(value, placement, nd_sbp, sample.seed)
+        return make_global(change(value), placement, nd_sbp, sample.seed)
 
     assert len(nd_sbps) == len(values)
     return _results(sample.run, sample, make, grad, value_of, second)
@@ -113,8 +123,8 @@ def spread(
 
 
 def cotangent(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
-    """A random tensor, the same on every process."""
-    random = np.random.default_rng(seed)
+    """A random tensor, the same on every process; not the values of a sample of this seed."""
+    random = np.random.default_rng([seed, 1])
     values = torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))
     if dtype.is_complex:
         values = values + 1j * torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))

@@ -149,11 +149,12 @@ def make_local(value: torch.Tensor) -> Tensor:
 def make_global(value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: int = 0) -> Tensor:
     """A global tensor laid out by hand: this process keeps the shards of the ranks it owns.
 
-    Every process must pass the same value and seed.
+    Every process must pass the same value and seed. The value lies on the host.
     """
     shards = scatter(value, placement, nd_sbp, seed)
     meta = Meta.of(value.shape, value.dtype, placement, nd_sbp)
-    return Tensor(tuple(shards[position].clone() for position in placement.owned), meta)
+    owned = [(shards[at], placement.device(placement.flat_ranks[at])) for at in placement.owned]
+    return Tensor(tuple(shard.to(device, copy=True) for shard, device in owned), meta)
 
 
 def _without(shape: Sequence[int], dim: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@
 
 import warnings
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import samples
@@ -16,6 +16,7 @@ from onefold import FallbackWarning
 from onefold.engine import op as op_module
 from onefold.engine import plan
 from onefold.engine.placement import Placement
+from onefold.graph.passes import edit, fuse_add, in_place
 from onefold.kernels import select
 from onefold.kernels.gpu import table
 from onefold.testing.checks import global_results, local_results, spread
@@ -76,46 +77,70 @@ class Record(TorchDispatchMode):
 
     def pick(self, local, reference):
         """Instead of `Local.pick`: the reference, silently, where there is a twin."""
+        return self.used(reference, reference)
+
+    def used(self, reference, does):
+        """What the reference's twin would do where there is one, done silently by `does`."""
         twin = select.twin(reference)
         if twin is None:
-            return reference
+            return does
         module = twin.__module__.rpartition(".")[2]
         self.twins[self.making_for].add(f"{module}.{reference.__name__}")
 
         def stand_in(*args, **kwargs):
             with self.inside(None):
-                return reference(*args, **kwargs)
+                return does(*args, **kwargs)
 
         return stand_in
 
+    def pick_into(self, reference, into, device_type):
+        """Instead of `select.pick_into`."""
+        return self.used(reference, into)
 
-def observe(some=None):
-    """Run samples (all of them), and return what each op of the engine was seen to do."""
+    def rows(self):
+        """What was noted, by op."""
+        return {
+            name: table.Row(tuple(sorted(self.twins[name])), tuple(sorted(self.torch[name])))
+            for name in sorted(plan.ops)
+            if name in self.ran
+        }
+
+
+# Where ops, and the steps that passes of a graph change, get the functions that run them.
+MAKERS = [(plan, "single"), (plan, "runner"), (edit, "runner"), (fuse_add, "single")]
+MAKERS += [(fuse_add, "runner"), (in_place, "single"), (in_place, "runner")]
+
+
+@contextmanager
+def recording():
+    """A record of what ops do inside; plans that were made before are forgotten."""
     record = Record()
     plan.clear_plans()
 
     def pick(local, reference):
         return record.pick(local, reference)
 
-    with (
-        warnings.catch_warnings(),
-        mock.patch.object(plan, "single", record.making(plan.single)),
-        mock.patch.object(plan, "runner", record.making(plan.runner)),
-        mock.patch.object(op_module.Local, "pick", pick),
-        record,
-    ):
+    with ExitStack() as stack:
+        for module, name in MAKERS:
+            made = record.making(getattr(module, name))
+            stack.enter_context(mock.patch.object(module, name, made))
+        stack.enter_context(mock.patch.object(op_module.Local, "pick", pick))
+        stack.enter_context(mock.patch.object(in_place, "pick_into", record.pick_into))
+        stack.enter_context(record)
+        yield record
+    plan.clear_plans()
+
+
+def observe(some=None):
+    """Run samples (all of them), and return what each op of the engine was seen to do."""
+    with warnings.catch_warnings(), recording() as record:
         warnings.simplefilter("ignore", FallbackWarning)
         for sample in samples.load() if some is None else some:
             local_results(sample, second=True)
             placement = Placement("cpu", [0, 1])
             for nd_sbps in spread(sample.tensors(), placement, 2, sample.seed):
                 global_results(sample, placement, nd_sbps)
-    plan.clear_plans()
-    return {
-        name: table.Row(tuple(sorted(record.twins[name])), tuple(sorted(record.torch[name])))
-        for name in sorted(plan.ops)
-        if name in record.ran
-    }
+    return record.rows()
 
 
 def main():

@@ -16,6 +16,7 @@ from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
 from ...engine.runner import runner, single
+from ...kernels.select import pick_into
 from ..ir import Program, Step, Value
 
 
@@ -168,9 +169,10 @@ class InPlace(Op):
     of the result's elements, and the loop over them, may not be those of that argument.
     """
 
-    def __init__(self, op: Elementwise, index: int) -> None:
-        plain, into = op.kernel, op.into
-        assert into is not None
+    def __init__(self, op: Elementwise, index: int, local: Local) -> None:
+        assert op.into is not None
+        plain = local.pick(op.kernel)
+        into = pick_into(op.kernel, op.into, local.device_type)
 
         def kernel(*args: Any) -> torch.Tensor:
             for arg in args:
@@ -185,14 +187,20 @@ class InPlace(Op):
 def _placed(step: Step, place: Value) -> Step:
     step = replace(step, place=place)
     op = placed_op(step)
-    metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
-    (output,) = [value.meta for value in step.outputs]
-    if output.placement is None:
-        return replace(step, run=single(op, Local(0, metas, (output,), None), step.attrs))
-    return replace(step, run=runner(op, metas, (output,), step.attrs, output.placement))
+    local = _local(step)
+    if local.placement is None:
+        return replace(step, run=single(op, local, step.attrs))
+    run = runner(op, local.inputs, local.outputs, step.attrs, local.placement)
+    return replace(step, run=run)
 
 
 def placed_op(step: Step) -> InPlace:
     """What an elementwise step that has a place runs."""
     assert type(step.op) is Elementwise and step.place is not None
-    return InPlace(step.op, step.inputs.index(step.place))
+    return InPlace(step.op, step.inputs.index(step.place), _local(step))
+
+
+def _local(step: Step) -> Local:
+    metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
+    (output,) = [value.meta for value in step.outputs]
+    return Local(0, metas, (output,), output.placement)

@@ -41,7 +41,11 @@ class Pointwise:
         self.adapt = adapt
         self._plans: dict[Any, Callable[..., Tensor]] = {}
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, out: Tensor | None = None) -> Any:
+        """`out` is what the result may be put into: an argument, where all are in row-major order.
+
+        Each element is read by the program that writes it, before it writes.
+        """
         function, given = self.adapt(*args)
         key = (function, *[key_of(arg) for arg in args])
         found = self._plans.get(key)
@@ -49,17 +53,17 @@ class Pointwise:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             found = self._plans[key] = self._plan(function, given, args)
-        return found(given, args)
+        return found(given, args, out)
 
     def _plan(self, function: str, given: Sequence[Any], args: Sequence[Any]) -> Any:
         tensors = [arg for arg in given if isinstance(arg, Tensor)]
         whole = not function or not all(map(supported, given))
         if whole or len({x.device for x in tensors}) != 1:
-            return lambda given, args: self.torchs(*args)
+            return lambda given, args, out: self.torchs(*args)
         # On tensors without elements torch says what it gives, and raises what it raises.
         dtype = self.torchs(*map(stand_in, args)).dtype
         if dtype not in WORK:
-            return lambda given, args: self.torchs(*args)
+            return lambda given, args, out: self.torchs(*args)
         shape = torch.broadcast_shapes(*[x.shape for x in tensors])
         inputs = [broadcast_strides(x, shape) for x in tensors]
         order = order_of(shape, inputs)
@@ -69,7 +73,7 @@ class Pointwise:
         try:
             launch = plan(expression, shape, inputs, [strides], order, itemsize)
         except TooLarge:
-            return lambda given, args: self.torchs(*args)
+            return lambda given, args, out: self.torchs(*args)
         return _runner(expression, given, launch, shape, strides, dtype, tensors[0].device)
 
 
@@ -89,8 +93,10 @@ def _runner(
         if made.kind == "number"
     ]
 
-    def run(given: Sequence[Any], args: Sequence[Any]) -> Tensor:
-        y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    def run(given: Sequence[Any], args: Sequence[Any], out: Tensor | None) -> Tensor:
+        y = out
+        if y is None:
+            y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
         launch((*[given[i] for i in at], y, *[kind(given[i]) for i, kind in numbers]))
         return y
 

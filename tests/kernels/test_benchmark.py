@@ -1,5 +1,6 @@
 """benchmarks/kernels.py without a GPU: every candidate runs at a tiny size and gives the same."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from source_tree import REPO
 sys.path.insert(0, str(REPO / "benchmarks"))
 
 import kernel_rows
+import kernel_rows_rest
+from kernel_rows import Target
 
 benchmark = SimpleNamespace(**runpy.run_path(str(REPO / "benchmarks" / "kernels.py")))
-ROWS = kernel_rows.all_rows()
+HOST_TARGET = benchmark.HOST_TARGET
+ROWS = kernel_rows_rest.all_rows()
 
 
 def tiny_inputs(row):
@@ -59,6 +63,65 @@ def test_text_and_picture(tmp_path):
     assert "400.0 TFLOP/s" in benchmark.text(product, limits)
     benchmark.draw([slow, product], limits, tmp_path / "x.png")
     assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_targets():
+    """Each is a share: 1 where it is just reached, more where the kernel is faster."""
+    seconds = {"onefold": 2e-3, "torch": 1e-3}
+    for target, wanted in [
+        (Target(2.0, "TB/s"), 1.0),
+        (Target(100, "TFLOP/s"), 4.0),
+        (Target(1.0, "ms"), 0.5),
+        (Target(0.5, "torch"), 1.0),
+        (Target(1.0, "torch"), 0.5),
+    ]:
+        assert target.reached(seconds, 4 * 10**9, 8 * 10**11) == pytest.approx(wanted)
+    row = next(row for row in ROWS if row.name == "softmax")
+    fast = benchmark.result_of(row, {"torch": 1.0, "onefold": 1e-5}, {})
+    slow = benchmark.result_of(row, {"torch": 1.0, "onefold": 1.0}, {})
+    none = benchmark.result_of(row, {"torch": 1.0}, {"onefold": "no"})
+    said = benchmark.summary([fast, slow, none, benchmark.host_result(4e-6)]).splitlines()
+    assert said[0] == "2 of 4 targets reached"
+    for line, word in zip(said[1:], ["reached", "MISSED", "did not run", "reached"], strict=True):
+        assert word in line
+
+
+def test_every_target_of_an_h200_is_a_row():
+    aimed = {(row.family, row.name, row.sizes[0]): str(row.target) for row in ROWS if row.target}
+    assert len(aimed) == 18
+    assert aimed["matmul", "nt", 1024] == "at least 0.8 of the speed of torch"
+    assert aimed["loss", "cross_entropy forward and backward", 8192] == "at most 1.75 ms"
+    assert aimed["attention", "causal", 4] == "at least 500 TFLOP/s"
+
+
+def test_every_family_of_kernels_has_a_row():
+    """By the modules that have twins; those without kernels of their own are parts of others."""
+    modules = {path.stem for path in (REPO / "kernels").glob("*.py")}
+    modules &= {path.stem for path in (REPO / "kernels" / "gpu").glob("*.py")}
+    parts = {"__init__", "added", "arrange", "indexing", "slicing"}
+    assert modules - parts <= {row.family for row in ROWS}
+
+
+def test_the_host_is_timed():
+    assert 1e-7 < benchmark.host_seconds("cpu", calls=20) < 1.0
+
+
+def test_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark.timing, "RESULTS", tmp_path)
+    result = benchmark.Result("a: b", 10**9, 0, {"onefold": 1e-3}, {}, "at least 1 TB/s", 1.0)
+    results = [benchmark.host_result(9e-6), result]
+    path = benchmark.report(results, benchmark.Ceilings(4e12, 8e14), "made_up")
+    found = json.loads(path.read_text())["results"]
+    assert {"gpu", "driver", "torch", "triton", "ceilings"} < found.keys()
+    assert [row["reached"] for row in found["rows"]] == [HOST_TARGET / 9e-6, 1.0]
+    assert path.with_suffix(".png").stat().st_size > 1000
+
+
+def test_options():
+    options = benchmark.parse(["--quick", "--only", "norm"], ["norm", "host"])
+    assert (options.quick, options.only) == (True, ["norm"])
+    names = [name for name, _ in benchmark.candidates(ROWS[0], quick=True)]
+    assert names == ["torch", "onefold"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")

@@ -1,16 +1,38 @@
-"""Triton kernels in Triton's interpreter. It must be chosen before Triton is imported, so these
-tests run in a process of their own: `make test` starts it.
+"""Triton kernels: in Triton's interpreter, or compiled on a machine with a CUDA device.
+
+The interpreter must be chosen before Triton is imported, so it has a process of its own, which
+`make test` starts. Elsewhere these tests are those of `pytest -m gpu`: what they make is then on
+the device.
 """
 
 import os
 
 import pytest
 import torch
+from device_checks import DEVICE
 
-if os.environ.get("TRITON_INTERPRET") != "1":
-    collect_ignore_glob = ["test_*.py"]
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# The interpreter itself, and the table of twins, which is made on the CPU.
+ON_THE_CPU = ["test_interpreter.py", "test_table.py"]
+
+if not INTERPRETED:
+    collect_ignore_glob = ON_THE_CPU if DEVICE == "cuda" else ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items):
+    if not INTERPRETED:
+        for item in items:
+            if item.path.parent.name == "triton":
+                item.add_marker(pytest.mark.gpu)
 
 
 @pytest.fixture(autouse=True)
-def _same_numbers_each_time():
+def _made_on_the_device(request):
+    """The same numbers each time, on the device unless a test is of the interpreter itself."""
     torch.manual_seed(0)
+    if request.path.name in ON_THE_CPU:
+        yield
+        return
+    with torch.device(DEVICE):
+        torch.empty(0)  # torch notes which functions make tensors, before any is replaced
+        yield

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import EPS, assert_twin, error, poisoned_memory
@@ -140,7 +141,13 @@ def test_dropout(keys, dtype):
     # These are heads 1 and 2 of 4, in batches 3 and 4, queries 5 to 22 of 30.
     drop = Drop(0.3, 1 << 40, -7, heads=4, queries=30, batch=3, head=1)
     keep = random.keep_mask(
-        (9, 4, 30, keys), (3, 1, 5, 0), (2, 2, 18, keys), p=0.3, seed=1 << 40, call=-7
+        (9, 4, 30, keys),
+        (3, 1, 5, 0),
+        (2, 2, 18, keys),
+        p=0.3,
+        seed=1 << 40,
+        call=-7,
+        device=DEVICE,
     )
     factors = keep.double() / 0.7
     seen = torch.ones(18, keys, dtype=torch.bool)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import assert_twin
@@ -134,7 +135,7 @@ def test_embedding_grad(dtype, width):
     seed=st.integers(0, 99),
 )
 def test_long_runs_are_joined_over_chunks(count, rows, width, seed):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     index = torch.randint(0, rows, (count,), generator=generator) ** 2 // rows  # many low ones
     dy = torch.randn(count, width, generator=generator, dtype=torch.float64)
     assert_twin(gathering.embedding_grad, dy, index, (rows, width), 0, -1, False, slack=20)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from device_checks import DEVICE
 from triton_harness import assert_twin
 
 import onefold
@@ -25,7 +26,7 @@ _settings = pytest.mark.filterwarnings("ignore")
 
 
 def numbers(dtype, low=-3.0, high=3.0, shape=(5, 7), edges=False, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     if dtype is BOOL:
         return torch.randint(0, 2, shape, generator=generator).bool()
     if not dtype.is_floating_point:
@@ -34,7 +35,7 @@ def numbers(dtype, low=-3.0, high=3.0, shape=(5, 7), edges=False, seed=0):
     x = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low
     if edges:
         flat = x.view(-1)
-        flat[: len(EDGES)] = EDGES
+        flat[: len(EDGES)] = EDGES.to(DEVICE)
     return x.to(dtype)
 
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from philox_oracle import CALL, SEED, word_oracle
@@ -42,8 +43,15 @@ def same(a, b):
     )
 
 
+def on_device(value):
+    return value.to(DEVICE) if isinstance(value, torch.Tensor) else value
+
+
 def assert_same(reference, *box, seed=SEED, call=CALL, **options):
     twin = select.twin(reference)
+    options = {name: on_device(value) for name, value in options.items()}
+    if reference is not random.dropout:  # which draws where its tensor is
+        options["device"] = DEVICE
     with poisoned_memory():
         found = twin(*box, seed=seed, call=call, **options)
     assert same(found, reference(*box, seed=seed, call=call, **options)), (reference, box)
@@ -73,7 +81,7 @@ def test_boxes(data, kind):
 
 
 def test_words_are_those_of_the_paper():
-    found = select.twin(random.bits)((7,), (2,), (5,), seed=SEED, call=CALL)
+    found = select.twin(random.bits)((7,), (2,), (5,), seed=SEED, call=CALL, device=DEVICE)
     assert found.tolist() == [word_oracle(e) for e in range(2, 7)]
 
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import assert_twin
@@ -21,7 +22,7 @@ ONE_DIM = [((3, 9, 5), 1), ((6,), 0), ((3, 70), -1), ((4, 0), 0)]
 
 def drawn(shape, dtype, seed=0):
     """Numbers of which sums are exact in no float, and small integers."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(DEVICE).manual_seed(seed)
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
     return torch.randint(0, 2 if dtype is torch.bool else 5, shape, generator=generator).to(dtype)

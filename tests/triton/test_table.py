@@ -4,6 +4,7 @@ import op_table
 import pytest
 import samples
 import torch
+from training_steps import MODELS, Train, inputs_for
 
 from onefold.engine.plan import ops
 from onefold.kernels.gpu import table
@@ -19,6 +20,30 @@ def test_every_op_has_twins_or_a_reason():
     assert whole == [], "these ops leave nothing to torch: take them out of REASONS"
     assert sorted(set(table.REASONS) - set(ops)) == []
     assert observed == table.read(), "rewrite it: PYTHONPATH=tests python tests/op_table.py"
+
+
+def test_the_steps_of_a_graph_use_the_twins_of_their_ops():
+    """Those that passes change, too: what is fused, and what is put in place of an input."""
+    for name in ("mlp, local", "block, tensor-parallel"):
+        make, where, split = MODELS[name]
+        with op_table.recording() as record:
+            graph = Train(make())
+            graph(*inputs_for(where, split))
+        rows, known = record.rows(), table.read()
+        placed = {step.name for step in graph.program.steps if step.place is not None}
+        assert "gelu_backward" in placed & set(rows)
+        for op in sorted(set(rows) - set(table.MISSING)):
+            row = rows[op]
+            assert set(row.torch) <= set(known[op].torch), f"{op} in a graph"
+            assert bool(row.twins) == bool(known[op].twins), f"{op} in a graph"
+
+
+def test_a_step_in_place_by_torch_is_noticed(monkeypatch):
+    monkeypatch.setattr(op_table.Record, "pick_into", lambda self, reference, into, kind: into)
+    with op_table.recording() as record:
+        make, where, split = MODELS["mlp, local"]
+        Train(make())(*inputs_for(where, split))
+    assert record.rows()["gelu_backward"].torch == ("gelu_backward",)
 
 
 def test_text_names_every_op():

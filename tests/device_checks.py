@@ -1,0 +1,159 @@
+"""Checks of a sample on another device and in narrower dtypes, against torch in float64 there.
+
+The device is cuda where there is one, and the CPU elsewhere, so that the checks themselves can be
+tested anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import broadcast, short
+from onefold.testing.checks import (
+    Results,
+    compare,
+    global_results,
+    local_results,
+    reference,
+    spread,
+)
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WIDE = (torch.float64, torch.float32)
+FACTOR = 2.0  # how much less exact than torch a result may be
+SLACK = 4.0  # units in the last place that are free
+SLACK_ALONE = 16.0  # and where torch has no kernel to compare with
+LEAST = 1e-2  # results that are all smaller are held to this size
+
+
+@dataclass
+class Change:
+    """How the values of a sample are changed before they are used: first arguments, then others.
+
+    With a dtype, float64 and float32 arguments are rounded to it, and stand as `held` says; the
+    cotangents that follow are rounded and keep theirs.
+    """
+
+    arguments: int
+    device: str
+    dtype: torch.dtype | None = None
+    held: torch.dtype | None = None  # None: as rounded
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        self.arguments -= 1
+        if self.dtype is None or value.dtype not in WIDE:
+            return value.to(self.device, copy=True)
+        rounded = value.to(self.dtype)
+        kept = (self.held or self.dtype) if self.arguments >= 0 else value.dtype
+        return rounded.to(kept).to(self.device, copy=True)
+
+
+class TorchCannot(Exception):
+    """torch has no kernel for a dtype."""
+
+
+def as_it_is(sample, ranks=()):
+    """In what a sample's results on the device differ from torch's on the CPU, or ""."""
+    wanted = reference(sample)
+    count = len(sample.tensors())
+    if not ranks:
+        found = local_results(sample, change=Change(count, DEVICE))
+        return compare(on_host(found), wanted, sample.tol)
+    texts = []
+    for nd_sbps in layouts(sample, ranks):
+        found = global_results(sample, Placement(DEVICE, ranks), nd_sbps)
+        text = compare(on_host(found), wanted, sample.tol)
+        texts += [f"{', '.join(map(short, nd_sbps))}: {text}"] if text else []
+    return "; ".join(texts)
+
+
+def narrow(sample, dtype, ranks=()):
+    """In what its results in a narrower dtype are worse than torch's, or "".
+
+    Raises TorchCannot where neither torch nor onefold has the dtype.
+    """
+    count = len(sample.tensors())
+    exact = reference(sample, Change(count, "cpu", dtype, torch.float64), second=False)
+    try:
+        with torch.device(DEVICE):
+            torchs = reference(sample, Change(count, DEVICE, dtype), second=False)
+    except RuntimeError as error:
+        torchs, why = None, error
+    try:
+        if ranks:
+            place = Placement(DEVICE, ranks)
+            change = Change(count, "cpu", dtype)
+            found = global_results(sample, place, layouts(sample, ranks, dtype)[0], change=change)
+        else:
+            found = local_results(sample, False, Change(count, DEVICE, dtype))
+    except RuntimeError as error:
+        if torchs is None:
+            raise TorchCannot(str(why)) from error
+        raise
+    return worse(on_host(found), torchs and on_host(torchs), exact)
+
+
+def layouts(sample, ranks, dtype=None):
+    """Two layouts of its arguments on one axis; no partial sums where a dtype would round them."""
+    found = [
+        nd_sbps
+        for nd_sbps in spread(sample.tensors(), Placement(DEVICE, ranks), 8, sample.seed)
+        if dtype is None or not any(sbp.is_partial for nd_sbp in nd_sbps for sbp in nd_sbp)
+    ]
+    return found[:2] or [tuple((broadcast,) for _ in sample.tensors())]
+
+
+def on_host(results):
+    """The same results, on the CPU."""
+
+    def moved(values):
+        return values and [None if x is None else x.cpu() for x in values]
+
+    return Results(moved(results.outputs), moved(results.grads), moved(results.second))
+
+
+def worse(found, torchs, exact):
+    """In what results are further from the exact ones than they may be, or ""."""
+    texts = []
+    for kind in ("outputs", "grads"):
+        mine, true = getattr(found, kind), getattr(exact, kind)
+        theirs = getattr(torchs, kind) if torchs else [None] * len(true)
+        if not len(mine) == len(theirs) == len(true):
+            return f"{len(mine)} {kind} instead of {len(true)}"
+        for index, (one, other, value) in enumerate(zip(mine, theirs, true, strict=True)):
+            text = _worse(one, other, value, torchs is not None)
+            texts += [f"{kind} {index}: {text}"] if text else []
+    return ", ".join(texts)
+
+
+def _worse(mine, theirs, exact, compared):
+    shown = [x for x in (mine, theirs, exact) if x is not None]
+    if not shown:
+        return ""
+    mine, theirs, exact = (torch.zeros_like(shown[0]) if x is None else x
+                           for x in (mine, theirs, exact))  # fmt: skip
+    if mine.shape != exact.shape:
+        return f"shape {tuple(mine.shape)} instead of {tuple(exact.shape)}"
+    if compared and mine.dtype != theirs.dtype:
+        return f"dtype {mine.dtype} instead of {theirs.dtype}"
+    if not mine.dtype.is_floating_point:
+        same = torch.equal(mine, exact) or (compared and torch.equal(mine, theirs))
+        return "" if same else "other values"
+    limit = SLACK_ALONE * torch.finfo(mine.dtype).eps
+    if compared:
+        limit = FACTOR * distance(theirs, exact) + SLACK * torch.finfo(mine.dtype).eps
+    off = distance(mine, exact)
+    return "" if off <= limit else f"{off:.3e} from float64, where {limit:.3e} is allowed"
+
+
+def distance(found, exact):
+    """The largest difference, beside the size of the exact values."""
+    found, exact = found.double(), exact.double()
+    same = (found == exact) | (found.isnan() & exact.isnan())
+    apart = torch.where(same, 0.0, (found - exact).abs()).nan_to_num(nan=math.inf)
+    size = torch.where(exact.isfinite(), exact.abs(), 0.0)
+    return float(apart.max() / size.max().clamp(min=LEAST)) if exact.numel() else 0.0
