@@ -40,6 +40,7 @@ from . import (
     random_sources,
     ranges,
     reduce,
+    rotary,
     scan,
     slicing,
     softmax,

@@ -63,13 +63,14 @@ def _of_rank(
         else:
             rank = tl.maximum(rank, 0)
     found = tl.zeros((R,), key.dtype)
-    for i in tl.static_range(BITS):
-        bit: tl.constexpr = BITS - 1 - i
+    one = tl.full((R,), 1, key.dtype)
+    for i in range(BITS):
+        bit = BITS - 1 - i
         alike = inside & ((key >> bit) == (found >> bit)[:, None])
         zeros = tl.sum(alike.to(tl.int32), 1)
         high = rank >= zeros
         rank = tl.where(high, rank - zeros, rank)
-        found = tl.where(high, found | (1 << bit), found)
+        found = tl.where(high, found | (one << bit), found)
     here = inside & (key == found[:, None])
     place = tl.min(tl.where(here, at, BLOCK), 1)
     value = tl.load(x + row * n + place, mask=(row < rows) & (place < n), other=0)

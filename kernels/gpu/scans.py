@@ -113,6 +113,7 @@ def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
         (t.programs,),
         (a.contiguous(), dense, y, t.kept, n, inner),
         (back, TRITON[wide_of(b.dtype)], t.rows, t.kept_block, t.block),
+        warps=min(2 * t.warps, 8),  # two numbers for each element
     )
     return y
 
@@ -150,6 +151,7 @@ CASES += [
         _recurrence,
         (kind, kind, kind, *("i32",) * 3),
         (True, tl.float32, rows, kept, block),
+        warps=8,
     )
     for kind, rows, kept, block in (("*fp32", True, 2, 2048), ("*bf16", False, 128, 32))
 ]

@@ -62,7 +62,7 @@ RANKED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 @pytest.mark.parametrize("dtype", RANKED, ids=str)
 def test_ranks(dtype):
     """The indices are those of the first such elements, which torch does not promise."""
-    for shape, dim in [((3, 7), 1), ((5, 2, 3), 0), ((1300,), 0), ((2, 5), -1), ((4, 1), 1)]:
+    for shape, dim in [((3, 7), 1), ((5, 2, 3), 0), ((300,), -1)]:
         x = of(dtype, *shape)
         size = x.shape[dim]
         for twin, rest, wanted in (
