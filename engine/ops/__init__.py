@@ -18,6 +18,7 @@ from . import (
     einsum,
     embedding,
     extremum,
+    float8,
     gated,
     gather,
     getitem,

@@ -30,7 +30,11 @@ def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
         return False
     if source.is_complex and target.is_floating_point:
         source = source.to_real()
+    if _is_inexact(source) and source.itemsize == 1:  # float8, which torch does not promote
+        return _is_inexact(target) and (target is source or target.itemsize > 1)
     same_kind = _is_inexact(source) == _is_inexact(target)
+    if same_kind and target.itemsize == 1 and _is_inexact(target):
+        return False
     return same_kind and torch.promote_types(source, target) == target
 
 

@@ -44,8 +44,7 @@ def _turn(x, y, cos, sin, row, y_row, inside, count, APART: tl.constexpr, PAIRS:
 @Kernel
 def _rotary(
     x, cos, sin, y, length, heads, count, rest,
-    x_batch: tl.int64, x_step: tl.int64, x_head: tl.int64,
-    y_batch: tl.int64, y_step: tl.int64, y_head: tl.int64, table_batch: tl.int64,
+    x_batch, x_step, x_head, y_batch, y_step, y_head, table_batch,
     WIDE: tl.constexpr, APART: tl.constexpr, BACK: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
@@ -62,8 +61,9 @@ def _rotary(
         s = -s
     first = tl.program_id(1) * HEADS
     for head in range(first, tl.minimum(first + HEADS, heads)):
-        row = batch * x_batch + position * x_step + head * x_head
-        y_row = batch * y_batch + position * y_step + head * y_head
+        far = tl.cast(head, tl.int64)
+        row = batch * x_batch + position * x_step + far * x_head
+        y_row = batch * y_batch + position * y_step + far * y_head
         _turn(x, y, c, s, row, y_row, inside, count, APART, PAIRS, EVEN)
         if REST > 0:
             at = 2 * count + tl.arange(0, REST)[None, :]
@@ -126,10 +126,10 @@ def rotary(
 def _case(dtype: str, apart: bool, back: bool, pairs: int, rest: int, heads: int = _HEADS) -> Case:
     rows = _TILE // pairs
     sizes = ("i32?", "i32?", "i32", "i32" if rest else "i32?")
-    steps = ("i64",) * 6
+    steps = ("i32",) * 7
     return Case(
         _rotary,
-        (f"*{dtype}", "*fp32", "*fp32", f"*{dtype}", *sizes, *steps, "i64"),
+        (f"*{dtype}", "*fp32", "*fp32", f"*{dtype}", *sizes, *steps),
         (tl.float32, apart, back, True, rows, pairs, rest, heads),
     )
 
