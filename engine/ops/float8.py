@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -91,9 +92,10 @@ class ScaledMatmul(Op):
             found.append(Signature(sides, (partial_sum,)))
         return found
 
-    def flops(self, inputs: object, outputs: object) -> float:
-        a, y = inputs[0], outputs[0]  # type: ignore[index]
-        return 2.0 * a.shape[1] * y.numel
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        a = inputs[0]
+        assert a is not None
+        return 2.0 * a.shape[1] * outputs[0].numel
 
 
 _quantize = general(QuantizeFp8())

@@ -109,7 +109,8 @@ def _product(
     at_a = a + here.to(tl.int64)[:, None] * k + term[None, :]
     at_b = b + there.to(tl.int64)[None, :] * k + term[:, None]
     of_a = a_scale + (here // A_ROWS).to(tl.int64) * k_blocks
-    of_b = b_scale + there // B_COLUMNS
+    # One for all columns of the tile, where they share it.
+    of_b = b_scale + (tile_n * BN // B_COLUMNS if B_COLUMNS % BN == 0 else there // B_COLUMNS)
     total = tl.zeros((BM, BN), tl.float32)
     for block in range(k_blocks):
         if EVEN:
@@ -119,7 +120,10 @@ def _product(
             u = tl.load(at_a, mask=term[None, :] < left, other=0.0)
             v = tl.load(at_b, mask=term[:, None] < left, other=0.0)
         part = tl.dot(u, v)
-        total += part * tl.load(of_a)[:, None] * tl.load(of_b)[None, :]
+        if B_COLUMNS % BN == 0:
+            total += part * (tl.load(of_a) * tl.load(of_b))[:, None]
+        else:
+            total += part * tl.load(of_a)[:, None] * tl.load(of_b)[None, :]
         at_a += BLOCK
         at_b += BLOCK
         of_a += 1
@@ -127,6 +131,11 @@ def _product(
     at = y + row.to(tl.int64)[:, None] * n + column[None, :]
     mask = (row < m)[:, None] & (column < n)[None, :]
     tl.store(at, total.to(y.dtype.element_ty), mask=mask)
+
+
+def _tile(m: int, b_columns: int) -> tuple[int, int]:
+    """Rows and columns of a tile: fewer columns where each has a scale, as they need registers."""
+    return 64 if m <= 64 else 128, 128 if b_columns == 128 else 64
 
 
 def scaled_matmul(
@@ -140,13 +149,13 @@ def scaled_matmul(
     m, k = a.shape
     n = b.shape[1]
     y = torch.empty((m, n), dtype=dtype, device=a.device)
-    tall = 64 if m <= 64 else 128
+    tall, wide = _tile(m, b_columns)
     # Tensor cores read float8 along the sum only.
     args = (a.contiguous(), a_scale.contiguous(), b.t().contiguous(), b_scale.contiguous(), y)
     _product.launch(
-        (triton.cdiv(m, tall) * triton.cdiv(n, 128),),
+        (triton.cdiv(m, tall) * triton.cdiv(n, wide),),
         (*args, m, n, k, a_scale.shape[1], b_scale.shape[1]),
-        (a_rows, b_columns, k % block == 0, tall, 128, block, GROUP_OF_ROWS),
+        (a_rows, b_columns, k % block == 0, tall, wide, block, GROUP_OF_ROWS),
         warps=tall // 16,
         stages=2 if torch.version.hip is not None else 4,
     )
@@ -161,23 +170,21 @@ _WHY = {
 
 
 def _cases(targets: tuple[str, ...], dtype: str, top: float, stages: int) -> list[Case]:
-    q = f"*{dtype}"
-    kept = {"targets": targets, "why": _WHY[targets]}
+    q, why = f"*{dtype}", _WHY[targets]
     sizes = ("i32", "i32", "i32?", "i32?")
-    return [
-        Case(_quantize, ("*bf16", q, "*fp32", *sizes), (top, whole, rows, 128), warps=warps, **kept)
-        for whole, rows, warps in ((False, 16, 4), (True, 128, 8))
-    ] + [
+    found = [
         Case(
-            _product,
-            (q, "*fp32", q, "*fp32", "*bf16", "i32", "i32", "i32", "i32?", "i32?"),
-            (1, columns, True, rows, 128, 128, GROUP_OF_ROWS),
-            warps=rows // 16,
-            stages=stages,
-            **kept,
+            _quantize, ("*bf16", q, "*fp32", *sizes), (top, whole, rows, 128), warps,
+            targets=targets, why=why,
         )
-        for rows, columns in ((128, 128), (64, 128), (128, 1))
-    ]
+        for whole, rows, warps in ((False, 16, 4), (True, 128, 8))
+    ]  # fmt: skip
+    types = (q, "*fp32", q, "*fp32", "*bf16", "i32", "i32", "i32", "i32?", "i32?")
+    for m, columns in ((4096, 128), (16, 128), (4096, 1)):
+        rows, wide = _tile(m, columns)
+        form = (1, columns, True, rows, wide, 128, GROUP_OF_ROWS)
+        found.append(Case(_product, types, form, rows // 16, stages, targets=targets, why=why))
+    return found
 
 
 CASES = [
