@@ -255,68 +255,36 @@ def first_index_flat(
     return torch.full(target, index, dtype=torch.int64, device=x.device)
 
 
-def product_of_others(x: Tensor, dim: int | None) -> Tensor:
-    """For each element the product of the others along `dim` (None: of all), right at zeros too.
-
-    Products of what stands before and behind; dividing the whole product would fail at zeros.
-    """
-    if dim is None:
-        return product_of_others(x.reshape(-1), 0).reshape(x.shape)
-    if x.ndim == 0 or x.numel() == 0:
-        return torch.ones_like(x)
-    one = torch.ones_like(x.narrow(dim, 0, 1))
-    last = x.shape[dim] - 1
-    before = torch.cat([one, x.narrow(dim, 0, last)], dim).cumprod(dim)
-    behind = torch.cat([one, x.narrow(dim, 1, last).flip(dim)], dim).cumprod(dim).flip(dim)
-    return before * behind
-
-
 def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
     """The sum of each element and all before it, or (`back`) behind it, along `dim`."""
     return x.flip(dim).cumsum(dim).flip(dim) if back else torch.cumsum(x, dim)
 
 
-def cumprod(x: Tensor, dim: int) -> Tensor:
-    """The product of each element and all before it along `dim`."""
-    return torch.cumprod(x, dim)
+def cumprod(x: Tensor, dim: int, back: bool) -> Tensor:
+    """The product of each element and all before it, or (`back`) behind it, along `dim`."""
+    return x.flip(dim).cumprod(dim).flip(dim) if back else torch.cumprod(x, dim)
 
 
-# Gradients that formulas get wrong at zeros: torch's own, from torch's autograd.
+def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
+    """y[i] = b[i] + a[i] * y[i - 1] along `dim`, or (`back`) y[i] = b[i] + a[i] * y[i + 1].
+
+    In as many steps as the size has bits: each joins twice as many elements. Source: Hillis and
+    Steele, "Data Parallel Algorithms" (1986).
+    """
+    size = b.shape[dim] if b.ndim else 0
+    y, step = b.clone(), 1
+    while step < size:
+        here, there = slice(step, None), slice(0, size - step)
+        if back:
+            here, there = there, here
+        mine, other = (_part(a, dim, here), _part(a, dim, there))
+        added = mine * _part(y, dim, there)
+        _part(y, dim, here).add_(added)
+        joined = a.clone()
+        _part(joined, dim, here).copy_(mine * other)
+        a, step = joined, 2 * step
+    return y
 
 
-def product_of_others_backward(dy: Tensor, x: Tensor, dim: int | None) -> Tensor:
-    """The gradient of `product_of_others`."""
-    if x.ndim == 0 or x.numel() == 0:
-        return torch.zeros_like(x)
-    with torch.enable_grad():
-        leaf = x.detach().requires_grad_()
-        y = product_of_others(leaf, dim)
-        return _gradients(y, (leaf,), dy)[0]
-
-
-def cumprod_backward(dy: Tensor, x: Tensor, dim: int) -> Tensor:
-    """The gradient of cumprod."""
-    with torch.enable_grad():
-        leaf = x.detach().requires_grad_()
-        return _gradients(torch.cumprod(leaf, dim), (leaf,), dy)[0]
-
-
-def cumprod_backward_backward(
-    ddx: Tensor, dy: Tensor, x: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `cumprod_backward` for dy and x."""
-    with torch.enable_grad():
-        leaf, weight = x.detach().requires_grad_(), dy.detach().requires_grad_()
-        y = torch.cumprod(leaf, dim)
-        (dx,) = torch.autograd.grad(y, leaf, weight, create_graph=True)
-        for_dy, for_x = _gradients(dx, (weight, leaf), ddx)
-        return for_dy, for_x
-
-
-def _gradients(y: Tensor, leaves: tuple[Tensor, ...], dy: Tensor) -> list[Tensor]:
-    found: list[Tensor | None] = [*torch.autograd.grad(y, leaves, dy, allow_unused=True)]
-    # The gradient of an only element is `dy` itself.
-    return [
-        torch.zeros_like(leaf) if grad is None else grad.clone() if leaf.numel() < 2 else grad
-        for leaf, grad in zip(leaves, found, strict=True)
-    ]
+def _part(x: Tensor, dim: int, along: slice) -> Tensor:
+    return x.movedim(dim, 0)[along].movedim(0, dim)

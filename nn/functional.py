@@ -15,7 +15,7 @@ adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy
 binary_cross_entropy_with_logits celu conv1d conv2d cosine_similarity cross_entropy dropout elu
 embedding geglu gelu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div
 l1_loss layer_norm leaky_relu linear linear_cross_entropy log_softmax logsigmoid max_pool1d
-max_pool2d mish mse_loss nll_loss normalize one_hot pad relu relu6 rms_norm
+max_pool2d mish mse_loss nll_loss normalize one_hot pad relu relu6 rms_norm rotary
 scaled_dot_product_attention selu sigmoid silu smooth_l1_loss softmax softmin softplus softshrink
 softsign swiglu tanh tanhshrink threshold
 """.split()

@@ -16,7 +16,7 @@ import torch
 
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, short, split
-from .layouts import close, join
+from .layouts import close, is_tiny, join
 from .recording import OpCall
 from .rules import Layouts, Whole, declared, is_floating, placement_of, run_shards, whole
 
@@ -29,9 +29,12 @@ def undeclared(found: Whole, parts: Sequence[int] = (2, 3)) -> set[str]:
 
     Only dims that give every rank more than one element are split, or smaller tensors would make
     all sorts of layouts legal; for the same reason a signature must hold for other values too,
-    and calls whose output is constant have none.
+    and calls whose output is constant have none. Nor are there any for calls with float8 values,
+    which torch does not compare.
     """
     texts: set[str] = set()
+    if any(map(is_tiny, (*found.call.tensors, *found.outputs))):
+        return texts
     others = _stirred(found.call)
     if not _tells(found, others):
         return texts

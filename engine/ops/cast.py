@@ -26,11 +26,17 @@ def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
     >>> is_widening(torch.bfloat16, torch.float32), is_widening(torch.float16, torch.bfloat16)
     (True, False)
     """
-    if torch.bool in (source, target):
-        return False
+    if torch.bool in (source, target) or (source.is_floating_point and source.itemsize == 1):
+        return False  # neither bool nor float8 has sums
     if source.is_complex and target.is_floating_point:
         source = source.to_real()
+    if _is_inexact(source) and source.itemsize == 1:  # float8, which torch does not promote
+        return _is_inexact(target) and (target is source or target.itemsize > 1)
+    if target.is_floating_point and target.itemsize == 1:
+        return False
     same_kind = _is_inexact(source) == _is_inexact(target)
+    if same_kind and target.itemsize == 1 and _is_inexact(target):
+        return False
     return same_kind and torch.promote_types(source, target) == target
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from ...kernels import reduce as kernels
-from ..dispatch import binary, general, unary
+from ..dispatch import binary, unary
 from ..meta import Meta
-from ..names import named
+from ..names import named, names
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast
-from .pointwise import fitting
+from .pointwise import conj_of, fitting
+from .reduce import constant_like
 
 Needs = Sequence[object]
 
@@ -59,65 +59,79 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
     return _cumsum(x, dim, False)  # type: ignore[no-any-return]
 
 
+def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
+    """y[i] = x[i - 1], or (`back`) x[i + 1], along a dim; `fill` at the end."""
+    size = x.shape[dim]
+    end = constant_like(names.narrow(x, dim, 0, 1), fill)
+    rest = names.narrow(x, dim, int(back), size - 1)
+    return names.cat((rest, end) if back else (end, rest), dim)  # type: ignore[no-any-return]
+
+
+def product_of_others(x: Tensor, dim: int) -> Tensor:
+    """For each element the product of the others along `dim`, right at zeros too.
+
+    Products of what stands before and behind; dividing the whole product would fail at zeros.
+    """
+    if not x.ndim or not x.shape[dim]:
+        return constant_like(x, 1)  # type: ignore[no-any-return]
+    before, behind = (_shifted(_cumprod(x, dim, back), dim, back, 1) for back in (False, True))
+    return names.mul(before, behind)  # type: ignore[no-any-return]
+
+
 class RunningProduct(Op):
-    """The product of each element and all before it."""
+    """The product of each element and all before it, or (`back`) behind it.
+
+    The gradient for x[i] is the product of what stands before it, times the sum over all y behind
+    of dy and the products in between, which is a recurrence: nothing is divided by x.
+    """
 
     name = "cumprod"
+    saves_output = True
     kernel = staticmethod(kernels.cumprod)
 
-    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, dim: int, back: bool) -> Rule:
         return _others(x.ndim, dim)
 
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int) -> tuple[Tensor]:
-        return (_cumprod_backward(dy, x, dim),)
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: int, back: bool
+    ) -> tuple[Tensor]:
+        if not x.ndim or not x.shape[dim]:
+            return (dy,)
+        before = conj_of(_shifted(y, dim, back, 1))
+        behind = _recurrence(conj_of(_shifted(x, dim, not back, 0)), dy, dim, not back)
+        return (names.mul(before, behind),)
 
 
-class RunningProductBackward(Op):
-    """The gradient of cumprod: (dy, x, dim)."""
+class Recurrence(Op):
+    """y[i] = b[i] + a[i] * y[i - 1] along a dim, or (`back`) with y[i + 1]: (a, b, dim, back)."""
 
-    name = "cumprod_backward"
-    kernel = staticmethod(kernels.cumprod_backward)
+    name = "recurrence"
+    saves_output = True
+    kernel = staticmethod(kernels.recurrence)
 
-    def infer(self, dy: Meta, x: Meta, dim: int) -> Meta:
-        return x
+    def infer(self, a: Meta, b: Meta, dim: int, back: bool) -> Meta:
+        return b
 
-    def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int) -> Rule:
-        linear = Signature((partial_sum, broadcast), (partial_sum,))
-        return [*_others(x.ndim, dim, inputs=2), linear]
+    def rule(self, axis: Axis, a: Meta, b: Meta, dim: int, back: bool) -> Rule:
+        linear = Signature((broadcast, partial_sum), (partial_sum,))
+        return [*_others(b.ndim, dim, inputs=2), linear]
 
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, weight: Tensor, x: Tensor, dim: int) -> Any:
-        return _cumprod_second((dy, weight, x), dim)
-
-
-class RunningProductSecond(Op):
-    """The gradients of that for dy and x: (ddx, dy, x, dim). They have no gradients themselves."""
-
-    name = "cumprod_backward_backward"
-    num_outputs = 2
-    saves = ()
-    kernel = staticmethod(kernels.cumprod_backward_backward)
-
-    def infer(self, ddx: Meta, dy: Meta, x: Meta, dim: int) -> tuple[Meta, Meta]:
-        return dy, x
-
-    def rule(self, axis: Axis, ddx: Meta, dy: Meta, x: Meta, dim: int) -> Rule:
-        return [
-            *_others(x.ndim, dim, inputs=3, outputs=2),
-            Signature((partial_sum, broadcast, broadcast), (partial_sum, partial_sum)),
-            Signature((broadcast, partial_sum, broadcast), (broadcast, partial_sum)),
-        ]
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor, dim: int, back: bool
+    ) -> tuple[Tensor, Tensor]:
+        d_b = _recurrence(conj_of(_shifted(a, dim, not back, 0)), dy, dim, not back)
+        return names.mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
 
 
 _cumprod = unary(RunningProduct())
-_cumprod_backward = binary(RunningProductBackward())
-_cumprod_second = general(RunningProductSecond())
+_recurrence = binary(Recurrence())
 
 
 @named
 def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The product of each element and all before it along `dim`.
 
-    The dim must be whole: a split one is gathered first. There is no third derivative.
+    The dim must be whole: a split one is gathered first.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _cumprod(x, dim)  # type: ignore[no-any-return]
+    return _cumprod(x, dim, False)  # type: ignore[no-any-return]

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from ...kernels import reduce as kernels
-from ..dispatch import binary, unary
+from ..dispatch import unary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Op
-from ..sbp import broadcast, partial_sum
-from ..signature import Axis, Rule, Signature
+from ..signature import Axis, Rule
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
 from .cast import cast
@@ -29,6 +28,7 @@ from .reduce import (
     spread,
     sum,
 )
+from .scan import product_of_others
 from .where import where
 
 Needs = Sequence[object]
@@ -117,42 +117,15 @@ class Prod(Op):
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None, keepdim: bool
     ) -> tuple[Tensor]:
-        others = _product_of_others(x, dim)
+        if dim is None:
+            others = product_of_others(names.view(x, (-1,)), 0)
+            others = names.view(others, x.shape)
+        else:
+            others = product_of_others(x, dim)
         return (mul(spread(dy, x.shape, dim, keepdim), conj_of(others)),)
 
 
-class ProductOfOthers(Op):
-    """For each element, the product of the others along the dim (None: of all others)."""
-
-    name = "product_of_others"
-    kernel = staticmethod(kernels.product_of_others)
-
-    def rule(self, axis: Axis, x: Meta, dim: int | None) -> Rule:
-        return reduction(x.ndim, dim, True, None)
-
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None) -> tuple[Tensor]:
-        return (_product_of_others_backward(dy, x, dim),)
-
-
-class ProductOfOthersBackward(Op):
-    """The gradient of that: (dy, x, dim). It has no gradient itself."""
-
-    name = "product_of_others_backward"
-    saves = ()
-    kernel = staticmethod(kernels.product_of_others_backward)
-
-    def infer(self, dy: Meta, x: Meta, dim: int | None) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, dy: Meta, x: Meta, dim: int | None) -> Rule:
-        linear = Signature((partial_sum, broadcast), (partial_sum,))
-        kept = [Signature(s.inputs * 2, s.outputs) for s in reduction(x.ndim, dim, True, None)]
-        return [*kept, linear]
-
-
 _prod = unary(Prod())
-_product_of_others = unary(ProductOfOthers())
-_product_of_others_backward = binary(ProductOfOthersBackward())
 
 
 @named

@@ -12,14 +12,16 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import order as reference
+from . import ranks
 from .cases import Case
 from .launch import Kernel
+from .ranks import of_rank, suits
 
 TORCH = {
     "values of 64 bits": "there is no room for their places in one 64-bit number",
     "rows longer than 2048, sorted": "more than registers hold; torch's radix sort is one pass per "
     "8 bits, which a network over memory cannot reach",
-    "k > 64, and kthvalue": "torch's radix select reads each row a fixed number of times",
+    "k > 64": "torch's radix select reads each row a fixed number of times",
     "unique": "its result's shape depends on values, so the host must wait anyway",
 }
 
@@ -151,7 +153,14 @@ def topk(x: Tensor, dim: int, k: int, largest: bool, ordered: bool) -> tuple[Ten
     return results[0], results[1]
 
 
+def kthvalue(x: Tensor, dim: int, k: int) -> tuple[Tensor, Tensor]:
+    if not suits(x, dim) or not 0 < k <= x.shape[dim]:
+        return reference.kthvalue(x, dim, k)
+    return of_rank(x, dim, "kth", k - 1)
+
+
 CASES = [
+    *ranks.CASES,
     Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, 1, 1024)),
     Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, 16, 16), warps=1),
     Case(_topk, ("*bf16", "*bf16", "*i64", "i64?", "i32", "i32?"), (True, 1, 1024, 64)),

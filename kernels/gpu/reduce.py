@@ -14,6 +14,7 @@ from .extremes import extreme, find
 from .folds import divisor, fold
 from .moments import logarithm_of_sum, variance
 from .picking import picked, placed
+from .ranks import of_rank, suits
 from .scans import scan
 from .tiles import NUMBERS, dims_of, groups
 
@@ -22,10 +23,8 @@ Dims = int | tuple[int, ...] | None
 TORCH = {
     "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
     "reductions of no elements": "torch has the errors and the neutral values",
-    "product_of_others, product_of_others_backward, cumprod_backward, cumprod_backward_backward":
-        "gradients of products, rare, and right at zeros only by torch's autograd",
     "extremum_of_none": "fills, with nothing to reduce",
-    "median, nanmedian, median_along, nanmedian_along": "need a sort",
+    "medians of more than 16384 elements": "torch's radix select shares a row among programs",
 }  # fmt: skip
 
 
@@ -147,6 +146,30 @@ def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     return extreme(x, dims_of(dim, x.ndim), keepdim, True, True)
 
 
+def median(x: Tensor) -> Tensor:
+    flat = x.reshape(-1)
+    return of_rank(flat, 0, "median")[0].reshape(()) if suits(flat, 0) else torchs.median(x)
+
+
+def nanmedian(x: Tensor) -> Tensor:
+    flat = x.reshape(-1)
+    return of_rank(flat, 0, "nanmedian")[0].reshape(()) if suits(flat, 0) else torchs.nanmedian(x)
+
+
+def median_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    if not suits(x, dim):
+        return torchs.median_along(x, dim, keepdim)
+    values, indices = of_rank(x, dim, "median")
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    if not suits(x, dim):
+        return torchs.nanmedian_along(x, dim, keepdim)
+    values, indices = of_rank(x, dim, "nanmedian")
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
 def pick(x: Tensor, index: Tensor, dim: int, keepdim: bool) -> Tensor:
     if not _suits(x):
         return torchs.pick(x, index, dim, keepdim)
@@ -255,8 +278,14 @@ def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
     return scan(x, dim, False, back) if _suits(x) else torchs.cumsum(x, dim, back)
 
 
-def cumprod(x: Tensor, dim: int) -> Tensor:
-    return scan(x, dim, True, False) if _suits(x) else torchs.cumprod(x, dim)
+def cumprod(x: Tensor, dim: int, back: bool) -> Tensor:
+    return scan(x, dim, True, back) if _suits(x) else torchs.cumprod(x, dim, back)
+
+
+def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
+    if not _suits(a, b.dtype) or a.dtype is not b.dtype:
+        return torchs.recurrence(a, b, dim, back)
+    return scans.recurrence(a, b, dim, back)
 
 
 CASES = [*folds.CASES, *extremes.CASES, *moments.CASES, *picking.CASES, *scans.CASES]

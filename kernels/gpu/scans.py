@@ -75,6 +75,49 @@ def scan(x: Tensor, dim: int, product: bool, back: bool) -> Tensor:
     return y
 
 
+@triton.jit
+def _after(a, b, c, d):
+    """What y -> a * y + b and then y -> c * y + d do, as one such step."""
+    return a * c, b * c + d
+
+
+@Kernel
+def _recurrence(
+    a, b, y, kept, n, inner,
+    BACK: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    _, first, inside = first_of(kept, n, inner, ROWS, BK)
+    step = 1 if ROWS else inner
+    at = tl.arange(0, BR)
+    carry = tl.zeros((BK,), WIDE)
+    last = at == (0 if BACK else BR - 1)
+    blocks = tl.cdiv(n, BR)
+    for block in range(blocks):
+        r = (blocks - 1 - block if BACK else block) * BR + at
+        mask = inside[:, None] & (r < n)[None, :]
+        where = first[:, None] + r[None, :].to(tl.int64) * step
+        factor = tl.load(a + where, mask=mask, other=1).to(WIDE)
+        added = tl.load(b + where, mask=mask, other=0).to(WIDE)
+        factor, added = tl.associative_scan((factor, added), 1, _after, reverse=BACK)
+        run = added + factor * carry[:, None]
+        tl.store(y + where, run.to(y.dtype.element_ty), mask=mask)
+        carry = tl.sum(tl.where(last[None, :], run, 0), 1)
+
+
+def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
+    """y[i] = b[i] + a[i] * y[i - 1] along a dim, or (`back`) with y[i + 1]."""
+    dense, outer, n, inner = one_group(b, (dim % b.ndim,) if b.ndim else ())
+    y = torch.empty(b.shape, dtype=b.dtype, device=b.device)
+    t = tiles(outer, n, inner, split=False)
+    _recurrence.launch(
+        (t.programs,),
+        (a.contiguous(), dense, y, t.kept, n, inner),
+        (back, TRITON[wide_of(b.dtype)], t.rows, t.kept_block, t.block),
+        warps=min(2 * t.warps, 8),  # two numbers for each element
+    )
+    return y
+
+
 def _launch(
     x: Tensor, carries: Tensor | None, y: Tensor, t: Tiles, constants: tuple[bool, ...],
     wide: torch.dtype,
@@ -102,4 +145,13 @@ CASES += [
         (product, False, False, False, tl.float32, True, 2, 2048),
     )
     for product in (False, True)
+]
+CASES += [
+    Case(
+        _recurrence,
+        (kind, kind, kind, *("i32",) * 3),
+        (True, tl.float32, rows, kept, block),
+        warps=8,
+    )
+    for kind, rows, kept, block in (("*fp32", True, 2, 2048), ("*bf16", False, 128, 32))
 ]

@@ -251,3 +251,24 @@ def test_the_warning_of_too_few_elements_is_torchs():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         names.var(make_local(torch.ones(2)))
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_products_have_every_derivative_also_at_zeros(name):
+    value = torch.tensor([[1.5, 0.0, 2.0, -1.0], [0.0, 0.0, 3.0, 0.5]], dtype=torch.float64)
+
+    def slow(x):
+        """With nothing but multiplications, which torch differentiates again and again."""
+        parts = [x[:, 0]]
+        for column in range(1, x.shape[1]):
+            parts.append(parts[-1] * x[:, column])
+        return parts[-1] if name == "prod" else torch.stack(parts, 1)
+
+    x, wanted = make_local(value), value.clone().requires_grad_()
+    x.requires_grad = True
+    y, ty = getattr(names, name)(x, 1), slow(wanted)
+    for order in range(3):
+        weights = torch.arange(1.0, ty.numel() + 1).reshape(ty.shape).double() ** (order + 1)
+        (y,) = flow.autograd.grad(names.sum(y * make_local(weights)), x, create_graph=True)
+        (ty,) = torch.autograd.grad((ty * weights).sum(), wanted, create_graph=True)
+        assert torch.allclose(y.shards[0], ty)

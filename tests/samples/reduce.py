@@ -54,6 +54,7 @@ SUMS = [
     Sample("prod", (I(6, 4, high=3), 1)),
     Sample("prod", (torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]), 1)),
     Sample("prod", (torch.tensor([[1.0, 0.0, 2.0], [4.0, 5.0, 3.0]]),)),
+    Sample("prod", (T(5, 3, dtype=C), 0)),
     Sample("prod", (T(5, 3, dtype=torch.float32), 0), {"dtype": torch.float64}, tol=1e-6),
     Sample("count_nonzero", (I(6, 4, high=3),)),
     Sample("count_nonzero", (I(5, 3, high=3), 0)),
@@ -184,6 +185,9 @@ SCANS = [
         for name in ("cumsum", "cumprod")
         for args in ((T(6, 4), 0), (T(5, 3), 1), (T(6, 4, 3), -2), (I(6, 4, high=3), 1), (T(), 0))
     ],
+    Sample("cumprod", (torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]]).double(), 1)),
+    Sample("cumprod", (T(5, 3, dtype=C), 0)),
+    Sample("cumprod", (T(0, 3), 0)),
     Sample("cumsum", (Bo(6, 4), 0)),
     Sample("cumsum", (T(6, 4, dtype=torch.float32), 0), {"dtype": torch.float64}, tol=1e-6),
     Sample("cumprod", (T(6, 4, dtype=torch.float32), 0), {"dtype": torch.float64}, tol=1e-6),

@@ -1,10 +1,10 @@
-"""sort and topk."""
+"""sort, topk, kthvalue and medians."""
 
 import pytest
 import torch
 from triton_harness import assert_twin, poisoned_memory
 
-from onefold.kernels import order, select
+from onefold.kernels import order, reduce, select
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.bool]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -56,7 +56,61 @@ def test_topk_over_blocks():
     assert torch.equal(values.nan_to_num(), wanted.values.nan_to_num())
 
 
+RANKED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", RANKED, ids=str)
+def test_ranks(dtype):
+    """The indices are those of the first such elements, which torch does not promise."""
+    for shape, dim in [((3, 7), 1), ((5, 2, 3), 0), ((300,), -1)]:
+        x = of(dtype, *shape)
+        size = x.shape[dim]
+        for twin, rest, wanted in (
+            (order.kthvalue, (dim, 1), torch.kthvalue(x, 1, dim, True)),
+            (order.kthvalue, (dim, size), torch.kthvalue(x, size, dim, True)),
+            (reduce.median_along, (dim, True), torch.median(x, dim, True)),
+            (reduce.nanmedian_along, (dim, True), torch.nanmedian(x, dim, True)),
+        ):
+            with poisoned_memory():
+                values, indices = select.twin(twin)(x, *rest)
+            assert torch.equal(values, wanted.values)
+            assert torch.equal(indices, (x == values).to(torch.uint8).argmax(dim, True))
+        assert_twin(reduce.median, x)
+        assert_twin(reduce.nanmedian, x.movedim(0, -1))
+        values, _ = select.twin(reduce.median_along)(x, dim, False)
+        assert torch.equal(values, torch.median(x, dim).values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_medians_of_what_is_no_number(dtype):
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor(
+        [[1, nan, 0, nan, -1], [nan] * 5, [-0.0, 0.0, inf, -inf, 1e-42], [inf, nan, -inf, 3, 2]]
+    ).to(dtype)
+    for reference in (reduce.median_along, reduce.nanmedian_along):
+        for dim in (0, 1):
+            values, _ = select.twin(reference)(x, dim, False)
+            wanted, _ = reference(x, dim, False)
+            assert torch.equal(values.isnan(), wanted.isnan())
+            assert torch.equal(values.nan_to_num(7.0), wanted.nan_to_num(7.0))
+    assert select.twin(reduce.median)(x).isnan()
+    assert_twin(reduce.nanmedian, x)
+    assert select.twin(reduce.median_along)(x, 1, False)[1].tolist()[:2] == [1, 0]
+    for k in range(1, 6):
+        values, _ = select.twin(order.kthvalue)(x, 1, k)
+        wanted, _ = order.kthvalue(x, 1, k)
+        assert torch.equal(values.nan_to_num(7.0), wanted.nan_to_num(7.0))
+
+
+def test_long_rows_are_left_to_torch():
+    x = torch.randn(2, 17000)
+    assert_twin(reduce.median_along, x, 1, True)
+    assert_twin(reduce.median, x)
+
+
 def test_bad_numbers():
+    with pytest.raises(RuntimeError):
+        select.twin(order.kthvalue)(torch.zeros(3), 0, 4)
     with pytest.raises(RuntimeError):
         select.twin(order.topk)(torch.zeros(3), 0, 4, True, True)
     with pytest.raises(IndexError):

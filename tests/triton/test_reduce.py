@@ -67,7 +67,11 @@ def test_along_one_dim(shape, dim, dtype):
     assert_twin(reduce.prod, x, dim, True)
     assert_twin(reduce.cumsum, x, dim, False, slack=8)
     assert_twin(reduce.cumsum, x, dim, True, slack=8)
-    assert_twin(reduce.cumprod, x, dim)
+    assert_twin(reduce.cumprod, x, dim, False)
+    assert_twin(reduce.cumprod, x, dim, True)
+    if dtype.is_floating_point:
+        for back in (False, True):
+            assert_twin(reduce.recurrence, drawn(shape, dtype, 1), x, dim, back, slack=8)
     if x.numel() == 0:
         return
     assert_twin(reduce.prod, x, None, False)

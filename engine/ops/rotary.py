@@ -1,0 +1,139 @@
+"""Rotary position embedding: batch, heads and the sequence may be split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import OnefoldRuntimeError
+from ...kernels import rotary as kernels
+from ..dispatch import general
+from ..meta import Meta
+from ..names import named, names
+from ..op import Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .moving import wrap
+from .reduce import sum_to
+
+Needs = Sequence[object]
+
+
+class Rotary(Op):
+    """Pairs of features turned by an angle for each position, or (`back`) by its negative."""
+
+    name = "rotary"
+    flops_per_element = 3.0
+    kernel = staticmethod(kernels.rotary)
+
+    def infer(
+        self, x: Meta, cos: Meta, sin: Meta, seq_dim: int, interleaved: bool, back: bool
+    ) -> Meta:
+        lead = (x.shape[0],) if cos.ndim == 3 else ()
+        fits = cos.ndim in (2, 3) and x.ndim >= 2 and seq_dim < x.ndim - 1
+        if not fits or (lead and seq_dim == 0) or cos.shape[:-1] != (*lead, x.shape[seq_dim]):
+            raise OnefoldRuntimeError(
+                "the tables must be (length, pairs), or (batch, length, pairs) with batch the "
+                f"first dim of x, but they are {tuple(cos.shape)}, and the length of x of shape "
+                f"{tuple(x.shape)} is dim {seq_dim}"
+            )
+        if cos.shape != sin.shape or cos.dtype != sin.dtype or 2 * cos.shape[-1] > x.shape[-1]:
+            raise OnefoldRuntimeError(
+                "cos and sin must be alike and have half as many columns as x has features, or "
+                f"less, but are {tuple(cos.shape)} of {cos.dtype} and {tuple(sin.shape)} of "
+                f"{sin.dtype} for x of shape {tuple(x.shape)}"
+            )
+        if not x.dtype.is_floating_point or not cos.dtype.is_floating_point:
+            raise OnefoldRuntimeError(
+                f"x and the tables must be floating, but are {x.dtype} and {cos.dtype}"
+            )
+        return x
+
+    def rule(
+        self, axis: Axis, x: Meta, cos: Meta, sin: Meta, seq_dim: int, interleaved: bool, back: bool
+    ) -> Rule:
+        by_batch = cos.ndim == 3
+        found = [Signature((partial_sum, broadcast, broadcast), (partial_sum,))]
+        for dim in range(x.ndim - 1):
+            table = broadcast
+            if dim == seq_dim:
+                table = split(cos.ndim - 2)
+            elif dim == 0 and by_batch:
+                table = split(0)
+            found.append(Signature((split(dim), table, table), (split(dim),)))
+        if 2 * cos.shape[-1] == x.shape[-1]:  # nothing passes by the tables
+            found.append(Signature((broadcast, partial_sum, partial_sum), (partial_sum,)))
+            if interleaved and cos.shape[-1] % axis.parts == 0:
+                table = split(cos.ndim - 1)
+                found.append(Signature((split(x.ndim - 1), table, table), (split(x.ndim - 1),)))
+        return found
+
+    def vjp(
+        self,
+        needs: Needs,
+        dy: Tensor,
+        y: Meta,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        seq_dim: int,
+        interleaved: bool,
+        back: bool,
+    ) -> Any:
+        dx = _rotary((dy, cos, sin), seq_dim, interleaved, not back) if needs[0] else None
+        if not needs[1] and not needs[2]:
+            return dx, None, None
+        a, b = _pairs(x, cos.shape[-1], interleaved)
+        da, db = _pairs(dy, cos.shape[-1], interleaved)
+        d_cos = names.add(names.mul(da, a), names.mul(db, b))
+        d_sin = names.sub(names.mul(db, a), names.mul(da, b))
+        d_sin = names.neg(d_sin) if back else d_sin
+        return dx, _of_table(d_cos, cos, seq_dim), _of_table(d_sin, sin, seq_dim)
+
+
+def _pairs(x: Tensor, count: int, interleaved: bool) -> tuple[Tensor, Tensor]:
+    """The first and the second of each pair of features."""
+    turned = names.narrow(x, -1, 0, 2 * count)
+    if interleaved:
+        pairs = names.view(turned, (*x.shape[:-1], count, 2))
+        return names.select(pairs, -1, 0), names.select(pairs, -1, 1)
+    return names.narrow(turned, -1, 0, count), names.narrow(turned, -1, count, count)
+
+
+def _of_table(grad: Tensor, table: Tensor, seq_dim: int) -> Tensor:
+    """The gradient for each pair of each row, summed for a table."""
+    kept = (0, seq_dim) if table.ndim == 3 else (seq_dim,)
+    dims = tuple(d for d in range(grad.ndim - 1) if d not in kept)
+    return sum_to(names.sum(grad, dims) if dims else grad, table.meta)
+
+
+_rotary = general(Rotary())
+
+
+@named
+def rotary(
+    input: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, seq_dim: int = -2
+) -> Tensor:
+    """Rotary position embedding: pairs of features turned by an angle for each position.
+
+    `input` is (..., length, features), as attention takes it; `seq_dim` names another dim for
+    length, such as 1 in (batch, length, heads, features). `cos` and `sin` are tables of shape
+    (length, pairs), or (batch, length, pairs) where each member of the batch has positions of its
+    own. Features i and i + pairs are a pair, as in Llama; where `interleaved`, 2i and 2i + 1, as
+    in GPT-J. Features behind the 2 * pairs first ones stay. float16 and bfloat16 are turned in
+    float32. Batch, heads and the sequence may be split; the tables are then split alike, so no
+    rank needs to know its positions.
+
+    Source: Su et al., "RoFormer" (2021). Raises OnefoldRuntimeError when shapes do not fit.
+
+    Example:
+        >>> import onefold as flow
+        >>> rates = 10000.0 ** -(flow.arange(4) / 4)
+        >>> angles = flow.outer(flow.arange(6).float(), rates)
+        >>> q = flow.randn(2, 3, 6, 8)  # batch, heads, length, features
+        >>> flow.rotary(q, angles.cos(), angles.sin()).shape
+        torch.Size([2, 3, 6, 8])
+    """
+    dim = wrap(seq_dim, input.ndim)
+    return _rotary((input, cos, sin), dim, bool(interleaved), False)  # type: ignore[no-any-return]

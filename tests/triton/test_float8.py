@@ -1,0 +1,105 @@
+"""float8 by blocks: quantizing bit by bit, and products against dequantized ones in float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import poisoned_memory
+
+from onefold.kernels import float8, select
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
+def quantize(x, block, dtype=E4M3):
+    """By the twin, which must give the reference's bits."""
+    with poisoned_memory():
+        values, scales = select.twin(float8.quantize_fp8)(x, block, dtype)
+    wanted, wanted_scales = float8.quantize_fp8(x, block, dtype)
+    assert values.dtype is dtype and values.shape == wanted.shape
+    assert torch.equal(values.view(torch.uint8), wanted.view(torch.uint8))
+    assert torch.equal(scales, wanted_scales)
+    return values, scales
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", [E4M3, E5M2], ids=str)
+def test_quantize(dtype, kind):
+    for shape, block in (
+        ((5, 70), (1, 32)),
+        ((70, 40), (32, 32)),
+        ((2, 33, 128), (1, 128)),
+        ((3, 2, 33, 65), (32, 32)),
+        ((0, 64), (1, 32)),
+        ((5, 7), (2, 3)),
+    ):
+        quantize((torch.randn(shape) * 10).to(dtype), block, kind)
+    quantize(torch.randn(64, 33).to(dtype).T, (1, 32), kind)
+
+
+def test_quantize_extremes():
+    x = torch.randn(4, 64)
+    x[0, :32] = 0.0
+    x[1] *= 1e-40
+    x[2] *= 1e30
+    x[3, 3] = 3e38
+    values, _ = quantize(x, (1, 32))
+    assert values.float().abs().amax(1).tolist() == [448.0, *values.float().abs().amax(1)[1:]]
+    x[3, 3] = float("nan")
+    with poisoned_memory():
+        values, scales = select.twin(float8.quantize_fp8)(x, (1, 32), E4M3)
+    assert values[3, :32].float().isnan().all() and scales[3, 0].isnan()
+    assert scales[3, 1].isfinite() and scales[:3].isfinite().all()
+    wanted = float8.quantize_fp8(x, (1, 32), E4M3)
+    assert torch.equal(values.float().isnan(), wanted[0].float().isnan())
+
+
+def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32):
+    """By the twin; against the float64 product of the dequantized, beside that of their sizes."""
+    columns = block if columns is None else columns
+    left, right = (
+        quantize(a, (rows, block)),
+        quantize(b, (block, columns) if columns > 1 else (1, 1)),
+    )
+    if columns == 1:
+        turned = quantize(b.T.contiguous(), (1, block))
+        right = turned[0].T, turned[1].T
+    with poisoned_memory():
+        y = select.twin(float8.scaled_matmul)(*left, *right, block, rows, columns, dtype)
+    wide = float8.dequantize(*left, (rows, block), torch.float64)
+    other = float8.dequantize(*right, (block, columns), torch.float64)
+    exact, size = wide @ other, wide.abs() @ other.abs()
+    assert y.dtype is dtype
+    assert ((y.double() - exact).abs() <= size * 1e-6 + exact.abs() * torch.finfo(dtype).eps).all()
+    return y
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_scaled_matmul(dtype):
+    for m, k, n in ((5, 70, 33), (70, 64, 130)):
+        a, b = torch.randn(m, k), torch.randn(k, n)
+        multiply(a, b, 32, dtype=dtype)
+        multiply(a, b, 32, rows=32, columns=1, dtype=dtype)
+    multiply(torch.randn(3, 300), torch.randn(300, 5), 128, dtype=dtype)
+
+
+def test_other_forms_are_left_to_torch():
+    multiply(torch.randn(3, 8), torch.randn(8, 5), 4)
+    multiply(torch.randn(0, 64), torch.randn(64, 5), 32)
+    multiply(torch.randn(2, 0), torch.randn(0, 5), 32)
+
+
+def test_blocks_of_very_different_sizes():
+    """Each block's sum is scaled before it is added, so small blocks are not lost in large ones."""
+    a = torch.randn(4, 96)
+    a[:, 32:64] *= 1e6
+    b = torch.randn(96, 4)
+    b[32:64] *= 1e-6
+    multiply(a, b, 32)
+
+
+@settings(max_examples=8)
+@given(st.integers(1, 40), st.integers(1, 100), st.integers(1, 40), st.booleans())
+def test_any_shape(m, k, n, square):
+    multiply(torch.randn(m, k), torch.randn(k, n), 32, rows=32 if square else 1)
