@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from .. import attention as reference
@@ -16,6 +15,7 @@ from .attention_tile import Sizes, sizes_of
 from .cases import Case, per_maker
 from .launch import Kernel
 from .product_rule import kind_of
+from .tiles import cdiv, power_of_2
 from .words import signed
 
 TORCH = {
@@ -108,7 +108,7 @@ class Heads(NamedTuple):
 
 
 def _padded(features: int) -> int:
-    return max(int(triton.next_power_of_2(features)), 16)
+    return max(power_of_2(features), 16)
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     packed = form.starts is not None
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
-    programs = triton.cdiv(rows, sizes.queries) * batch * heads
+    programs = cdiv(rows, sizes.queries) * batch * heads
     _run(forward, programs, (*h, y, logs, *starts, *steps), h, form, sizes)
     return y, logs
 
@@ -169,7 +169,7 @@ def attend_grad(
     sums = torch.empty((q.shape[0], heads, q_rows), dtype=logs.dtype, device=q.device)
     block = min(64, _padded(q_rows))
     row_sums.launch(
-        (triton.cdiv(q_rows, block) * q.shape[0] * heads,),
+        (cdiv(q_rows, block) * q.shape[0] * heads,),
         (dy, y, sums, *_steps(dy, y), heads, q_rows),
         (dv_features, block, _padded(dv_features)),
     )
@@ -179,7 +179,7 @@ def attend_grad(
     steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
     sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form))
-    programs = triton.cdiv(rows, sizes.queries) * batch * heads
+    programs = cdiv(rows, sizes.queries) * batch * heads
     _run(
         of_queries,
         programs,
@@ -189,7 +189,7 @@ def attend_grad(
         sizes,
     )
     sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form))
-    programs = triton.cdiv(columns, sizes.keys) * batch * k.shape[1]
+    programs = cdiv(columns, sizes.keys) * batch * k.shape[1]
     args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv, packed=packed))
     _run(of_keys, programs, args, h, form, sizes)
     return dq, dk, dv

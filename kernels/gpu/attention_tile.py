@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ import triton.language as tl
 
 from ..attention import WIDEST
 from .product_rule import AMD
+from .tiles import power_of_2
 from .words import words_of
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -105,6 +107,7 @@ _OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 3
 _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
 
 
+@lru_cache(maxsize=4096)
 def sizes_of(
     work: str, dtype: torch.dtype, features: int, queries: int, keys: int, plain: bool = True
 ) -> Sizes:
@@ -127,4 +130,4 @@ def sizes_of(
 
 
 def _within(size: int, most: int) -> int:
-    return max(min(size, int(triton.next_power_of_2(max(most, 1)))), 16)
+    return max(min(size, power_of_2(max(most, 1))), 16)

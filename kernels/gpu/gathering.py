@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from .places import (
     write_last,
 )
 from .runs import add_chunks, add_runs, join_chunks
+from .tiles import cdiv
 
 TORCH = {
     "complex tensors": "Triton has no complex numbers",
@@ -155,7 +155,7 @@ def _one_hot(index, y, count: tl.int64, offset, size, BLOCK: tl.constexpr):
 def one_hot(index: Tensor, offset: int, size: int, whole: int) -> Tensor:
     index = checked(index, Along(size, offset, whole), index.ndim)
     y = torch.empty((*index.shape, size), dtype=torch.int64, device=index.device)
-    grid = (triton.cdiv(y.numel(), BLOCK),)
+    grid = (cdiv(y.numel(), BLOCK),)
     _one_hot.launch(grid, (index, y, y.numel(), offset, size), (BLOCK,))
     return y
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from .launch import Kernel
 from .operands import Pair, pair
 from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
 from .product_tiles import finish, form, tiles
+from .tiles import cdiv
 
 _BLOCK = 1024
 _WIDEST = 256  # rows or steps of a tile at most
@@ -72,7 +72,7 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Finish = NOTHING) -
     size = y.numel()
     args = end.args(n)
     _sum_parts.launch(
-        (triton.cdiv(size, _BLOCK),),
+        (cdiv(size, _BLOCK),),
         (parts, y, *args[:2], m, n, size, parts.shape[0], *args[2:]),
         (*end.form, _BLOCK),
     )
@@ -80,7 +80,9 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Finish = NOTHING) -
 
 def product(a: Tensor, b: Tensor, end: Finish = NOTHING, exact: bool = False) -> Tensor:
     """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`."""
-    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead: tuple[int, ...] = ()
+    if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     y = torch.empty((*lead, a.shape[-2], b.shape[-1]), dtype=a.dtype, device=a.device)
     if y.numel() == 0:
         return y
@@ -111,7 +113,7 @@ def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, 
     bias, x, x_row, scale = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
-    count = triton.cdiv(p.m, tile.m) * triton.cdiv(p.n, tile.n)
+    count = cdiv(p.m, tile.m) * cdiv(p.n, tile.n)
     tiles.launch(
         (count * p.batches * parts,),
         (p.a, p.b, y, bias, x, p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,

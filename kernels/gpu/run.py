@@ -6,7 +6,7 @@ call has little more to do than to allocate the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from .expression import Expression
 from .generate import generate
+from .launch import Launch
 from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
-Launch = Callable[[Sequence[Any]], None]
 
 
 class TooLarge(Exception):
@@ -46,9 +46,9 @@ def plan(
     if layout is None:
         raise TooLarge
     kernel = generate(expression, layout.pattern)
-    grid, numbers, tile = (layout.programs,), (*layout.sizes, *layout.strides), layout.tile
-    launch = kernel.launch
-    return lambda args: launch(grid, (*args, *numbers), tile, _WARPS)
+    numbers = (*layout.sizes, *layout.strides)
+    count = len(expression.outputs) + sum(given.kind == "tensor" for given in expression.inputs)
+    return kernel.prepared((layout.programs,), numbers, layout.tile, count, _WARPS)
 
 
 def evaluate(expression: Expression, *args: Any) -> tuple[Tensor, ...]:

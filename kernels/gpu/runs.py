@@ -8,11 +8,11 @@ chunks is kept. A second pass joins these, each run by the program of the chunk 
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from .launch import Kernel
+from .tiles import cdiv, power_of_2
 
 _LANES = 128  # chunks times columns of one program, at least
 _WIDEST = 256
@@ -103,13 +103,13 @@ def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
         return y
     places, order = torch.sort(places, stable=True)
     chunk = 16 if count < 4096 else 64
-    chunks = triton.cdiv(count, chunk)
-    block = min(int(triton.next_power_of_2(width)), _WIDEST)
+    chunks = cdiv(count, chunk)
+    block = min(power_of_2(width), _WIDEST)
     lanes = max(_LANES // block, 1)
     head, tail = torch.empty(
         (2, chunks, width), dtype=_wide(source.dtype), device=source.device
     ).unbind()
-    grid = (triton.cdiv(chunks, lanes), triton.cdiv(width, block))
+    grid = (cdiv(chunks, lanes), cdiv(width, block))
     constants = (chunk, lanes, block)
     add_chunks.launch(
         grid, (places, order, source.contiguous(), y, head, tail, count, rows, width), constants
