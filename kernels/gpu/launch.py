@@ -26,7 +26,6 @@ _ALIGNMENT = 16  # bytes; and what integers are specialised on
 _NARROW = 2**31  # bytes; AMD's loads of smaller tensors take offsets of 32 bits
 _ON_AMD = torch.version.hip is not None
 INTERPRETED = bool(knobs.runtime.interpret)
-Launch = Callable[[Sequence[Any]], None]
 
 
 class Kernel:
@@ -99,7 +98,7 @@ class Kernel:
         constants: Sequence[Any],
         tensors: int,
         warps: int = 4,
-    ) -> Launch:
+    ) -> Callable[[Sequence[Any]], None]:
         """A launch whose last numbers and constants are always these.
 
         What it takes are the arguments before them: so many tensors, always of the same dtypes, and

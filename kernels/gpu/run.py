@@ -6,7 +6,7 @@ call has little more to do than to allocate the output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from .expression import Expression
 from .generate import generate
-from .launch import Launch
 from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
+Launch = Callable[[Sequence[Any]], None]
 
 
 class TooLarge(Exception):
