@@ -12,7 +12,8 @@ from .. import attention as reference
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_forward import forward
 from .attention_tile import Sizes, sizes_of
-from .cases import Case, per_maker
+from .cases import TARGETS, Case
+from .configs import architecture
 from .launch import Kernel
 from .product_rule import kind_of
 from .tiles import cdiv, power_of_2
@@ -147,7 +148,7 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     features = max(h.q.shape[-1], h.v.shape[-1])
-    sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form))
+    sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form), architecture())
     packed = form.starts is not None
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
@@ -178,7 +179,7 @@ def attend_grad(
     packed = form.starts is not None
     steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
-    sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form))
+    sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form), architecture())
     programs = cdiv(rows, sizes.queries) * batch * heads
     _run(
         of_queries,
@@ -188,7 +189,7 @@ def attend_grad(
         form,
         sizes,
     )
-    sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form))
+    sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form), architecture())
     programs = cdiv(columns, sizes.keys) * batch * k.shape[1]
     args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv, packed=packed))
     _run(of_keys, programs, args, h, form, sizes)
@@ -271,13 +272,19 @@ def flash_attention_grad(
     return attend_grad(dy, h, y, logs, Form(causal, scale))
 
 
+_WHY = "each has its own room in registers and in shared memory"
+
+
 def _cases(
     kernel: Kernel, dtype: torch.dtype, features: int, causal: bool = True, mask: str = "",
     drop: bool = False, precision: str = "ieee",
 ) -> list[Case]:  # fmt: skip
     name = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
     work = {"forward": "forward", "of_queries": "queries", "of_keys": "keys"}[kernel.name]
-    sizes = sizes_of(work, dtype, features, 4096, 4096, not mask and not drop)
+    plain = not mask and not drop
+    by: dict[Sizes, list[str]] = {}
+    for target in TARGETS:
+        by.setdefault(sizes_of(work, dtype, features, 4096, 4096, plain, target), []).append(target)
     types: list[str | None] = []
     for parameter in kernel.names[: kernel.names.index("D")]:
         if parameter in ("logs", "sums"):
@@ -295,11 +302,15 @@ def _cases(
         else:
             known = parameter.endswith(("step", "_batch", "_head", "rows", "columns", "pitch"))
             types.append("i32" if known and parameter[:2] not in ("lo", "m_") else "i32?")
-    constants = (
-        features, features, causal, False, mask, False, drop, drop, precision,
-        sizes.queries, sizes.keys, _padded(features), _padded(features),
-    )  # fmt: skip
-    return per_maker(kernel, tuple(types), constants, sizes.warps, sizes.stages, on_amd=1)
+    form = (features, features, causal, False, mask, False, drop, drop, precision)
+    padded = _padded(features)
+    return [
+        Case(
+            kernel, tuple(types), (*form, sizes.queries, sizes.keys, padded, padded), sizes.warps,
+            sizes.stages, targets=tuple(targets), why="" if len(by) == 1 else _WHY,
+        )
+        for sizes, targets in by.items()
+    ]  # fmt: skip
 
 
 CASES = [
