@@ -168,7 +168,7 @@ CASES = [
         for dtype in ("bf16", "fp32")
     ],
     Case(gather_each, ("*fp32", "*i64", "*fp32", "i64?", *_SIZES), (False, True, BLOCK)),
-    Case(place_each, ("*i64", "*i64", "i64?", *_SIZES, "i32?", "i64?"), (False, BLOCK)),
+    Case(place_each, ("*i64", "*i64", "i64?", *_SIZES, "i32?", "i64?"), (False, BLOCK), warps=8),
     Case(mark_last, ("*i64", "*i64", "i64?", "i64?"), (BLOCK,)),
     Case(
         write_last,
@@ -181,12 +181,12 @@ CASES = [
             ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
             (64, lanes, block),
         )
-        for dtype, lanes, block in (("bf16", 1, 256), ("fp32", 1, 256), ("fp32", 128, 1))
+        for dtype, lanes, block in (("bf16", 1, 1024), ("fp32", 1, 1024), ("fp32", 128, 1))
     ],
     Case(
         join_chunks,
         ("*i64", "*bf16", "*fp32", "*fp32", "i64?", "i64?", "i32"),
-        (64, 1, 256),
+        (64, 1, 1024),
     ),
     Case(_one_hot, ("*i64", "*i64", "i64?", "i32", "i32"), (BLOCK,)),
 ]

@@ -179,6 +179,7 @@ def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int
         (cdiv(index.numel(), BLOCK),),
         (index, places, index.numel(), rest, entries, *along[:4], nowhere),
         (along.wrap, BLOCK),
+        warps=8,  # divisions of 64 bits take registers
     )
     return places
 

@@ -15,7 +15,7 @@ from .launch import Kernel
 from .tiles import cdiv, power_of_2
 
 _LANES = 128  # chunks times columns of one program, at least
-_WIDEST = 256
+_WIDEST = 1024  # columns of one program: 16 bytes for each thread
 
 
 @Kernel
