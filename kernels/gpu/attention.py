@@ -14,7 +14,8 @@ from .attention_forward import forward
 from .attention_tile import Sizes, sizes_of
 from .cases import TARGETS, Case
 from .configs import architecture
-from .launch import Kernel
+from .launch import INTERPRETED, Kernel
+from .product_descriptors import give_scratch
 from .product_rule import kind_of
 from .tiles import cdiv, power_of_2
 from .words import signed
@@ -23,6 +24,10 @@ TORCH = {
     f"heads of more than {reference.WIDEST} features": "a tile of them does not fit the registers",
     "what torch refuses": "its message says why",
 }
+
+
+_COPIES = ("sm_90",)  # where tiles are copied by the hardware
+_LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
 class Drop(NamedTuple):
@@ -135,10 +140,26 @@ def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
     return (0, 0, 0, 0) if mask is None else mask.stride()
 
 
-def _run(kernel: Any, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes) -> None:
-    kernel.launch(
-        (programs,), (*args, *h.numbers(f)), h.constants(f, s), warps=s.warps, stages=s.stages
-    )
+def _run(
+    kernel: Kernel, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes,
+    tma: bool | None = None,
+) -> None:  # fmt: skip
+    if tma:
+        give_scratch()
+    constants = h.constants(f, s) if tma is None else (*h.constants(f, s), tma)
+    kernel.launch((programs,), (*args, *h.numbers(f)), constants, warps=s.warps, stages=s.stages)
+
+
+def _copied(h: Heads, form: Form, keys: int) -> bool:
+    """Whether the hardware copies the tiles of keys and values, and it is worth it."""
+    if architecture() not in _COPIES or INTERPRETED or keys < _LONG:
+        return False
+    return h.q.dtype.itemsize == 2 and h.plain(form) and all(map(_aligned, (h.k, h.v)))
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether every row begins at a multiple of 16 bytes."""
+    return x.data_ptr() % 16 == 0 and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
 
 
 def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
@@ -153,7 +174,8 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
     programs = cdiv(rows, sizes.queries) * batch * heads
-    _run(forward, programs, (*h, y, logs, *starts, *steps), h, form, sizes)
+    args = (*h, y, logs, *starts, *steps)
+    _run(forward, programs, args, h, form, sizes, _copied(h, form, columns))
     return y, logs
 
 
@@ -188,6 +210,7 @@ def attend_grad(
         h,
         form,
         sizes,
+        _copied(h, form, columns),
     )
     sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form), architecture())
     programs = cdiv(columns, sizes.keys) * batch * k.shape[1]
@@ -277,13 +300,13 @@ _WHY = "each has its own room in registers and in shared memory"
 
 def _cases(
     kernel: Kernel, dtype: torch.dtype, features: int, causal: bool = True, mask: str = "",
-    drop: bool = False, precision: str = "ieee",
+    drop: bool = False, precision: str = "ieee", tma: bool = False,
 ) -> list[Case]:  # fmt: skip
     name = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
     work = {"forward": "forward", "of_queries": "queries", "of_keys": "keys"}[kernel.name]
     plain = not mask and not drop
     by: dict[Sizes, list[str]] = {}
-    for target in TARGETS:
+    for target in _COPIES if tma else TARGETS:
         by.setdefault(sizes_of(work, dtype, features, 4096, 4096, plain, target), []).append(target)
     types: list[str | None] = []
     for parameter in kernel.names[: kernel.names.index("D")]:
@@ -304,10 +327,12 @@ def _cases(
             types.append("i32" if known and parameter[:2] not in ("lo", "m_") else "i32?")
     form = (features, features, causal, False, mask, False, drop, drop, precision)
     padded = _padded(features)
+    copied = () if kernel is of_keys else (tma,)
     return [
         Case(
-            kernel, tuple(types), (*form, sizes.queries, sizes.keys, padded, padded), sizes.warps,
-            sizes.stages, targets=tuple(targets), why="" if len(by) == 1 else _WHY,
+            kernel, tuple(types), (*form, sizes.queries, sizes.keys, padded, padded, *copied),
+            sizes.warps, sizes.stages, targets=tuple(targets),
+            why="" if len(targets) == len(TARGETS) else _WHY,
         )
         for sizes, targets in by.items()
     ]  # fmt: skip
@@ -326,6 +351,9 @@ CASES = [
         for case in _cases(kernel, torch.float32, 64)
     ],
     *_cases(forward, torch.bfloat16, 128, False),
+    *_cases(forward, torch.bfloat16, 64, tma=True),
+    *_cases(forward, torch.bfloat16, 128, tma=True),
+    *_cases(of_queries, torch.bfloat16, 128, tma=True),
     *_cases(forward, torch.bfloat16, 64, False, "bool"),
     *_cases(forward, torch.bfloat16, 64, True, "", True),
     *_cases(of_queries, torch.float16, 64, False, "add"),

@@ -17,20 +17,35 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def load_rows(x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr):
-    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
-    row = tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BD)[None, :]
-    at = x + tl.cast(first, tl.int64) * step + (row * step + column)
-    if BD == D:
-        if ALL:
-            return tl.load(at)
-        else:
-            return tl.load(at, mask=row < count - first, other=0.0)
-    elif ALL:
-        return tl.load(at, mask=column < D, other=0.0)
+def described(x, step, count, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
+    """What `load_rows` takes: x, or with TMA what the hardware copies its rows by."""
+    if TMA:
+        return tl.make_tensor_descriptor(x, [count, D], [step, 1], [ROWS, BD])
     else:
-        return tl.load(at, mask=(row < count - first) & (column < D), other=0.0)
+        return x
+
+
+@triton.jit
+def load_rows(
+    x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr,
+    TMA: tl.constexpr = False,
+):  # fmt: skip
+    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
+    if TMA:
+        return x.load([first, 0])
+    else:
+        row = tl.arange(0, ROWS)[:, None]
+        column = tl.arange(0, BD)[None, :]
+        at = x + tl.cast(first, tl.int64) * step + (row * step + column)
+        if BD == D:
+            if ALL:
+                return tl.load(at)
+            else:
+                return tl.load(at, mask=row < count - first, other=0.0)
+        elif ALL:
+            return tl.load(at, mask=column < D, other=0.0)
+        else:
+            return tl.load(at, mask=(row < count - first) & (column < D), other=0.0)
 
 
 @triton.jit

@@ -25,8 +25,8 @@ TORCH = {
 }
 
 
-# Columns of a block of 2 bytes each. With 16 warps one program has a multiprocessor for itself, so that the rows in
-# work together, each read twice, are no more than the cache holds.
+# Columns of a block of 2 bytes each. With 16 warps one program has a multiprocessor for itself, so
+# that the rows in work together, each read twice, are no more than the cache holds.
 _WIDEST = 16384
 
 
