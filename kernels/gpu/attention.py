@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from .. import attention as reference
 from .attention_backward import of_keys, of_queries, row_sums
 from .attention_forward import forward
 from .attention_tile import Sizes, sizes_of
-from .cases import Case, per_maker
-from .launch import Kernel
+from .cases import TARGETS, Case
+from .configs import architecture
+from .launch import INTERPRETED, Kernel
 from .movement import triangle
+from .product_descriptors import give_scratch
 from .product_rule import kind_of
+from .tiles import cdiv, power_of_2
 from .words import signed
 
 TORCH = {
@@ -28,6 +30,10 @@ TORCH = {
 def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
     y = triangle(x, first, True, value) if x.dtype.is_floating_point else None
     return reference.causal_fill(x, value, first) if y is None else y
+
+
+_COPIES = ("sm_90",)  # where tiles are copied by the hardware
+_LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
 class Drop(NamedTuple):
@@ -114,7 +120,7 @@ class Heads(NamedTuple):
 
 
 def _padded(features: int) -> int:
-    return max(int(triton.next_power_of_2(features)), 16)
+    return max(power_of_2(features), 16)
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -140,10 +146,26 @@ def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
     return (0, 0, 0, 0) if mask is None else mask.stride()
 
 
-def _run(kernel: Any, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes) -> None:
-    kernel.launch(
-        (programs,), (*args, *h.numbers(f)), h.constants(f, s), warps=s.warps, stages=s.stages
-    )
+def _run(
+    kernel: Kernel, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes,
+    tma: bool | None = None,
+) -> None:  # fmt: skip
+    if tma:
+        give_scratch()
+    constants = h.constants(f, s) if tma is None else (*h.constants(f, s), tma)
+    kernel.launch((programs,), (*args, *h.numbers(f)), constants, warps=s.warps, stages=s.stages)
+
+
+def _copied(h: Heads, form: Form, keys: int) -> bool:
+    """Whether the hardware copies the tiles of keys and values, and it is worth it."""
+    if architecture() not in _COPIES or INTERPRETED or keys < _LONG:
+        return False
+    return h.q.dtype.itemsize == 2 and h.plain(form) and all(map(_aligned, (h.k, h.v)))
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether every row begins at a multiple of 16 bytes."""
+    return x.data_ptr() % 16 == 0 and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
 
 
 def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
@@ -153,12 +175,13 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     features = max(h.q.shape[-1], h.v.shape[-1])
-    sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form))
+    sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form), architecture())
     packed = form.starts is not None
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
-    programs = triton.cdiv(rows, sizes.queries) * batch * heads
-    _run(forward, programs, (*h, y, logs, *starts, *steps), h, form, sizes)
+    programs = cdiv(rows, sizes.queries) * batch * heads
+    args = (*h, y, logs, *starts, *steps)
+    _run(forward, programs, args, h, form, sizes, _copied(h, form, columns))
     return y, logs
 
 
@@ -175,7 +198,7 @@ def attend_grad(
     sums = torch.empty((q.shape[0], heads, q_rows), dtype=logs.dtype, device=q.device)
     block = min(64, _padded(q_rows))
     row_sums.launch(
-        (triton.cdiv(q_rows, block) * q.shape[0] * heads,),
+        (cdiv(q_rows, block) * q.shape[0] * heads,),
         (dy, y, sums, *_steps(dy, y), heads, q_rows),
         (dv_features, block, _padded(dv_features)),
     )
@@ -184,8 +207,8 @@ def attend_grad(
     packed = form.starts is not None
     steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
-    sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form))
-    programs = triton.cdiv(rows, sizes.queries) * batch * heads
+    sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form), architecture())
+    programs = cdiv(rows, sizes.queries) * batch * heads
     _run(
         of_queries,
         programs,
@@ -193,9 +216,10 @@ def attend_grad(
         h,
         form,
         sizes,
+        _copied(h, form, columns),
     )
-    sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form))
-    programs = triton.cdiv(columns, sizes.keys) * batch * k.shape[1]
+    sizes = sizes_of("keys", q.dtype, features, rows, columns, h.plain(form), architecture())
+    programs = cdiv(columns, sizes.keys) * batch * k.shape[1]
     args = (*given, dk, dv, *starts, *steps, *_steps(dk, dv, packed=packed))
     _run(of_keys, programs, args, h, form, sizes)
     return dq, dk, dv
@@ -277,13 +301,19 @@ def flash_attention_grad(
     return attend_grad(dy, h, y, logs, Form(causal, scale))
 
 
+_WHY = "each has its own room in registers and in shared memory"
+
+
 def _cases(
     kernel: Kernel, dtype: torch.dtype, features: int, causal: bool = True, mask: str = "",
-    drop: bool = False, precision: str = "ieee",
+    drop: bool = False, precision: str = "ieee", tma: bool = False,
 ) -> list[Case]:  # fmt: skip
     name = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}[dtype]
     work = {"forward": "forward", "of_queries": "queries", "of_keys": "keys"}[kernel.name]
-    sizes = sizes_of(work, dtype, features, 4096, 4096, not mask and not drop)
+    plain = not mask and not drop
+    by: dict[Sizes, list[str]] = {}
+    for target in _COPIES if tma else TARGETS:
+        by.setdefault(sizes_of(work, dtype, features, 4096, 4096, plain, target), []).append(target)
     types: list[str | None] = []
     for parameter in kernel.names[: kernel.names.index("D")]:
         if parameter in ("logs", "sums"):
@@ -301,11 +331,17 @@ def _cases(
         else:
             known = parameter.endswith(("step", "_batch", "_head", "rows", "columns", "pitch"))
             types.append("i32" if known and parameter[:2] not in ("lo", "m_") else "i32?")
-    constants = (
-        features, features, causal, False, mask, False, drop, drop, precision,
-        sizes.queries, sizes.keys, _padded(features), _padded(features),
-    )  # fmt: skip
-    return per_maker(kernel, tuple(types), constants, sizes.warps, sizes.stages, on_amd=1)
+    form = (features, features, causal, False, mask, False, drop, drop, precision)
+    padded = _padded(features)
+    copied = () if kernel is of_keys else (tma,)
+    return [
+        Case(
+            kernel, tuple(types), (*form, sizes.queries, sizes.keys, padded, padded, *copied),
+            sizes.warps, sizes.stages, targets=tuple(targets),
+            why="" if len(targets) == len(TARGETS) else _WHY,
+        )
+        for sizes, targets in by.items()
+    ]  # fmt: skip
 
 
 CASES = [
@@ -321,6 +357,9 @@ CASES = [
         for case in _cases(kernel, torch.float32, 64)
     ],
     *_cases(forward, torch.bfloat16, 128, False),
+    *_cases(forward, torch.bfloat16, 64, tma=True),
+    *_cases(forward, torch.bfloat16, 128, tma=True),
+    *_cases(of_queries, torch.bfloat16, 128, tma=True),
     *_cases(forward, torch.bfloat16, 64, False, "bool"),
     *_cases(forward, torch.bfloat16, 64, True, "", True),
     *_cases(of_queries, torch.float16, 64, False, "add"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_tile import LOG2_E, kept, load_rows, masked, seen, sequence, store_rows
+from .attention_tile import LOG2_E, described, kept, load_rows, masked, seen, sequence, store_rows
 from .launch import Kernel
 
 
@@ -86,7 +86,7 @@ def of_queries(
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program for BM queries of a head, over the keys that they see."""
     WIDE: tl.constexpr = logs.dtype.element_ty
@@ -133,14 +133,16 @@ def of_queries(
         queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
         grads = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False)
         own_logs, own_sums = _load_logs(logs + at, sums + at, i, rows)
+        of_k = described(k, k_step, columns, D, BN, BD, TMA)
+        of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         factor = (scale * LOG2_E).to(WIDE)
         kept_by = rescale.to(WIDE)
         total = tl.zeros((BM, BD), WIDE)
         for CHECKED in tl.static_range(2):
             for j0 in range(full if CHECKED else low, high if CHECKED else full, BN):
                 j = j0 + tl.arange(0, BN)
-                keys = load_rows(k, k_step, j0, columns, D, BN, BD, CHECKED == 0)
-                values = load_rows(v, v_step, j0, columns, DV, BN, BV, CHECKED == 0)
+                keys = load_rows(of_k, k_step, j0, columns, D, BN, BD, CHECKED == 0, TMA)
+                values = load_rows(of_v, v_step, j0, columns, DV, BN, BV, CHECKED == 0, TMA)
                 _, ds = _pairs(
                     queries, keys, grads, values, mask, own_logs[:, None], own_sums[:, None],
                     i[:, None], j[None, :], logical, j0, i_step, j_step, rows, columns, first,

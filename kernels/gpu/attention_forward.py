@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_tile import LOG2_E, kept, load_rows, masked, seen, sequence, store_rows
+from .attention_tile import LOG2_E, described, kept, load_rows, masked, seen, sequence, store_rows
 from .launch import Kernel
 
 
@@ -19,11 +19,12 @@ def _over_keys(
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, PRECISION: tl.constexpr,
     CHECKED: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    TMA: tl.constexpr,
 ):  # fmt: skip
     """Take the keys from `low` to `high` into the rows of y, their sums and their tops."""
     for j0 in range(low, high, BN):
         j = j0 + tl.arange(0, BN)
-        keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED)
+        keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED, TMA)
         scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype) * scale
         if CHECKED:
             there = seen(i[:, None], j[None, :], rows, columns, first, window, CAUSAL, WINDOW)
@@ -37,7 +38,7 @@ def _over_keys(
         total = total * shrink + tl.sum(p, 1)
         if DROP:
             p = tl.where(kept(logical, j0, seed, call, least, BN, QUADS), p, 0.0)
-        values = load_rows(v, v_step, j0, columns, DV, BN, BV, not CHECKED)
+        values = load_rows(v, v_step, j0, columns, DV, BN, BV, not CHECKED, TMA)
         p = p.to(values.dtype)
         y = y * shrink[:, None]
         y = tl.dot(p, values, y, input_precision=PRECISION, out_dtype=y.dtype)
@@ -55,7 +56,7 @@ def forward(
     D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
     PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """One program for BM queries of a head.
 
@@ -102,19 +103,21 @@ def forward(
         if WINDOW or MASK != "":
             full = low
         queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
+        of_k = described(k, k_step, columns, D, BN, BD, TMA)
+        of_v = described(v, v_step, columns, DV, BN, BV, TMA)
         sums = tl.zeros((BM,), WIDE)
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
         out, sums, top = _over_keys(
-            out, sums, top, queries, k, v, mask, i, logical, low, full, k_step, v_step, i_step,
-            j_step, rows, columns, first, window, factor, least, seed, call,
-            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, False, BN, BD, BV,
+            out, sums, top, queries, of_k, of_v, mask, i, logical, low, full, k_step, v_step,
+            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, False, BN, BD, BV, TMA,
         )  # fmt: skip
         out, sums, top = _over_keys(
-            out, sums, top, queries, k, v, mask, i, logical, full, high, k_step, v_step, i_step,
-            j_step, rows, columns, first, window, factor, least, seed, call,
-            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, True, BN, BD, BV,
+            out, sums, top, queries, of_k, of_v, mask, i, logical, full, high, k_step, v_step,
+            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, True, BN, BD, BV, TMA,
         )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen
         if DROP:

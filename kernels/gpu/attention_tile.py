@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -9,27 +10,42 @@ import triton
 import triton.language as tl
 
 from ..attention import WIDEST
-from .product_rule import AMD
+from .tiles import power_of_2
 from .words import words_of
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def load_rows(x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr):
-    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
-    row = tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BD)[None, :]
-    at = x + tl.cast(first, tl.int64) * step + (row * step + column)
-    if BD == D:
-        if ALL:
-            return tl.load(at)
-        else:
-            return tl.load(at, mask=row < count - first, other=0.0)
-    elif ALL:
-        return tl.load(at, mask=column < D, other=0.0)
+def described(x, step, count, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
+    """What `load_rows` takes: x, or with TMA what the hardware copies its rows by."""
+    if TMA:
+        return tl.make_tensor_descriptor(x, [count, D], [step, 1], [ROWS, BD])
     else:
-        return tl.load(at, mask=(row < count - first) & (column < D), other=0.0)
+        return x
+
+
+@triton.jit
+def load_rows(
+    x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr,
+    TMA: tl.constexpr = False,
+):  # fmt: skip
+    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
+    if TMA:
+        return x.load([first, 0])
+    else:
+        row = tl.arange(0, ROWS)[:, None]
+        column = tl.arange(0, BD)[None, :]
+        at = x + tl.cast(first, tl.int64) * step + (row * step + column)
+        if BD == D:
+            if ALL:
+                return tl.load(at)
+            else:
+                return tl.load(at, mask=row < count - first, other=0.0)
+        elif ALL:
+            return tl.load(at, mask=column < D, other=0.0)
+        else:
+            return tl.load(at, mask=(row < count - first) & (column < D), other=0.0)
 
 
 @triton.jit
@@ -103,28 +119,50 @@ _FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 
 _OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
 _OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
 _TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
+# What would spill registers there; by the work, the widest of the features, and whether it is plain
+# (masks and dropout take registers).
+_ELSEWHERE = {
+    "sm_80": {
+        ("forward", 64, False): Sizes(128, 32, 8, 3),
+        ("queries", 64, False): Sizes(128, 32, 8, 2),
+        ("queries", 128, True): Sizes(64, 64, 8, 2),
+        ("queries", 128, False): Sizes(64, 32, 8, 2),
+        ("keys", 64, False): Sizes(32, 32, 4, 2),
+        ("keys", 128, False): Sizes(16, 64, 8, 1),
+    },
+    "sm_100": {
+        ("keys", 128, True): Sizes(32, 64, 8, 1),
+        ("keys", 128, False): Sizes(32, 32, 8, 1),
+    },
+    "gfx942": {
+        ("queries", 128, True): Sizes(128, 32, 8, 1),
+        ("queries", 128, False): Sizes(64, 32, 8, 1),
+        ("keys", 256, True): Sizes(16, 64, 8, 1),
+        ("keys", 256, False): Sizes(16, 32, 8, 1),
+    },
+}
 
 
+@lru_cache(maxsize=4096)
 def sizes_of(
-    work: str, dtype: torch.dtype, features: int, queries: int, keys: int, plain: bool = True
+    work: str, dtype: torch.dtype, features: int, queries: int, keys: int, plain: bool, arch: str
 ) -> Sizes:
-    """The tile for "forward" or the gradients of "queries" or "keys", by dtype and shape.
-
-    Masks and dropout, which are not `plain`, take registers.
-    """
+    """The tile for "forward" or the gradients of "queries" or "keys", by dtype, shape and GPU."""
     bound = next(width for width in (64, 128, WIDEST) if features <= width)
     most = _TABLES[work][bound]
     if dtype is torch.float32:
         size = 32 if bound < WIDEST else 16
-        most = Sizes(size, size, 4, 1)
+        most = Sizes(size, size, 8 if size == 32 else 4, 1)
     elif dtype is torch.float64:
         most = Sizes(16, 16, 4, 1)
+    elif (work, bound, plain) in _ELSEWHERE.get(arch, {}):
+        most = _ELSEWHERE[arch][work, bound, plain]
     elif not plain:
         most = most._replace(warps=8)
-    if AMD:
+    if arch.startswith("gfx"):
         most = most._replace(stages=1)
     return Sizes(_within(most.queries, queries), _within(most.keys, keys), *most[2:])
 
 
 def _within(size: int, most: int) -> int:
-    return max(min(size, int(triton.next_power_of_2(max(most, 1)))), 16)
+    return max(min(size, power_of_2(max(most, 1))), 16)

@@ -22,7 +22,7 @@ from .layout import tile_of
 from .movement import contiguous
 from .places import plain
 from .runs import wide_of
-from .tiles import NUMBERS, TRITON
+from .tiles import NUMBERS, TRITON, cdiv
 
 TORCH = {
     "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
@@ -126,7 +126,7 @@ def _windows_back(
 
 
 def _grid(height: int, width: int, tile: tuple[int, int]) -> tuple[int]:
-    return (triton.cdiv(height, tile[0]) * triton.cdiv(width, tile[1]),)
+    return (cdiv(height, tile[0]) * cdiv(width, tile[1]),)
 
 
 def _wider(x: Tensor, pads: Pads) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from .conv_places import (
 )
 from .conv_weight import weight_grad
 from .launch import Kernel
+from .tiles import cdiv, power_of_2
 
 TORCH = {
     "convolutions of three dims": "their windows would need a kernel of their own",
@@ -181,14 +181,14 @@ def convolution(
     )  # fmt: skip
     window = (*w.shape[2:], *stride, *padding, *dilation, transposed, bias is not None)
     if groups > 1 and min(channels, outs) < LEAST:
-        bm, bn = 16, min(max(int(triton.next_power_of_2(groups * outs)), 16), 64)
-        grid: tuple[int, ...] = (triton.cdiv(places, bm), triton.cdiv(groups * outs, bn))
+        bm, bn = 16, min(max(power_of_2(groups * outs), 16), 64)
+        grid: tuple[int, ...] = (cdiv(places, bm), cdiv(groups * outs, bn))
         small_groups.launch(grid, args, (*window, bm, bn))
         return y.permute(0, 3, 1, 2)
     flat = channels % LEAST != 0
     depth = channels * weights.shape[1] * weights.shape[2] if flat else channels
     bm, bn, bk, warps = tiles(places, outs, depth, x.dtype, flat)
-    grid = (triton.cdiv(places, bm), triton.cdiv(outs, bn), groups)
+    grid = (cdiv(places, bm), cdiv(outs, bn), groups)
     constants = (*window, flat, precision_of(x.dtype), bm, bn, bk)
     product.launch(grid, args, constants, warps=warps)
     return y.permute(0, 3, 1, 2)

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .tiles import power_of_2
+
 Ints = tuple[int, ...]
 Pair = tuple[int, int]
 
@@ -76,8 +78,8 @@ def tiles(
     """(rows, columns, depth, warps) of a program's tile; a flat one has an address per element."""
     half = dtype.itemsize == 2
     bm = 128 if places >= 4096 else 64 if places >= 64 else 16
-    bn = min(max(int(triton.next_power_of_2(outs)), 16), 128 if half else 64)
-    bk = min(max(int(triton.next_power_of_2(depth)), 16), 64 if half else 32)
+    bn = min(max(power_of_2(outs), 16), 128 if half else 64)
+    bk = min(max(power_of_2(depth), 16), 64 if half else 32)
     if flat:
         bm, bn, bk = min(bm, 64), min(bn, 64), min(bk, 32)
     if dtype is torch.float64:

@@ -7,13 +7,13 @@ their order, so the result depends on no atomics and on no number of processors.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
 from .conv_places import LEAST, Pair, Sizes, channels_last, precision_of, source_of, tiles
 from .launch import Kernel
+from .tiles import cdiv, power_of_2
 
 
 @Kernel
@@ -119,8 +119,8 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
 def _part(places: int, tile_count: int) -> int:
     """How many places make a part: a function of the shapes, so that sums are the same anywhere."""
     wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
-    least = triton.cdiv(places, wanted)
-    return max(int(triton.next_power_of_2(least)), 64 if places < 4096 else 512)
+    least = cdiv(places, wanted)
+    return max(power_of_2(least), 64 if places < 4096 else 512)
 
 
 def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int) -> Tensor:
@@ -136,15 +136,15 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
     small = groups > 1 and min(channels, outs) < LEAST
     flat = channels % LEAST != 0
     if small:
-        bn, bk = min(max(int(triton.next_power_of_2(groups * outs)), 16), 64), 32
-        grid = (triton.cdiv(groups * outs, bn), depth)
+        bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
+        grid = (cdiv(groups * outs, bn), depth)
         warps = 4
     else:
         bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype, flat)
-        across = triton.cdiv(depth, bc) if flat else taps[0] * taps[1] * triton.cdiv(channels, bc)
-        grid = (triton.cdiv(outs, bn), across)
+        across = cdiv(depth, bc) if flat else taps[0] * taps[1] * cdiv(channels, bc)
+        grid = (cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))
-    number = triton.cdiv(places, part)
+    number = cdiv(places, part)
     parts = torch.empty((number, groups * outs, depth), dtype=wide, device=rows.device)
     args = (
         channels_last(rows), channels_last(columns), parts, places, part, h, width, oh, ow,
@@ -158,7 +158,7 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
         _part_product.launch((*grid, groups * number), args, constants, warps=warps)
     dw = torch.empty((groups * outs, channels, *taps), dtype=rows.dtype, device=rows.device)
     _join.launch(
-        (triton.cdiv(dw.numel(), 256),),
+        (cdiv(dw.numel(), 256),),
         (parts, dw, dw.numel(), number, channels),
         (taps[0] * taps[1], 256),
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import gated as reference
 from .cases import Case, tensors
 from .launch import Kernel
+from .tiles import cdiv
 
 TORCH = {"complex tensors": "Triton has no complex numbers"}
 
@@ -101,7 +102,7 @@ def gated(gate: Tensor, up: Tensor, act: str) -> Tensor:
     if not _works(gate, up):
         return reference.gated(gate, up, act)
     y = _like(gate)
-    grid = (triton.cdiv(y.numel(), _BLOCK),)
+    grid = (cdiv(y.numel(), _BLOCK),)
     _gated.launch(grid, (gate.contiguous(), up.contiguous(), y, y.numel()), (act, _BLOCK))
     return y
 
@@ -111,7 +112,7 @@ def gated_grad(dy: Tensor, gate: Tensor, up: Tensor, act: str) -> tuple[Tensor, 
         return reference.gated_grad(dy, gate, up, act)
     d_gate, d_up = _like(gate), _like(up)
     _gated_grad.launch(
-        (triton.cdiv(gate.numel(), _BLOCK),),
+        (cdiv(gate.numel(), _BLOCK),),
         (dy.contiguous(), gate.contiguous(), up.contiguous(), d_gate, d_up, gate.numel()),
         (act, _BLOCK),
     )

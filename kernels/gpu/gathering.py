@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from math import inf, prod
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -33,7 +32,7 @@ from .places import (
 )
 from .runs import add_chunks, add_runs, join_chunks, join_runs, joined, wide_of
 from .scalar import div, div_floor
-from .tiles import NUMBERS
+from .tiles import NUMBERS, cdiv
 
 TORCH = {
     "complex tensors": "Triton has no complex numbers",
@@ -179,7 +178,7 @@ def _reduce_into(y: Tensor, index: Tensor, values: Tensor, dim: int, how: str, o
         ones = fill(torch.empty((index.numel(), 1), dtype=torch.int64, device=y.device), 1)
         times = join_runs(places, order, ones, y.numel())
     _with_own.launch(
-        (triton.cdiv(y.numel(), BLOCK),),
+        (cdiv(y.numel(), BLOCK),),
         (y, found, times, y, y.numel()),
         (kind, how == "mean", own, BLOCK),
     )
@@ -232,7 +231,7 @@ def _one_hot(index, y, count: tl.int64, offset, size, BLOCK: tl.constexpr):
 def one_hot(index: Tensor, offset: int, size: int, whole: int) -> Tensor:
     index = checked(index, Along(size, offset, whole), index.ndim)
     y = torch.empty((*index.shape, size), dtype=torch.int64, device=index.device)
-    grid = (triton.cdiv(y.numel(), BLOCK),)
+    grid = (cdiv(y.numel(), BLOCK),)
     _one_hot.launch(grid, (index, y, y.numel(), offset, size), (BLOCK,))
     return y
 
@@ -245,7 +244,7 @@ CASES = [
         for dtype in ("bf16", "fp32")
     ],
     Case(gather_each, ("*fp32", "*i64", "*fp32", "i64?", *_SIZES), (False, True, BLOCK)),
-    Case(place_each, ("*i64", "*i64", "i64?", *_SIZES, "i32?", "i64?"), (False, BLOCK)),
+    Case(place_each, ("*i64", "*i64", "i64?", *_SIZES, "i32?", "i64?"), (False, BLOCK), warps=8),
     Case(mark_last, ("*i64", "*i64", "i64?", "i64?"), (BLOCK,)),
     Case(
         write_last,
@@ -258,7 +257,7 @@ CASES = [
             ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
             ("sum", 0, 64, lanes, block),
         )
-        for dtype, lanes, block in (("bf16", 1, 256), ("fp32", 1, 256), ("fp32", 128, 1))
+        for dtype, lanes, block in (("bf16", 1, 1024), ("fp32", 1, 1024), ("fp32", 128, 1))
     ],
     Case(
         add_chunks,
@@ -271,7 +270,7 @@ CASES = [
             ("*i64", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
             (kind, 64, lanes, block),
         )
-        for dtype, kind, lanes, block in (("bf16", "sum", 1, 256), ("fp32", "max", 128, 1))
+        for dtype, kind, lanes, block in (("bf16", "sum", 1, 1024), ("fp32", "max", 128, 1))
     ],
     *[
         Case(_with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?"), (kind, mean, own, BLOCK))

@@ -2,20 +2,29 @@
 
 Triton's own launch binds arguments by name and reads each one's properties in Python, 5 to 10
 microseconds a call. Here the compiled form is kept by the dtypes and alignments of the tensors, the
-divisibility of the integers and the constants, and called at once: less than one microsecond.
+divisibility of the integers and the constants, and called at once with plain addresses.
+
+Kernels run on the device of their tensors, in torch's current stream there. Nothing here is locked:
+two threads that launch a form at the same time for the first time both compile it, which is wasted
+work and no fault. Triton's launch hooks see the first launch of a form only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from inspect import signature
 from typing import Any
 
 import torch
 import triton
+from torch import Tensor
 from triton import knobs
+from triton.runtime import driver
 
 _ALIGNMENT = 16  # bytes; and what integers are specialised on
+_NARROW = 2**31  # bytes; AMD's loads of smaller tensors take offsets of 32 bits
+_ON_AMD = torch.version.hip is not None
 INTERPRETED = bool(knobs.runtime.interpret)
 
 
@@ -23,7 +32,7 @@ class Kernel:
     """A Triton kernel; its constants (`tl.constexpr`) are the last of its parameters.
 
     An integer that is annotated `tl.int64` may be any of 64 bits, and nothing is compiled anew
-    when it changes.
+    when it changes. The first argument is a tensor, and all tensors are on its device.
 
     >>> from onefold.kernels.gpu.launch import Kernel
     >>> @Kernel  # doctest: +SKIP
@@ -37,7 +46,7 @@ class Kernel:
         plain = [parameter.name for parameter in given if "int64" in str(parameter.annotation)]
         self.jit: Any = triton.jit(function, do_not_specialize=plain)
         self.names: tuple[str, ...] = tuple(self.jit.arg_names)
-        self._kinds = [type if name in plain else _kind for name in self.names]
+        self._plain = [name in plain for name in self.names]
         self._compiled: dict[Any, Any] = {}
 
     def launch(
@@ -48,42 +57,99 @@ class Kernel:
         warps: int = 4,
         stages: int = 3,
         fused: bool = True,
-    ) -> None:
-        """Run `grid` programs. A grid with a zero does nothing.
+    ) -> Any:
+        """Run `grid` programs, and return the compiled form. A grid with a zero does nothing.
 
         `fused=False` keeps every multiplication and addition an operation of its own (no fma), for
         kernels whose bits must not depend on the compiler.
         """
         assert len(args) + len(constants) == len(self.names), (self.names, args, constants)
         if 0 in grid:
-            return
+            return None
         if INTERPRETED:
             self.jit[grid](*args, *constants)
-            return
-        stream = torch.cuda.current_stream().cuda_stream
-        kinds = [kind(arg) for kind, arg in zip(self._kinds, args, strict=False)]
-        key = (*kinds, *constants, warps, stages, fused, torch.cuda.current_device())
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            self._compiled[key] = self.jit[grid](
-                *args,
-                *constants,
-                num_warps=warps,
-                num_stages=stages,
-                enable_fp_fusion=fused,
-            )
-            return
-        x, y, z = (*grid, 1, 1)[:3]
-        compiled.run(
-            x, y, z, stream, compiled.function, compiled.packed_metadata, None, None, None,
-            *args, *constants,
-        )  # fmt: skip
+            return None
+        device = args[0].get_device()
+        key: list[Any] = [device, warps, stages, fused, *constants]
+        passed: list[Any] = []
+        for arg, plain in zip(args, self._plain, strict=False):
+            if isinstance(arg, Tensor):
+                at = arg.data_ptr()
+                key += arg.dtype, at % _ALIGNMENT == 0
+                if _ON_AMD:
+                    key.append(arg.untyped_storage().size() < _NARROW)
+                passed.append(at)
+            else:
+                key.append(_kind(arg) if type(arg) is int and not plain else type(arg))
+                passed.append(arg)
+        compiled = self._compiled.get(form := tuple(key))
+        if compiled is not None:
+            start(compiled, grid, device, (*passed, *constants))
+            return compiled
+        options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
+        with torch.cuda.device(device):
+            compiled = self._compiled[form] = self.jit[grid](*args, *constants, **options)
+        return compiled
+
+    def prepared(
+        self,
+        grid: tuple[int, ...],
+        numbers: Sequence[int],
+        constants: Sequence[Any],
+        tensors: int,
+        warps: int = 4,
+        fused: bool = True,
+    ) -> Callable[[Sequence[Any]], None]:
+        """A launch whose last numbers and constants are always these.
+
+        What it takes are the arguments before them: so many tensors, always of the same dtypes, and
+        then floats, or integers that are annotated `tl.int64`.
+        """
+        ends = (*numbers, *constants)
+        handles: dict[int, Any] = {}  # by device, for tensors that are all aligned
+
+        def run(args: Sequence[Any]) -> None:
+            device = args[0].get_device()
+            addresses = [x.data_ptr() for x in args[:tensors]]
+            # One that is not aligned is seen in the low bits of them all together.
+            bits = 0
+            for at in addresses:
+                bits |= at
+            compiled = handles.get(device)
+            if compiled is not None and bits % _ALIGNMENT == 0:
+                start(compiled, grid, device, (*addresses, *args[tensors:], *ends))
+                return
+            compiled = self.launch(grid, (*args, *numbers), constants, warps, fused=fused)
+            if compiled is not None and bits % _ALIGNMENT == 0 and not _ON_AMD:
+                handles[device] = compiled
+
+        return run
 
 
-def _kind(arg: Any) -> Any:
-    """What compiled code depends on, of an argument."""
-    if isinstance(arg, torch.Tensor):
-        return arg.dtype, arg.data_ptr() % _ALIGNMENT == 0
-    if type(arg) is int:
-        return arg == 1, arg % _ALIGNMENT == 0, -(2**31) <= arg < 2**31
-    return type(arg)
+def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ...]) -> None:
+    """Run a compiled kernel on a device, in torch's current stream there."""
+    on, stream_of = _driver()
+    if on() != device:
+        with torch.cuda.device(device):
+            start(compiled, grid, device, args)
+        return
+    x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+    compiled.run(
+        x, y, z, stream_of(device), compiled.function, compiled.packed_metadata, None, None, None,
+        *args,
+    )  # fmt: skip
+
+
+@cache
+def _driver() -> tuple[Callable[[], int], Callable[[int], int]]:
+    """What tells the current device, and the handle of a device's current stream."""
+    return driver.active.get_current_device, driver.active.get_current_stream
+
+
+@lru_cache(maxsize=65536)
+def _kind(number: int) -> int:
+    """What compiled code depends on, of an integer: 1, a multiple of 16, and of how many bits."""
+    kind = (number == 1) + 2 * (number % _ALIGNMENT == 0)
+    if -(2**31) <= number < 2**31:
+        return kind
+    return kind + (4 if number < 2**63 else 8)

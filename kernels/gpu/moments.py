@@ -15,7 +15,7 @@ from .cases import Case
 from .folds import divisor
 from .launch import Kernel
 from .softmax import base, risen
-from .tiles import TRITON, Tiles, first_of, one_group, reduced_shape, tiles, wide_of
+from .tiles import TRITON, Tiles, first_of, one_group, power_of_2, reduced_shape, tiles, wide_of
 
 
 @triton.jit
@@ -117,7 +117,7 @@ def variance(
 def _launch_join(
     means: Tensor, squares: Tensor, y: Tensor, t: Tiles, count: int, constants: tuple[object, ...]
 ) -> None:
-    parts = triton.next_power_of_2(t.splits)
+    parts = power_of_2(t.splits)
     block = max(2048 // parts, 1)
     _join_variance.launch(
         (-(-t.kept // block),),

@@ -83,13 +83,16 @@ def _norm(
 def _run(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float,
     centred: bool, kept: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     rows = as_rows(x, len(shape))
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     lead = x.shape[: x.ndim - len(shape)]
     wide = wide_of(x.dtype)
-    statistics = (*lead, *(1,) * len(shape)) if kept else (0,)
-    mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
+    mean: Tensor | None = None
+    rstd: Tensor | None = None
+    if kept:
+        statistics = (*lead, *(1,) * len(shape))
+        mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
     columns = prod(shape)
     t = holding(rows.shape[0], columns, 1, 32768)
     one = t.block >= columns
@@ -128,7 +131,9 @@ def layer_norm_kept(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if x.numel() == 0:
         return torchs.layer_norm_kept(x, weight, bias, shape, eps)
-    return _run(x, weight, bias, shape, eps, True, kept=True)
+    y, mean, rstd = _run(x, weight, bias, shape, eps, True, kept=True)
+    assert mean is not None and rstd is not None
+    return y, mean, rstd
 
 
 CASES = [

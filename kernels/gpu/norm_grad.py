@@ -52,7 +52,8 @@ def _norm_grad(
         w = tl.load(weight + at, mask=at < n, other=0.0).to(WIDE)[None, :]
     dw = tl.zeros((BK, BR), WIDE)
     db = tl.zeros((BK, BR), WIDE)
-    for start in range(tl.program_id(0) * BK, rows, tl.num_programs(0) * BK):
+    # The next rows are copied to shared memory while these are worked on.
+    for start in tl.range(tl.program_id(0) * BK, rows, tl.num_programs(0) * BK, num_stages=2):
         row = start + tl.arange(0, BK)
         inside = row < rows
         mask = inside[:, None] & exists

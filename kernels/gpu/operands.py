@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,8 +23,7 @@ def dense(x: Tensor) -> tuple[Tensor, bool, int]:
     return x.contiguous(), False, x.shape[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """a (m, k) and b (k, n), `batches` times; batch i is at (i // inner, i % inner) in strides."""
 
     a: Tensor

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..indexing import check_range
 from .launch import Kernel
+from .tiles import cdiv, power_of_2
 
 BLOCK = 1024
 _ROWS_FROM = 64  # a rest of this many elements has programs of its own for each row
@@ -159,12 +160,12 @@ def gathered(
     source, result = plain(x), plain(y)
     sizes = (rest, entries, along.size, along.offset, along.whole)
     if rest >= _ROWS_FROM and not each:
-        block = min(int(triton.next_power_of_2(rest)), 2 * BLOCK)
-        grid = (lead * entries, triton.cdiv(rest, block))
+        block = min(power_of_2(rest), 2 * BLOCK)
+        grid = (lead * entries, cdiv(rest, block))
         gather_rows.launch(grid, (source, index, result, *sizes), (along.wrap, block))
     else:
         gather_each.launch(
-            (triton.cdiv(y.numel(), BLOCK),),
+            (cdiv(y.numel(), BLOCK),),
             (source, index, result, y.numel(), *sizes),
             (along.wrap, each, BLOCK),
         )
@@ -175,9 +176,10 @@ def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int
     """Where in a flat [lead, along.size, rest] each entry goes; `nowhere` if it is not held."""
     places = torch.empty(index.numel(), dtype=torch.int64, device=index.device)
     place_each.launch(
-        (triton.cdiv(index.numel(), BLOCK),),
+        (cdiv(index.numel(), BLOCK),),
         (index, places, index.numel(), rest, entries, *along[:4], nowhere),
         (along.wrap, BLOCK),
+        warps=8,  # divisions of 64 bits take registers
     )
     return places
 
@@ -189,13 +191,13 @@ def write(
     nowhere = y.numel() if each else size
     last = torch.full((nowhere,), -1, dtype=torch.int64, device=y.device)
     mark_last.launch(
-        (triton.cdiv(places.numel(), BLOCK),), (places, last, places.numel(), nowhere), (BLOCK,)
+        (cdiv(places.numel(), BLOCK),), (places, last, places.numel(), nowhere), (BLOCK,)
     )
     lead = 1 if each else y.numel() // max(size * rest, 1)
     count = places.numel() if each else lead * entries * rest
     result = plain(y)
     write_last.launch(
-        (triton.cdiv(count, BLOCK),),
+        (cdiv(count, BLOCK),),
         (result, places, last, result if values is None else plain(values), count, rest, entries,
          size, nowhere),
         (each, values is None, BLOCK),

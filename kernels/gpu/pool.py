@@ -18,6 +18,7 @@ from .. import pool as reference
 from ..pool import Ints, MaxSizes
 from .cases import Case
 from .launch import Kernel
+from .tiles import cdiv
 
 TORCH: dict[str, str] = {}
 
@@ -214,7 +215,7 @@ def _three(sizes: Any, fill: int) -> Triple:
 
 
 def _grid(count: int) -> tuple[int]:
-    return (triton.cdiv(count, _BLOCK),)
+    return (cdiv(count, _BLOCK),)
 
 
 def _out_shape(pool: Any, x: Tensor, planes: int, *sizes: Any) -> Ints:

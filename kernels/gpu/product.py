@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from .operands import Pair, pair
 from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
 from .product_tiles import finish, form, tiles
 from .tables import DTYPES as POINTED
+from .tiles import cdiv
 
 _BLOCK = 1024
 _WIDEST = 256  # rows or steps of a tile at most
@@ -84,7 +84,7 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Finish = NOTHING) -
     size = y.numel()
     args = end.args(n)
     _sum_parts.launch(
-        (triton.cdiv(size, _BLOCK),),
+        (cdiv(size, _BLOCK),),
         (parts, y, *args[:4], m, n, size, parts.shape[0], *args[4:]),
         (*end.form, _BLOCK),
     )
@@ -98,7 +98,9 @@ def product(
 
     `dtype` is that of the result where `end` changes it.
     """
-    lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead: tuple[int, ...] = ()
+    if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
     y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device)
     if y.numel() == 0:
@@ -134,7 +136,7 @@ def _launch(p: Pair, y: Tensor, end: Finish, kind: str, tile: Tile, parts: int, 
     args = end.args(p.n)
     even = p.k % tile.k == 0
     wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
-    count = triton.cdiv(p.m, tile.m) * triton.cdiv(p.n, tile.n)
+    count = cdiv(p.m, tile.m) * cdiv(p.n, tile.n)
     tiles.launch(
         (count * p.batches * parts,),
         (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,

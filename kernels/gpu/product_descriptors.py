@@ -81,6 +81,11 @@ def _scratch(size: int, alignment: int, stream: object) -> Tensor:
     return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
+def give_scratch() -> None:
+    """Let the next kernel that is launched have the memory that it describes tensors in."""
+    triton.set_allocator(_scratch)
+
+
 def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     """Whether these operands are described and copied so, and it is worth it."""
     if INTERPRETED or p.batches != 1 or kind not in ("half", "tf32"):
@@ -101,7 +106,7 @@ def run(
     programs: int = 0,
 ) -> None:  # fmt: skip
     """Make y; `args` and `out` are the arguments and constants of `finish`."""
-    triton.set_allocator(_scratch)
+    give_scratch()
     programs = programs or _processors(p.a.device.index)
     _persistent.launch(
         (min(count(p.m, p.n, tile), programs),),

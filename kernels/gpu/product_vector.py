@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from .cases import Case
 from .launch import Kernel
 from .operands import dense
 from .product import Finish, sum_parts
+from .tiles import cdiv, power_of_2
 
 _PROGRAMS = 512  # that keep a device busy
 _LEAST = 4  # steps that are worth a program
@@ -46,13 +46,13 @@ def _by_vector(
 def _form(rows: int, k: int, columns: bool) -> tuple[int, int, int, int]:
     """Rows and terms of a block, the parts of each sum, and the terms of a part, by shape alone."""
     wide, deep = (64, 32) if columns else (4, 512)
-    wide = min(wide, max(triton.next_power_of_2(rows), 1))
-    deep = min(deep, max(triton.next_power_of_2(k), 16))
-    parts = min(_PROGRAMS // triton.cdiv(rows, wide), k // (deep * _LEAST))
+    wide = min(wide, max(power_of_2(rows), 1))
+    deep = min(deep, max(power_of_2(k), 16))
+    parts = min(_PROGRAMS // cdiv(rows, wide), k // (deep * _LEAST))
     if parts < 2:
         return wide, deep, 1, max(k, 1)
-    span = triton.cdiv(k, parts * deep) * deep
-    return wide, deep, triton.cdiv(k, span), span
+    span = cdiv(k, parts * deep) * deep
+    return wide, deep, cdiv(k, span), span
 
 
 def by_vector(x: Tensor, vector: Tensor | None) -> Tensor:
@@ -68,7 +68,7 @@ def by_vector(x: Tensor, vector: Tensor | None) -> Tensor:
         dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
         partial = torch.empty((parts, rows), dtype=dtype, device=x.device)
     _by_vector.launch(
-        (triton.cdiv(rows, wide) * parts,),
+        (cdiv(rows, wide) * parts,),
         (x, vector, partial, rows, k, step, 0 if vector is None else vector.stride(0), parts, span),
         (columns, vector is not None, wide, deep),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-import triton
 from torch import Tensor
+
+from .tiles import power_of_2
 
 WIDEST = 32768  # columns of one block; wider rows spill registers, so kernels loop over blocks
 
@@ -19,7 +20,7 @@ def as_rows(x: Tensor, last: int) -> Tensor:
 
 def block_of(columns: int) -> int:
     """The width of a block that holds a row, or the widest one."""
-    return min(int(triton.next_power_of_2(max(columns, 1))), WIDEST)
+    return min(power_of_2(max(columns, 1)), WIDEST)
 
 
 def warps_of(block: int) -> int:

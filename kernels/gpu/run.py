@@ -19,7 +19,6 @@ from .generate import generate
 from .layout import broadcast_strides, dense_strides, layout_of, order_of
 
 _WARPS = 4
-_STAGES = 3
 Launch = Callable[[Sequence[Any]], None]
 
 
@@ -48,9 +47,9 @@ def plan(
     if layout is None:
         raise TooLarge
     kernel = generate(expression, layout.pattern)
-    grid, numbers, tile = (layout.programs,), (*layout.sizes, *layout.strides), layout.tile
-    launch = kernel.launch
-    return lambda args: launch(grid, (*args, *numbers), tile, _WARPS, _STAGES, False)
+    numbers = (*layout.sizes, *layout.strides)
+    count = len(expression.outputs) + sum(given.kind == "tensor" for given in expression.inputs)
+    return kernel.prepared((layout.programs,), numbers, layout.tile, count, _WARPS, fused=False)
 
 
 def evaluate(expression: Expression, *args: Any) -> tuple[Tensor, ...]:

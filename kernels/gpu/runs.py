@@ -17,9 +17,10 @@ from .folds import neutral
 from .launch import Kernel
 from .movement import fill
 from .scalar import maximum, minimum
+from .tiles import cdiv, power_of_2
 
 _LANES = 128  # chunks times columns of one program, at least
-_WIDEST = 256
+_WIDEST = 1024  # columns of one program: 16 bytes for each thread
 
 
 @triton.jit
@@ -148,11 +149,11 @@ def join_runs(
     y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
     fill(y, neutral(kind, y.dtype))
     chunk = 16 if count < 4096 else 64
-    chunks = triton.cdiv(count, chunk)
-    block = min(int(triton.next_power_of_2(width)), _WIDEST)
+    chunks = cdiv(count, chunk)
+    block = min(power_of_2(width), _WIDEST)
     lanes = max(_LANES // block, 1)
     head, tail = torch.empty((2, chunks, width), dtype=wide, device=source.device).unbind()
-    grid = (triton.cdiv(chunks, lanes), triton.cdiv(width, block))
+    grid = (cdiv(chunks, lanes), cdiv(width, block))
     constants = (chunk, lanes, block)
     add_chunks.launch(
         grid,

@@ -40,7 +40,9 @@ def passed(x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: 
     at = tl.arange(0, BR)
     top = tl.full((BK,), float("-inf"), WIDE)
     total = tl.zeros((BK, BR), WIDE)
-    for start in range(0, n, BR):
+    # While a block is worked on, the next ones are copied to shared memory.
+    STAGES: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
+    for start in tl.range(0, n, BR, num_stages=STAGES):
         r = (start + at)[None, :]
         mask = inside[:, None] & (r < n)
         where = first[:, None] + r.to(tl.int64) * step

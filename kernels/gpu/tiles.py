@@ -64,6 +64,11 @@ def power_of_2(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
 
+def cdiv(size: int, block: int) -> int:
+    """How many blocks cover so many elements. Triton's own takes microseconds on the host."""
+    return -(-size // block)
+
+
 @lru_cache(maxsize=4096)
 def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048) -> Tiles:
     """The tiles for this shape; it alone decides, so that results do not depend on the chip.
@@ -130,13 +135,26 @@ def one_group(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, int, int, int]:
 
     Dims that do not lie side by side are moved to the end, which copies x.
     """
-    found = groups(x.shape, dims)
-    if [reduced for _, reduced in found].count(True) > 1:
-        kept = [dim for dim in range(x.ndim) if dim not in dims]
-        x = x.permute(*kept, *dims)
-        outer, n = (prod(x.shape[: len(kept)]), prod(x.shape[len(kept) :]))
-        return x.contiguous(), outer, n, 1
-    return x.contiguous(), *triple(found)
+    order, sizes = _one_group(x.shape, tuple(dims))
+    if order is not None:
+        x = x.permute(order)
+    return x.contiguous(), *sizes
+
+
+@lru_cache(maxsize=4096)
+def _one_group(
+    shape: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[tuple[int, ...] | None, tuple[int, int, int]]:
+    """The order of the dims, where it must change, and (outer, n, inner)."""
+    found = groups(shape, dims)
+    if [reduced for _, reduced in found].count(True) <= 1:
+        return None, triple(found)
+    kept = tuple(dim for dim in range(len(shape)) if dim not in dims)
+    return (*kept, *dims), (
+        prod(shape[dim] for dim in kept),
+        prod(shape[dim] for dim in dims),
+        1,
+    )
 
 
 def triple(found: list[tuple[int, bool]]) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from triton_harness import EPS, assert_twin, error, poisoned_memory
 
 from onefold.kernels import attention, random, select
+from onefold.kernels.gpu import attention as gpu
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -29,6 +30,16 @@ def assert_same(reference, *args):
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash(causal, dtype):
     q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
+    y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
+    assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_tiles_copied_by_the_hardware(monkeypatch, causal, shared):
+    monkeypatch.setattr(gpu, "_copied", lambda *_: True)
+    q, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(2))
+    k, v = (make(2, 2 // shared, 37, 24, dtype=torch.bfloat16) for _ in range(2))
     y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
     assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
 
