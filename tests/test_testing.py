@@ -23,7 +23,7 @@ from onefold.testing import (
     shapes,
 )
 from onefold.testing.checks import value_of
-from onefold.testing.layouts import gather, make_global, scatter
+from onefold.testing.layouts import close, gather, make_global, scatter
 
 PAIR = Placement("cpu", [0, 1])
 
@@ -66,6 +66,15 @@ def test_shards_that_do_not_belong_together_are_noticed():
     assert gather([x[:3], x[3:, :3]], PAIR, (split(0),)) is None
     with pytest.raises(AssertionError, match="do not belong together"):
         value_of(Tensor((x, x + 1), Meta.of(x.shape, x.dtype, PAIR, (broadcast,))))
+
+
+def test_float8_must_be_equal():
+    x = torch.tensor([1.0, 2.0, float("nan")])
+    other = torch.tensor([1.0, 2.25, float("nan")])
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2fnuz):
+        assert close(x.to(dtype), x.to(dtype))
+        assert not close(x.to(dtype), (2 * x).to(dtype))
+    assert not close(x.to(torch.float8_e4m3fn), other.to(torch.float8_e4m3fn), tol=1e-3)
 
 
 def test_replicas_hold_the_same_addend():

@@ -56,7 +56,8 @@ class Cast(Op):
         found = [*pointwise_of([x])]
         if is_widening(x.dtype, dtype):
             found.append(Signature((partial_sum,), (partial_sum,)))
-        if x.dtype.is_floating_point and dtype.is_floating_point:
+        floats = x.dtype.is_floating_point and dtype.is_floating_point
+        if floats and 1 not in (x.dtype.itemsize, dtype.itemsize):  # float8 has no order
             found += INCREASING
         return found
 

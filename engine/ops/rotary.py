@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ...errors import OnefoldRuntimeError
 from ...kernels import rotary as kernels
 from ..dispatch import general
@@ -84,8 +86,9 @@ class Rotary(Op):
         dx = _rotary((dy, cos, sin), seq_dim, interleaved, not back) if needs[0] else None
         if not needs[1] and not needs[2]:
             return dx, None, None
-        a, b = _pairs(x, cos.shape[-1], interleaved)
-        da, db = _pairs(dy, cos.shape[-1], interleaved)
+        wide = torch.promote_types(x.dtype, cos.dtype)
+        a, b = _pairs(names.cast(x, wide), cos.shape[-1], interleaved)
+        da, db = _pairs(names.cast(dy, wide), cos.shape[-1], interleaved)
         d_cos = names.add(names.mul(da, a), names.mul(db, b))
         d_sin = names.sub(names.mul(db, a), names.mul(da, b))
         d_sin = names.neg(d_sin) if back else d_sin

@@ -1,0 +1,81 @@
+"""quantize_fp8 and scaled_matmul: layouts, accuracy, errors."""
+
+import pytest
+import torch
+
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import parse, short
+from onefold.errors import OnefoldError
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+
+E4M3 = torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wanted"),
+    [("(S0)", "(B)", "(S0)"), ("(B)", "(S1)", "(S1)"), ("(S1)", "(S0)", "(P)")],
+)
+@pytest.mark.filterwarnings("error::onefold.FallbackWarning")
+def test_blocks_stay_where_they_are(world, a, b, wanted):
+    x, w = torch.randn(6, 16), torch.randn(16, 8)
+    placement = Placement("cpu", [0, 1])
+    left = names.quantize_fp8(make_global(x, placement, parse(a)), 4)
+    right = names.quantize_fp8(make_global(w, placement, parse(b)), (4, 4))
+    for found, given in ((left, a), (right, b)):
+        assert short(found.values.meta.nd_sbp) == short(found.scales.meta.nd_sbp) == given
+    y = names.scaled_matmul(*left, *right, block=4, out_dtype=torch.float32)
+    assert short(y.meta.nd_sbp) == wanted
+    exact = x @ w
+    assert (value_of(y) - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+def test_a_split_that_cuts_a_block_is_gathered(world):
+    x = torch.randn(6, 12)
+    values, scales = names.quantize_fp8(make_global(x, Placement("cpu", [0, 1]), parse("(S1)")), 4)
+    assert short(values.meta.nd_sbp) == "(B)"
+    wanted = names.quantize_fp8(make_local(x), 4)
+    assert torch.equal(value_of(scales), wanted.scales.shards[0])
+    assert torch.equal(value_of(values).float(), wanted.values.shards[0].float())
+
+
+def zeros(*shape, dtype=E4M3):
+    return make_local(torch.zeros(shape).to(dtype))
+
+
+def scales(*shape):
+    return zeros(*shape, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: names.quantize_fp8(scales(4, 4), 0), "block must be"),
+        (lambda: names.quantize_fp8(scales(4, 4), dtype=torch.int8), "dtype must be one of"),
+        (lambda: names.quantize_fp8(scales(4)), "takes matrices"),
+        (lambda: names.quantize_fp8(zeros(4, 4)), "takes matrices"),
+        (
+            lambda: names.scaled_matmul(zeros(4, 8), scales(4, 1), zeros(6, 5), scales(1, 5)),
+            "the scales must be",
+        ),
+        (
+            lambda: names.scaled_matmul(zeros(4, 8), scales(4, 2), zeros(8, 5), scales(1, 5)),
+            "the scales must be",
+        ),
+        (
+            lambda: names.scaled_matmul(scales(4, 8), scales(4, 1), zeros(8, 5), scales(1, 5)),
+            "takes two float8 matrices",
+        ),
+        (
+            lambda: names.scaled_matmul(
+                zeros(4, 8), scales(4, 1), zeros(8, 5), scales(1, 5), out_dtype=torch.int32
+            ),
+            "out_dtype must be",
+        ),
+    ],
+)
+def test_errors(call, text):
+    with pytest.raises(OnefoldError, match=text):
+        call()
