@@ -178,7 +178,7 @@ class InPlace(Op):
             for arg in args:
                 if isinstance(arg, torch.Tensor) and not arg.is_contiguous():
                     return plain(*args)  # type: ignore[no-any-return]
-            return into(*args, out=args[index])
+            return into(*args, out=args[index])  # type: ignore[no-any-return]
 
         self.name = op.name
         self.kernel = kernel  # type: ignore[method-assign]
