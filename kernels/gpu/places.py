@@ -55,7 +55,7 @@ def _find(i, size, offset, whole, padding, WRAP: tl.constexpr):
 @triton.jit
 def _split(begin, step, entries, rest):
     """The parts (lead, place in the index, rest) of the positions from `begin` on."""
-    plane = entries.to(tl.int64) * rest
+    plane = tl.full((), entries, tl.int64) * rest  # a size of 1 is a constant of the compiler
     inner = begin % plane + step
     lead = begin // plane + inner // plane
     inner = inner % plane

@@ -29,7 +29,7 @@ Triple = tuple[int, int, int]
 @triton.jit
 def _spot(begin, step, d, h, w):
     """(plane, place of depth, height and width) of the elements from `begin` on."""
-    size = d.to(tl.int64) * h * w
+    size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
     inner = begin % size + step
     plane = begin // size + inner // size
     inner = (inner % size).to(tl.int32)
@@ -53,7 +53,7 @@ def _max(
     step = tl.arange(0, BLOCK)
     inside = begin + step < count
     plane, i, j, k = _spot(begin, step, od, oh, ow)
-    base = x + plane * (d.to(tl.int64) * h * w)
+    base = x + plane * (tl.full((), d, tl.int64) * h * w)
     best = tl.full((BLOCK,), 0, x.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
     for tap in range(KD * KH * KW):
@@ -83,7 +83,7 @@ def _max_grad(
     step = tl.arange(0, BLOCK)
     inside = begin + step < count
     plane, i, j, k = _spot(begin, step, d, h, w)
-    base = plane * (od.to(tl.int64) * oh * ow)
+    base = plane * (tl.full((), od, tl.int64) * oh * ow)
     mine = (i * h + j) * w + k
     total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
@@ -151,7 +151,7 @@ def _avg(
     a0, a1, a2 = _window(i, d, od, KD, SD, PD, ADAPT)
     b0, b1, b2 = _window(j, h, oh, KH, SH, PH, ADAPT)
     c0, c1, c2 = _window(k, w, ow, KW, SW, PW, ADAPT)
-    base = x + plane * (d.to(tl.int64) * h * w)
+    base = x + plane * (tl.full((), d, tl.int64) * h * w)
     total = _wide(tl.zeros((BLOCK,), y.dtype.element_ty))
     for tap in range(KD * KH * KW):
         a = a0 + tap // (KH * KW)
@@ -191,7 +191,7 @@ def _avg_grad(
     i0 = _first_over(i, d, od, KD, SD, PD, ADAPT)
     j0 = _first_over(j, h, oh, KH, SH, PH, ADAPT)
     k0 = _first_over(k, w, ow, KW, SW, PW, ADAPT)
-    base = dy + plane * (od.to(tl.int64) * oh * ow)
+    base = dy + plane * (tl.full((), od, tl.int64) * oh * ow)
     total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
     for over in range(ND * NH * NW):
         a = i0 + over // (NH * NW)

@@ -86,7 +86,8 @@ def number_div(n, x):
 def div_trunc(a, b):
     if a.dtype.is_floating():
         return libdevice.trunc(div(a, b))
-    return a // b
+    else:
+        return a // b
 
 
 @triton.jit
@@ -101,10 +102,11 @@ def div_floor(a, b):
         return tl.where(
             b == 0, exact, tl.where(quotient == 0, libdevice.copysign(quotient, exact), low)
         )
-    quotient = a // b
-    if a.dtype.is_int_signed():
-        quotient -= ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(a.dtype)
-    return quotient
+    else:
+        quotient = a // b
+        if a.dtype.is_int_signed():
+            quotient -= ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(a.dtype)
+        return quotient
 
 
 @triton.jit
