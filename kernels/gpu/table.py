@@ -16,13 +16,6 @@ PATH = Path(__file__).with_name("table.json")
 # Ops whose work torch does also on cuda, and why.
 REASONS: dict[str, str] = {}
 
-# Ops that have no twin yet. Names may only be taken out.
-MISSING: tuple[str, ...] = tuple(
-    """
-    """.split()
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one op uses: twins, and operators of torch that compute or move values."""

@@ -7,23 +7,38 @@ import torch
 from training_steps import MODELS, Train, inputs_for
 
 from onefold.engine.plan import ops
+from onefold.graph.passes import fuse_chains
 from onefold.kernels.gpu import table
 
 
 def test_every_op_has_twins_or_a_reason():
     observed = op_table.observe()
-    missing, listed = set(table.missing(observed, sorted(ops))), set(table.MISSING)
-    print("no twin and no reason:", *sorted(missing))
-    assert sorted(missing - listed) == [], "ops do their work in torch: give twins or reasons"
-    assert sorted(listed - missing) == [], "take these out of MISSING, in kernels/gpu/table.py"
+    missing = table.missing(observed, sorted(ops))
+    assert missing == [], "ops do their work in torch: give them twins, or reasons in table.py"
     whole = [name for name in table.REASONS if name in observed and not observed[name].torch]
     assert whole == [], "these ops leave nothing to torch: take them out of REASONS"
     assert sorted(set(table.REASONS) - set(ops)) == []
     assert observed == table.read(), "rewrite it: PYTHONPATH=tests python tests/op_table.py"
 
 
-def test_the_steps_of_a_graph_use_the_twins_of_their_ops():
-    """Those that passes change, too: what is fused, and what is put in place of an input."""
+@pytest.fixture
+def unfused(monkeypatch):
+    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: False)
+
+
+def test_fused_steps_of_a_graph_leave_nothing_to_torch(monkeypatch):
+    monkeypatch.setattr(fuse_chains, "uses_triton", lambda device_type: True)
+    for name in ("mlp, local", "block, tensor-parallel"):
+        make, where, split = MODELS[name]
+        with op_table.recording() as record:
+            Train(make())(*inputs_for(where, split))
+        row = record.rows()["fused"]
+        assert row.torch == ()
+        assert set(row.twins) >= {"ending.ended", "chain.to_be_folded"}
+
+
+def test_the_steps_of_a_graph_use_the_twins_of_their_ops(unfused):
+    """Those that are put in place of an input, too."""
     for name in ("mlp, local", "block, tensor-parallel"):
         make, where, split = MODELS[name]
         with op_table.recording() as record:
@@ -32,13 +47,13 @@ def test_the_steps_of_a_graph_use_the_twins_of_their_ops():
         rows, known = record.rows(), table.read()
         placed = {step.name for step in graph.program.steps if step.place is not None}
         assert "gelu_backward" in placed & set(rows)
-        for op in sorted(set(rows) - set(table.MISSING)):
+        for op in sorted(rows):
             row = rows[op]
             assert set(row.torch) <= set(known[op].torch), f"{op} in a graph"
             assert bool(row.twins) == bool(known[op].twins), f"{op} in a graph"
 
 
-def test_a_step_in_place_by_torch_is_noticed(monkeypatch):
+def test_a_step_in_place_by_torch_is_noticed(monkeypatch, unfused):
     monkeypatch.setattr(op_table.Record, "pick_into", lambda self, reference, into, kind: into)
     with op_table.recording() as record:
         make, where, split = MODELS["mlp, local"]
