@@ -106,11 +106,12 @@ def linear_then(
     if plain and x.ndim == 1:
         return by_vector(weight, x)
     lead, n = x.shape[:-1], weight.shape[0]
-    rows = x.reshape(prod(lead), x.shape[-1])
     if added is not None:
         added = added.expand(*lead, n).reshape(prod(lead), n)
     end = NOTHING if plain else Finish(bias, added, activation, scale)
-    return product(rows, weight.t(), end).view(*lead, n)
+    if x.ndim == 2:
+        return product(x, weight.t(), end)
+    return product(x.reshape(prod(lead), x.shape[-1]), weight.t(), end).view(*lead, n)
 
 
 def rows_tn(a: Tensor, b: Tensor) -> Tensor:

@@ -33,8 +33,10 @@ class Finish(NamedTuple):
     def args(self, n: int) -> tuple[Any, ...]:
         """The arguments of `finish`: bias, x, the step of its rows, and the scale."""
         bias = self.bias
+        if bias is not None and bias.shape != (n,):
+            bias = bias.expand(n)
         if bias is not None:
-            bias = bias.expand(n).contiguous()
+            bias = bias.contiguous()
         x = self.x
         if x is not None and x.stride(1) != 1:
             x = x.contiguous()
