@@ -16,7 +16,7 @@ from onefold import FallbackWarning
 from onefold.engine import op as op_module
 from onefold.engine import plan
 from onefold.engine.placement import Placement
-from onefold.graph.passes import edit, fuse_add, in_place
+from onefold.graph.passes import edit, fuse_add, fuse_chains, in_place
 from onefold.kernels import select
 from onefold.kernels.gpu import table
 from onefold.testing.checks import global_results, local_results, spread
@@ -87,9 +87,15 @@ class Record(TorchDispatchMode):
         module = twin.__module__.rpartition(".")[2]
         self.twins[self.making_for].add(f"{module}.{reference.__name__}")
 
+        return self._unnoted(does)
+
+    def _unnoted(self, does):
+        """A function whose work is not noted; nor that of what it makes, if that is a function."""
+
         def stand_in(*args, **kwargs):
             with self.inside(None):
-                return does(*args, **kwargs)
+                result = does(*args, **kwargs)
+            return self._unnoted(result) if callable(result) else result
 
         return stand_in
 
@@ -109,6 +115,7 @@ class Record(TorchDispatchMode):
 # Where ops, and the steps that passes of a graph change, get the functions that run them.
 MAKERS = [(plan, "single"), (plan, "runner"), (edit, "runner"), (fuse_add, "single")]
 MAKERS += [(fuse_add, "runner"), (in_place, "single"), (in_place, "runner")]
+MAKERS += [(fuse_chains, "single"), (fuse_chains, "runner")]
 
 
 @contextmanager

@@ -70,6 +70,7 @@ class Kernel:
             self.jit[grid](*args, *constants)
             return None
         device = args[0].get_device()
+        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         key: list[Any] = [device, warps, stages, fused, *constants]
         passed: list[Any] = []
         for arg, plain in zip(args, self._plain, strict=False):

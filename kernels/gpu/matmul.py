@@ -94,6 +94,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return by_vector(weight, x)
     lead, n = x.shape[:-1], weight.shape[0]
     end = NOTHING if bias is None else Finish(bias)
+    if x.ndim == 2:
+        return product(x, weight.t(), end)
     return product(x.reshape(prod(lead), x.shape[-1]), weight.t(), end).view(*lead, n)
 
 

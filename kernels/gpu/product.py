@@ -39,8 +39,10 @@ class Finish(NamedTuple):
     def args(self, n: int) -> tuple[Any, ...]:
         """The arguments of `finish`: bias, x, z, kept, and the steps of the rows of x and z."""
         bias = self.bias
+        if bias is not None and bias.shape != (n,):
+            bias = bias.expand(n)
         if bias is not None:
-            bias = bias.expand(n).contiguous()
+            bias = bias.contiguous()
         x, x_row = _by_rows(self.x)
         z, z_row = _by_rows(self.z)
         return bias, x, z, self.kept, x_row, z_row

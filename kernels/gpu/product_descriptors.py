@@ -19,7 +19,9 @@ from .product_rule import Tile, count
 from .product_tiles import GELU_AND_SUM, GROUP_OF_ROWS, finish, place
 
 _ALIGNMENT = 16  # bytes, of each row's address
-_LEAST = 256  # tiles below which there is nothing to overlap
+# Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
+_LEAST = 256
+_WORK = 2**32
 
 
 @Kernel
@@ -90,7 +92,9 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     """Whether these operands are described and copied so, and it is worth it."""
     if INTERPRETED or p.batches != 1 or kind not in ("half", "tf32"):
         return False
-    if count(p.m, p.n, tile) < _LEAST or tile.m < 64 or tile.n < 64:
+    if tile.m < 64 or tile.n < 64:
+        return False
+    if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
         return False
     if _processors(p.a.device.index) == 0:
         return False

@@ -16,6 +16,7 @@ PATH = Path(__file__).with_name("table.json")
 # Ops whose work torch does also on cuda, and why.
 REASONS: dict[str, str] = {}
 
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """What one op uses: twins, and operators of torch that compute or move values."""

@@ -42,7 +42,7 @@ def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> Table:
     return _made(addresses, sizes, block, lists[0][0].device)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _made(
     addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], block: int, device: torch.device
 ) -> Table:

@@ -35,11 +35,9 @@ def test_flash(causal, dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shared", [1, 2])
-def test_tiles_copied_by_the_hardware(monkeypatch, causal, shared):
+def test_tiles_copied_by_the_hardware(monkeypatch, causal):
     monkeypatch.setattr(gpu, "_copied", lambda *_: True)
-    q, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(2))
-    k, v = (make(2, 2 // shared, 37, 24, dtype=torch.bfloat16) for _ in range(2))
+    q, k, v, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(4))
     y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
     assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
 
