@@ -144,12 +144,6 @@ def _products() -> list[Row]:
     def nt(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
         return make(m, k), make(n, k)
 
-    def linear(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
-        return make(m, k), make(n, k), make(n)
-
-    def ours_gelu(x: Any, w: Any, b: Any) -> Any:
-        return matmul.linear_then(x, w, b, None, "gelu", 1.0)
-
     return [
         row("nn", SQUARE, lambda make, m, n, k: (make(m, k), make(k, n)),
             matmul.mm, torch.mm, 0.93),
@@ -159,8 +153,6 @@ def _products() -> list[Row]:
             lambda a, b: a.t() @ b, 0.93),
         row("nt", (1024, 1024, 1024), nt, matmul.mm_nt, lambda a, b: a @ b.t(), 0.8),
         row("nt", (16, 4096, 4096), nt, matmul.mm_nt, lambda a, b: a @ b.t()),
-        row("linear and gelu", (8192, 16384, 4096), linear, ours_gelu,
-            lambda x, w, b: F.gelu(F.linear(x, w, b))),
     ]  # fmt: skip
 
 

@@ -9,11 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from kernel_rows import ROWS, TINY_ROWS, WINDOW, Maker, Row, Twins, main_rows, rows_of
+from kernel_rows import CONV, DEVICE, ROWS, TINY_ROWS, WINDOW, Maker, Row, Twins, main_rows, rows_of
 from torch.nn import functional as F
 
-gated, gathering, linear_loss, order, pool, reduce = (
-    Twins(name) for name in "gated gathering linear_loss order pool reduce".split()
+from onefold.kernels import chain, ending, matmul
+from onefold.kernels import pointwise as references
+from onefold.kernels.chain import At, Chain, Link
+from onefold.kernels.select import pick
+
+conv, float8, gated, gathering, linear_loss, order, pool, reduce, rotary = (
+    Twins(name)
+    for name in "conv float8 gated gathering linear_loss order pool reduce rotary".split()
 )
 
 
@@ -93,7 +99,108 @@ def _scans() -> list[Row]:
     ]  # fmt: skip
 
 
+def _convolution_grads() -> list[Row]:
+    def image(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+        dy, x = (make(n, c, size, size).contiguous(memory_format=torch.channels_last) for _ in "ab")
+        return dy, x, make(c, c, 3, 3)
+
+    def plain(which: int) -> Any:
+        wanted = [which == 0, which == 1, False]
+
+        def run(dy: Any, x: Any, w: Any) -> Any:
+            return torch.ops.aten.convolution_backward(dy, x, w, None, *CONV, wanted)[which]
+
+        return run
+
+    def row(name: str, ours: Any, which: int) -> Row:
+        return Row(
+            "conv", name, (256, 256, 28), (2, 8, 5), image, ours, plain(which),
+            lambda n, c, size: 2 * n * c * size * size + 9 * c * c,
+            lambda n, c, size: 18 * n * c * c * size * size, compiled=False,
+        )  # fmt: skip
+
+    def of_image(dy: Any, x: Any, w: Any) -> Any:
+        stride, padding, dilation, _, odd, groups = CONV
+        return conv.convolution(dy, w, None, stride, padding, dilation, True, odd, groups)
+
+    def of_weight(dy: Any, x: Any, w: Any) -> Any:
+        return conv.convolution_weight_grad(dy, x, w.shape, *CONV)
+
+    return [
+        row("3x3, gradient of the image", of_image, 0),
+        row("3x3, gradient of the weight", of_weight, 1),
+    ]
+
+
+def _fused() -> list[Row]:
+    """What a graph makes of several ops."""
+    gelu = Link(references.gelu, (At(0), "none"))
+    scaled = Link(torch.mul, (At(3), 0.5))
+    of_two = (Link(torch.add, (At(0), At(1))), gelu._replace(arguments=(At(2), "none")), scaled)
+    gelu_of_sum = Chain(2, of_two, (4,))
+
+    end = pick(ending.ended, DEVICE)(matmul.linear, 3, Chain(1, (gelu,), (1,)), False)
+    alone = pick(chain.one, DEVICE)(gelu_of_sum)
+    summed = pick(chain.to_be_folded, DEVICE)(gelu_of_sum, False)
+
+    def layer(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+        return make(m, k), make(n, k), make(n)
+
+    def two(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+        return make(m, n), make(m, n)
+
+    return [
+        Row("ending", "linear and gelu", (8192, 16384, 4096), (24, 16, 40), layer,
+            end, lambda x, w, b: F.gelu(F.linear(x, w, b)),
+            lambda m, n, k: m * n + m * k + n * k, lambda m, n, k: 2 * m * n * k),
+        rows_of("0.5 * gelu(x + y)", alone,
+                lambda x, y: F.gelu(x + y) * 0.5, two, 3.0, family="chain"),
+        rows_of("its sum over rows", lambda x, y: reduce.sum_rows(summed(x, y)[0]),
+                lambda x, y: (F.gelu(x + y) * 0.5).sum(0), two, 2.0, family="chain"),
+    ]  # fmt: skip
+
+
+def _rotations() -> list[Row]:
+    def inputs(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
+        angles = make(s, d // 2, dtype=torch.float32)
+        return make(b, h, s, d), angles.cos(), angles.sin()
+
+    def plain(x: Any, cos: Any, sin: Any) -> Any:
+        a, b = x.float().chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
+
+    return [
+        Row("rotary", "halves", (4, 32, 8192, 128), (2, 3, 5, 8), inputs,
+            lambda x, cos, sin: rotary.rotary(x, cos, sin, 2, False, False), plain,
+            lambda b, h, s, d: 2 * b * h * s * d),
+    ]  # fmt: skip
+
+
+def _eight_bits() -> list[Row]:
+    def inputs(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+        a, b = make(m, k), make(n, k)
+        kind = torch.float8_e4m3fn
+        values, scales = float8.quantize_fp8(a, (1, 128), kind)
+        weight, its = float8.quantize_fp8(b, (128, 128), kind)
+        return values, scales, weight.t(), its.t(), a.dtype
+
+    def plain(a: Any, a_scale: Any, b: Any, b_scale: Any, dtype: torch.dtype) -> Any:
+        left = a.float() * a_scale.repeat_interleave(128, 1)[:, : a.shape[1]]
+        right = b_scale.repeat_interleave(128, 0)[: b.shape[0]].repeat_interleave(128, 1)
+        return (left @ (b.float() * right[:, : b.shape[1]])).to(dtype)
+
+    return [
+        Row("float8", "scaled product", (8192, 8192, 8192), (20, 30, 140), inputs,
+            lambda a, s, b, t, dtype: float8.scaled_matmul(a, s, b, t, 128, 1, 128, dtype), plain,
+            lambda m, n, k: m * n + (m * k + n * k) // 2, lambda m, n, k: 2 * m * n * k,
+            compiled=False),
+    ]  # fmt: skip
+
+
 def all_rows() -> list[Row]:
     """Every row, by family."""
-    makers = (_orders, _gathers, _gates, _losses, _windows, _scans)
+    makers = (
+        _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
+        _eight_bits, _fused,
+    )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]
