@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
-from ..optim.optimizer import Group, Optimizer
+from ..optim.optimizer import Group, Optimizer, kept, set_rate
 from .module import Module
 
 # What an optimizer's state is called behind a parameter's path; other state keeps its own name.
@@ -95,12 +94,14 @@ def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[st
     if parts.optimizers:
         paths = parts.paths()
         for number, _, param in parts.trained():
-            for key, value in parts.optimizers[number][0].state.get(param, {}).items():
-                kept = names.clone(value) if isinstance(value, Tensor) else value
-                found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = kept
+            for key, value in kept(parts.optimizers[number][0].state.get(param, {})).items():
+                found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = value
         found[STEP + parts.name] = parts.steps
         found[GROUPS + parts.name] = [
-            [{k: v for k, v in group.items() if k != "params"} for group in optim.param_groups]
+            [
+                kept({k: v for k, v in group.items() if k != "params"})
+                for group in optim.param_groups
+            ]
             for optim, _ in parts.optimizers
         ]
     if parts.schedules:
@@ -152,13 +153,15 @@ class GraphModules(Module):
 def _undoing(optim: Optimizer) -> Callable[[], None]:
     """What gives an optimizer back its present state."""
     state = optim.state
-    groups = [(group, dict(group)) for group in optim.param_groups]
+    groups = [(group, dict(group), kept(group)) for group in optim.param_groups]
 
     def back() -> None:
         optim.state = state
-        for group, before in groups:
+        for group, before, options in groups:
             group.clear()
             group.update(before)
+            if "lr" in group:
+                set_rate(group, float(options["lr"]))
 
     return back
 
