@@ -1,5 +1,7 @@
 """Updates, norms and copies of many tensors in one launch."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,6 +63,25 @@ def test_numbers_on_the_device():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_skipped_update_changes_no_bit(dtype):
+    """In torch and in Triton; what would be written is not finite."""
+    more = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "nesterov": False}
+    for function, count, options in [
+        (optim.adamw, 4, {**ADAMW, "step": torch.tensor(0.0)}),
+        (optim.adamw, 5, {**ADAMW, "step": None}),
+        (optim.sgd, 3, {**more, "lr": 0.1, "first_step": True}),
+    ]:
+        for update in (function, select.twin(function)):
+            for found in (0.0, 1.0):
+                columns = lists(count, dtype)
+                columns[1] = [x * math.inf for x in columns[1]]
+                mine = clones(columns)
+                update(*mine, maximize=False, found_inf=torch.tensor(found), **options)
+                same = [all(map(torch.equal, *pair)) for pair in zip(columns, mine, strict=True)]
+                assert all(same) if found else not same[0] and not same[2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("first", [False, True])
 def test_sgd(dtype, momentum, first):
@@ -99,6 +120,8 @@ def test_powers(dtype, p):
         optim.powers, [*parts, parts[0].T], p, slack=40 if dtype is torch.float64 else 2
     )
     assert found[1] == 0.0
+    scale = torch.tensor(0.3, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
+    assert_twin(optim.powers, parts, p, scale, slack=40 if dtype is torch.float64 else 2)
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
