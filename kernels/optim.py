@@ -123,6 +123,15 @@ def powers(
     return found
 
 
+def not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """For each part 1 if an element is infinite or NaN, else 0, as float64."""
+    ends = []
+    for part in parts:
+        real = torch.view_as_real(part) if part.is_complex() else part
+        ends.append(torch.stack(real.aminmax() if real.numel() else [real.new_zeros(())] * 2))
+    return torch.stack(ends).isfinite().all(1).logical_not().double()
+
+
 def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """The parts one after the other in one 1-d tensor."""
     return torch.cat([part.reshape(-1) for part in parts])

@@ -160,5 +160,4 @@ def _powers(
 
 
 def _not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    largest = pick(kernels.powers, parts[0].device.type)(parts, math.inf)
-    return torch.isfinite(largest).logical_not().double()
+    return pick(kernels.not_finite, parts[0].device.type)(parts)  # type: ignore[no-any-return]

@@ -324,6 +324,13 @@ def powers(parts: Sequence[Tensor], p: float, scale: Tensor | None = None) -> Te
     return found
 
 
+def not_finite(parts: Sequence[Tensor]) -> Tensor:
+    dtype = parts[0].dtype
+    if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
+        return reference.not_finite(parts)
+    return powers(parts, float("inf")).isfinite().logical_not().double()
+
+
 # Many tensors as one.
 
 

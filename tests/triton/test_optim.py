@@ -133,6 +133,15 @@ def test_powers_that_are_not_finite(p, bad):
     assert found[0].isfinite() and not found[1].isfinite()
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64], ids=str)
+def test_not_finite(dtype):
+    parts = [torch.ones(size, dtype=dtype) for size in [*SIZES, (3,), (3,), (5000,)]]
+    parts[5][1], parts[6][2], parts[7][4321] = math.nan, math.inf, -math.inf
+    parts.append(torch.full((3,), torch.finfo(dtype).max, dtype=dtype))
+    for found in (assert_twin(optim.not_finite, parts), optim.not_finite(parts)):
+        assert found.tolist() == [0.0] * 5 + [1.0] * 3 + [0.0]
+
+
 @settings(max_examples=10)
 @given(
     sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4),
