@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -10,6 +11,8 @@ import torch
 Tensors = list[torch.Tensor]
 
 FAR = 1e30  # a step so late that every power of a beta is 0, and no bias is left to correct
+
+ROUND = 2**18  # elements that are scaled before they are used
 
 
 def adamw(
@@ -35,26 +38,27 @@ def adamw(
     by which gradients are multiplied first; so a captured graph can be run with other numbers.
     Where `found_inf`, float32 on the device, is 1 and not 0, nothing changes.
     """
-    grads = grads if scale is None else scaled(grads, scale)
     count = torch.as_tensor(
         FAR if step is None else step, dtype=torch.float32, device=params[0].device
     )
-    torch._fused_adamw_(
-        params,
-        grads,
-        exp_avgs,
-        exp_avg_sqs,
-        max_exp_avg_sqs or [],
-        [count] * len(params),
-        lr=_rate(lr, params[0]),
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=max_exp_avg_sqs is not None,
-        maximize=maximize,
-        found_inf=found_inf,
-    )
+    columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
+    for some, scaled_grads, averages, squares, largest in _rounds(columns, scale):
+        torch._fused_adamw_(
+            some,
+            scaled_grads,
+            averages,
+            squares,
+            largest,
+            [count] * len(some),
+            lr=_rate(lr, params[0]),
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=weight_decay,
+            eps=eps,
+            amsgrad=max_exp_avg_sqs is not None,
+            maximize=maximize,
+            found_inf=found_inf,
+        )
 
 
 def sgd(
@@ -76,20 +80,37 @@ def sgd(
 
     `lr`, `scale` and `found_inf` as in `adamw`.
     """
-    grads = grads if scale is None else scaled(grads, scale)
-    torch._fused_sgd_(
-        params,
-        grads,
-        momentum_buffers if momentum else [],
-        weight_decay=weight_decay,
-        momentum=momentum,
-        lr=_rate(lr, params[0]),
-        dampening=dampening,
-        nesterov=nesterov,
-        maximize=maximize,
-        is_first_step=first_step,
-        found_inf=found_inf,
-    )
+    for lists in _rounds([params, grads, momentum_buffers if momentum else []], scale):
+        torch._fused_sgd_(
+            *lists,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            lr=_rate(lr, params[0]),
+            dampening=dampening,
+            nesterov=nesterov,
+            maximize=maximize,
+            is_first_step=first_step,
+            found_inf=found_inf,
+        )
+
+
+def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterator[list[Tensors]]:
+    """The lists with the second one, the gradients, scaled; on the CPU a few at a time.
+
+    There what a round scales is still in the cache when it is used, and its memory is used again.
+    """
+    if scale is None:
+        yield columns
+        return
+    sizes = [0, *accumulate(param.numel() for param in columns[0])]
+    begin = 0
+    for end in range(1, len(sizes)):
+        full = columns[0][0].device.type == "cpu" and sizes[end] - sizes[begin] >= ROUND
+        if full or end == len(sizes) - 1:
+            lists = [column[begin:end] for column in columns]
+            lists[1] = scaled(lists[1], scale)
+            yield lists
+            begin = end
 
 
 def _rate(lr: float | torch.Tensor, like: torch.Tensor) -> float | torch.Tensor:
