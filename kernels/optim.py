@@ -38,9 +38,11 @@ def adamw(
     by which gradients are multiplied first; so a captured graph can be run with other numbers.
     Where `found_inf`, float32 on the device, is 1 and not 0, nothing changes.
     """
-    count = torch.as_tensor(
-        FAR if step is None else step, dtype=torch.float32, device=params[0].device
-    )
+    if isinstance(step, torch.Tensor):
+        count = step.to(params[0].device, torch.float32)
+    else:
+        late = FAR if step is None else step
+        count = torch.full((), late, dtype=torch.float32, device=params[0].device)
     columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
     for some, scaled_grads, averages, squares, largest in _rounds(columns, scale):
         torch._fused_adamw_(

@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
-from ..optim.optimizer import Group, Optimizer, kept, set_rate
+from ..optim.optimizer import Group, Optimizer, kept, options_of, set_rate
 from .module import Module
 
 # What an optimizer's state is called behind a parameter's path; other state keeps its own name.
@@ -98,11 +98,7 @@ def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[st
                 found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = value
         found[STEP + parts.name] = parts.steps
         found[GROUPS + parts.name] = [
-            [
-                kept({k: v for k, v in group.items() if k != "params"})
-                for group in optim.param_groups
-            ]
-            for optim, _ in parts.optimizers
+            [options_of(group) for group in optim.param_groups] for optim, _ in parts.optimizers
         ]
     if parts.schedules:
         found[RATES + parts.name] = [schedule.state_dict() for schedule in parts.schedules]
@@ -130,9 +126,9 @@ def load_state(parts: Parts, state: Mapping[str, Any], strict: bool) -> int:
             resumed += zip(parts.schedules, _as_many(RATES, system, parts.schedules), strict=True)
         if SCALER in system:
             resumed.append((parts.scaler, system[SCALER]))
-        for part, kept in resumed:
+        for part, saved in resumed:
             undo.append(partial(part.load_state_dict, part.state_dict()))
-            part.load_state_dict(kept)
+            part.load_state_dict(saved)
         flat = {f"{lead}.{key}": v for lead, inner in modules.items() for key, v in inner.items()}
         GraphModules(parts.modules).load_state_dict(flat, strict)
     except BaseException:
@@ -153,7 +149,7 @@ class GraphModules(Module):
 def _undoing(optim: Optimizer) -> Callable[[], None]:
     """What gives an optimizer back its present state."""
     state = optim.state
-    groups = [(group, dict(group), kept(group)) for group in optim.param_groups]
+    groups = [(group, dict(group), options_of(group)) for group in optim.param_groups]
 
     def back() -> None:
         optim.state = state

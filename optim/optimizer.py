@@ -158,7 +158,7 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 numbers[id(param)] = len(numbers)
-            packed = kept({key: value for key, value in group.items() if key != "params"})
+            packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
         state = {numbers[id(param)]: kept(entry) for param, entry in self.state.items()}
@@ -183,7 +183,7 @@ class Optimizer:
                 state[param] = {key: _like(value, param) for key, value in entry.items()}
         self.state = state
         for group, given in zip(self.param_groups, groups, strict=True):
-            options = {key: value for key, value in kept(given).items() if key != "params"}
+            options = options_of(given)
             if isinstance(group.get("lr"), Tensor) and "lr" in options:
                 set_rate(group, float(options.pop("lr")))
             group.update(options)
@@ -198,12 +198,20 @@ class Optimizer:
 
 
 def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of an entry of the state, or of options, to be kept: its numbers are read."""
+    """A copy of a parameter's state, to be kept: its numbers are read."""
     found: dict[str, Any] = {}
     for key, value in entry.items():
         if isinstance(value, DeviceNumber):
             value = int(value)
-        found[key] = names.clone(value.detach()) if isinstance(value, Tensor) else value
+        found[key] = names.clone(value) if isinstance(value, Tensor) else value
+    return found
+
+
+def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a group, to be kept: a rate that is a tensor is read."""
+    found = {key: value for key, value in group.items() if key != "params"}
+    if isinstance(found.get("lr"), Tensor):
+        found["lr"] = float(found["lr"])
     return found
 
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import onefold as flow
 from onefold import nn
-from onefold.errors import OnefoldValueError
+from onefold.errors import OnefoldRuntimeError, OnefoldValueError
 from onefold.optim import clip
 from onefold.optim.device_number import DeviceNumber, Given
 
@@ -216,9 +216,29 @@ def test_a_learning_rate_that_is_a_tensor(kind, world):
     assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.125 / 8
     state = optimizer.state_dict()
     rate.fill_(3.0)
-    assert float(state["param_groups"][0]["lr"]) == 0.125 / 8
+    assert type(state["param_groups"][0]["lr"]) is float
     optimizer.load_state_dict(state)
     assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.125 / 8
+
+
+def test_a_plateau_writes_into_the_rate(world):
+    rate = flow.tensor(0.5)
+    optimizer = flow.optim.SGD([nn.Parameter(flow.ones(3))], lr=rate)
+    schedule = flow.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    for _ in range(3):
+        schedule.step(1.0)
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.125
+
+
+def test_a_graph_takes_back_the_rate_of_a_state_that_it_refuses(world):
+    graph = Train("adamw", lr=flow.tensor(0.25))
+    state = graph.state_dict()
+    graph.optimizer.param_groups[0]["lr"].fill_(0.5)
+    with pytest.raises(OnefoldRuntimeError):
+        graph.load_state_dict({**state, "weight": {"of": flow.ones(9)}})
+    assert graph.optimizer.param_groups[0]["lr"].item() == 0.5
+    graph.load_state_dict(state)
+    assert graph.optimizer.param_groups[0]["lr"].item() == 0.25
 
 
 def test_learning_rates_that_are_refused(world):
