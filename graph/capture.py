@@ -28,7 +28,7 @@ from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
 from .config import GraphModule
 from .ir import Program, Step, Value, Variable
-from .loss_scale import scale_for
+from .loss_scale import Read, scale_for
 from .movement import movement
 from .nest import rebuild_any
 from .where import Where
@@ -61,7 +61,7 @@ class Capture(interp.Interpreter):
         paths: Mapping[int, str],
         views: Mapping[int, GraphModule],
         amp: torch.dtype | None = None,
-        loss_scale: Callable[[], float] | None = None,
+        loss_scale: Read | None = None,
         lines: Callable[[], str] = user_line,
     ) -> None:
         self.program = Program()

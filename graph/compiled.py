@@ -20,6 +20,7 @@ from .config import GraphConfig, GraphModule
 from .debug import Debug
 from .draws import Draws
 from .ir import Program, verify
+from .loss_scale import Read
 from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
 from .nest import leaves, rebuild
@@ -66,7 +67,7 @@ class State:
     views: Mapping[int, GraphModule]  # the modules' settings, likewise
     trained: Sequence[Tensor]  # what the optimizers update
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
-    loss_scale: Callable[[], float] | None = None  # what backward starts from, at every run
+    loss_scale: Read | None = None  # what backward starts from, at every run
     debug: Debug = field(default_factory=Debug)  # what to tell of it
 
 

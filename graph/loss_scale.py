@@ -11,8 +11,10 @@ from ..engine.meta import Box, Meta
 from ..engine.ops.creation import Maker
 from ..engine.sbp import broadcast
 
+Read = Callable[[torch.device, torch.dtype], torch.Tensor]
 
-def scale_for(gradient: Meta, read: Callable[[], float]) -> tuple[Meta, Maker]:
+
+def scale_for(gradient: Meta, read: Read) -> tuple[Meta, Maker]:
     """The meta and the maker of the number that multiplies a gradient, on all its ranks."""
     meta = Meta.of((), gradient.dtype, device=gradient.device)
     if gradient.placement is not None:
@@ -21,7 +23,5 @@ def scale_for(gradient: Meta, read: Callable[[], float]) -> tuple[Meta, Maker]:
     return meta, partial(_number, read, gradient.dtype)
 
 
-def _number(
-    read: Callable[[], float], dtype: torch.dtype, box: Box, device: torch.device
-) -> torch.Tensor:
-    return torch.tensor(read(), dtype=dtype, device=device)
+def _number(read: Read, dtype: torch.dtype, box: Box, device: torch.device) -> torch.Tensor:
+    return read(device, dtype).clone()  # what is in a program may be written

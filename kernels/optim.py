@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
 
 import torch
 
 Tensors = list[torch.Tensor]
+
+FAR = 1e30  # a step so late that every power of a beta is 0, and no bias is left to correct
+
+ROUND = 2**18  # elements that are scaled before they are used
 
 
 def adamw(
@@ -24,46 +29,38 @@ def adamw(
     weight_decay: float,
     maximize: bool,
     scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
 ) -> None:
     """AdamW (Loshchilov and Hutter, 2019), on tensors of one device and dtype.
 
     `step` counts from 1; None leaves out the bias correction. With `max_exp_avg_sqs` it is
     AMSGrad (Reddi et al., 2018). `step` and `lr` may be 0-d tensors on the device, as `scale` is,
     by which gradients are multiplied first; so a captured graph can be run with other numbers.
+    Where `found_inf`, float32 on the device, is 1 and not 0, nothing changes.
     """
-    if scale is not None:
-        grads = list(torch._foreach_mul(grads, scale))
-    if step is None:
-        lr = float(lr)
-        signed = list(torch._foreach_neg(grads)) if maximize else grads
-        torch._foreach_mul_(params, 1 - lr * weight_decay)
-        torch._foreach_lerp_(exp_avgs, signed, 1 - betas[0])
-        torch._foreach_mul_(exp_avg_sqs, betas[1])
-        torch._foreach_addcmul_(exp_avg_sqs, grads, grads, 1 - betas[1])
-        largest = exp_avg_sqs
-        if max_exp_avg_sqs is not None:
-            torch._foreach_maximum_(max_exp_avg_sqs, exp_avg_sqs)
-            largest = max_exp_avg_sqs
-        denominators = torch._foreach_sqrt(largest)
-        torch._foreach_add_(denominators, eps)
-        torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr)
-        return
-    count = torch.as_tensor(step, dtype=torch.float32, device=params[0].device)
-    torch._fused_adamw_(
-        params,
-        grads,
-        exp_avgs,
-        exp_avg_sqs,
-        max_exp_avg_sqs or [],
-        [count] * len(params),
-        lr=lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=max_exp_avg_sqs is not None,
-        maximize=maximize,
-    )
+    if isinstance(step, torch.Tensor):
+        count = step.to(params[0].device, torch.float32)
+    else:
+        late = FAR if step is None else step
+        count = torch.full((), late, dtype=torch.float32, device=params[0].device)
+    columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
+    for some, scaled_grads, averages, squares, largest in _rounds(columns, scale):
+        torch._fused_adamw_(
+            some,
+            scaled_grads,
+            averages,
+            squares,
+            largest,
+            [count] * len(some),
+            lr=_rate(lr, params[0]),
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=weight_decay,
+            eps=eps,
+            amsgrad=max_exp_avg_sqs is not None,
+            maximize=maximize,
+            found_inf=found_inf,
+        )
 
 
 def sgd(
@@ -79,39 +76,83 @@ def sgd(
     maximize: bool,
     first_step: bool,
     scale: torch.Tensor | None = None,
+    found_inf: torch.Tensor | None = None,
 ) -> None:
     """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient.
 
-    `lr` and `scale` as in `adamw`.
+    `lr`, `scale` and `found_inf` as in `adamw`.
     """
-    if scale is not None:
-        grads = list(torch._foreach_mul(grads, scale))
-    torch._fused_sgd_(
-        params,
-        grads,
-        momentum_buffers if momentum else [],
-        weight_decay=weight_decay,
-        momentum=momentum,
-        lr=lr,
-        dampening=dampening,
-        nesterov=nesterov,
-        maximize=maximize,
-        is_first_step=first_step,
-    )
+    for lists in _rounds([params, grads, momentum_buffers if momentum else []], scale):
+        torch._fused_sgd_(
+            *lists,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            lr=_rate(lr, params[0]),
+            dampening=dampening,
+            nesterov=nesterov,
+            maximize=maximize,
+            is_first_step=first_step,
+            found_inf=found_inf,
+        )
 
 
-def powers(parts: Sequence[torch.Tensor], p: float) -> torch.Tensor:
+def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterator[list[Tensors]]:
+    """The lists with the second one, the gradients, scaled; on the CPU a few at a time.
+
+    There what a round scales is still in the cache when it is used, and its memory is used again.
+    """
+    if scale is None:
+        yield columns
+        return
+    sizes = [0, *accumulate(param.numel() for param in columns[0])]
+    begin = 0
+    for end in range(1, len(sizes)):
+        full = columns[0][0].device.type == "cpu" and sizes[end] - sizes[begin] >= ROUND
+        if full or end == len(sizes) - 1:
+            lists = [column[begin:end] for column in columns]
+            lists[1] = scaled(lists[1], scale)
+            yield lists
+            begin = end
+
+
+def _rate(lr: float | torch.Tensor, like: torch.Tensor) -> float | torch.Tensor:
+    """On cuda torch reads a learning rate that is a tensor as float32."""
+    return lr.float() if isinstance(lr, torch.Tensor) and like.is_cuda else lr
+
+
+def scaled(grads: Tensors, scale: torch.Tensor) -> Tensors:
+    """Tensors of one dtype times a 0-d tensor on their device, not rounded to their dtype."""
+    if grads[0].dtype.itemsize < 4:
+        return [(grad.to(scale.dtype) * scale).to(grad.dtype) for grad in grads]
+    return list(torch._foreach_mul(grads, scale))
+
+
+def powers(
+    parts: Sequence[torch.Tensor], p: float, scale: torch.Tensor | None = None
+) -> torch.Tensor:
     """The p-norm of each part to the power p (the greatest magnitude for p = inf), as float64.
 
-    An empty part gives 0. Sums run in float32 for half precision, else in the part's dtype.
+    Of each part times `scale`, a 0-d tensor on the device, if that is given. An empty part gives
+    0. Sums run in float32 for half precision, else in the part's dtype.
     """
     found = torch.zeros(len(parts), dtype=torch.float64, device=parts[0].device)
     for index, part in enumerate(parts):
         if part.numel():
             wide = torch.promote_types(part.dtype, torch.float32)
+            if scale is not None:
+                part = part.to(wide) * scale
             norm = torch.linalg.vector_norm(part, p, dtype=wide).double()
             found[index] = norm if p == float("inf") else norm**p
     return found
+
+
+def not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """For each part 1 if an element is infinite or NaN, else 0, as float64."""
+    ends = []
+    for part in parts:
+        real = torch.view_as_real(part) if part.is_complex() else part
+        ends.append(torch.stack(real.aminmax() if real.numel() else [real.new_zeros(())] * 2))
+    return torch.stack(ends).isfinite().all(1).logical_not().double()
 
 
 def flatten(parts: Sequence[torch.Tensor]) -> torch.Tensor:

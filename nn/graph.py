@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any, TypeVar
 
 from ..engine import interp
@@ -19,6 +19,7 @@ from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
 from ..graph.not_offered import GRAPH, refuse
 from ..graph.zero import Zero
+from ..optim.device_number import Given
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
@@ -237,7 +238,7 @@ class Graph:
         tensors, paths, views = walk(self._modules)
         self._parts().paths()  # raises for parameters that are in no module
         trained = [param for _, _, param in self._parts().trained()]
-        scale = None if self._scaler is None else partial(getattr, self._scaler, "scale")
+        scale = None if self._scaler is None else self._scaler.on
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         return State(tensors, paths, views, trained, self.config.amp_dtype, scale, debug)
 
@@ -249,11 +250,10 @@ class Graph:
         try:
             for param, gradient in zip(params, gradients, strict=True):
                 param.grad = gradient
-            finite = self._scaler is None or self._scaler.unscale(params)
             with self._zero.updating():
-                for optim, _ in self._optimizers if finite else ():
-                    optim.clip_grad()
-                    optim.step()
+                given = Given() if self._scaler is None else self._scaler.given(params)
+                for optim, _ in self._optimizers:
+                    optim.update(given, clip=True)
         finally:
             for param, grad in zip(params, before, strict=True):
                 param.grad = grad

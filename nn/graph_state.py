@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
-from ..optim.optimizer import Group, Optimizer
+from ..optim.optimizer import Group, Optimizer, kept, options_of, set_rate
 from .module import Module
 
 # What an optimizer's state is called behind a parameter's path; other state keeps its own name.
@@ -95,13 +94,11 @@ def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[st
     if parts.optimizers:
         paths = parts.paths()
         for number, _, param in parts.trained():
-            for key, value in parts.optimizers[number][0].state.get(param, {}).items():
-                kept = names.clone(value) if isinstance(value, Tensor) else value
-                found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = kept
+            for key, value in kept(parts.optimizers[number][0].state.get(param, {})).items():
+                found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = value
         found[STEP + parts.name] = parts.steps
         found[GROUPS + parts.name] = [
-            [{k: v for k, v in group.items() if k != "params"} for group in optim.param_groups]
-            for optim, _ in parts.optimizers
+            [options_of(group) for group in optim.param_groups] for optim, _ in parts.optimizers
         ]
     if parts.schedules:
         found[RATES + parts.name] = [schedule.state_dict() for schedule in parts.schedules]
@@ -129,9 +126,9 @@ def load_state(parts: Parts, state: Mapping[str, Any], strict: bool) -> int:
             resumed += zip(parts.schedules, _as_many(RATES, system, parts.schedules), strict=True)
         if SCALER in system:
             resumed.append((parts.scaler, system[SCALER]))
-        for part, kept in resumed:
+        for part, saved in resumed:
             undo.append(partial(part.load_state_dict, part.state_dict()))
-            part.load_state_dict(kept)
+            part.load_state_dict(saved)
         flat = {f"{lead}.{key}": v for lead, inner in modules.items() for key, v in inner.items()}
         GraphModules(parts.modules).load_state_dict(flat, strict)
     except BaseException:
@@ -152,13 +149,15 @@ class GraphModules(Module):
 def _undoing(optim: Optimizer) -> Callable[[], None]:
     """What gives an optimizer back its present state."""
     state = optim.state
-    groups = [(group, dict(group)) for group in optim.param_groups]
+    groups = [(group, dict(group), options_of(group)) for group in optim.param_groups]
 
     def back() -> None:
         optim.state = state
-        for group, before in groups:
+        for group, before, options in groups:
             group.clear()
             group.update(before)
+            if "lr" in group:
+                set_rate(group, float(options["lr"]))
 
     return back
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
+
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
 from ..engine.tensor import Tensor
+from ..engine.values import from_torch
 from ..errors import ShapeError
 from ..optim.clip import clip_gradients, clip_values
 
@@ -21,11 +24,12 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their norm together is at most max_norm; returns the norm.
 
-    Raises OnefoldRuntimeError, and changes nothing, for a norm that is not finite if
-    `error_if_nonfinite`. `fused` is accepted and ignored.
+    The norm is a local 0-d tensor, which nothing waits for unless `error_if_nonfinite`: then a
+    norm that is not finite raises OnefoldRuntimeError, and changes nothing. `fused` is accepted
+    and ignored.
     """
-    total = clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite)
-    return names.tensor(total)  # type: ignore[no-any-return]
+    total = clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite).value
+    return from_torch(total.to(torch.get_default_dtype()))
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:

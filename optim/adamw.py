@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
-from .optimizer import Group, Optimizer, unique_shards, writable, zeros_for
+from .device_number import DeviceNumber, Given
+from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
 
 
 class AdamW(Optimizer):
@@ -27,7 +30,7 @@ class AdamW(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -56,25 +59,32 @@ class AdamW(Optimizer):
             },
         )
 
-    def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        by_step: dict[int, list[int]] = {}
+    def _update(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    ) -> None:
+        by_step: dict[int | DeviceNumber, list[int]] = {}
         for index, param in enumerate(params):
-            by_step.setdefault(self._advance(group, param), []).append(index)
-        for step, indices in by_step.items():
+            by_step.setdefault(self._entry(group, param)["step"], []).append(index)
+        for done, indices in by_step.items():
+            step = _counted(done, given)
             chosen = [params[i] for i in indices]
             columns = [chosen, [grads[i] for i in indices]]
+            for param in chosen:
+                self.state[param]["step"] = step
             for key in self._state_keys(group):
                 columns.append([self.state[param][key] for param in chosen])
             for lists in unique_shards(*columns):
-                update = pick(kernels.adamw, lists[0][0].device.type)
+                like = lists[0][0]
+                update = pick(kernels.adamw, like.device.type)
                 update(
                     *lists,
-                    step=step if group["do_bias_correction"] else None,
-                    lr=group["lr"] * group.get("lr_scale", 1.0),
+                    step=_on(step, like) if group["do_bias_correction"] else None,
+                    lr=rate_of(group, like.device),
                     betas=group["betas"],
                     eps=group["eps"],
                     weight_decay=group["weight_decay"],
                     maximize=group["maximize"],
+                    **given.on(like),
                 )
         for param in params:
             param.version = interp.stamp()
@@ -87,12 +97,30 @@ class AdamW(Optimizer):
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
         return ("exp_avg", "exp_avg_sq", *largest)
 
-    def _advance(self, group: Group, param: Tensor) -> int:
-        """Make the parameter's state if it has none, and count this step."""
+    def _entry(self, group: Group, param: Tensor) -> dict[str, Any]:
+        """The parameter's state, which is made if it has none."""
         writable(param)
         state = self.state.setdefault(param, {"step": 0})
         for key in self._state_keys(group):
             if key not in state:
                 state[key] = zeros_for(param)
-        state["step"] = int(state["step"]) + 1
-        return int(state["step"])
+        return state
+
+
+def _counted(done: int | DeviceNumber, given: Given) -> int | DeviceNumber:
+    """The number of steps with this one, which does not count where it is skipped.
+
+    Parameters that step alike share it, so that one number on the device serves them all.
+    """
+    found = given.found_inf
+    if isinstance(done, DeviceNumber):
+        after = done.value + 1.0
+    elif found is None:
+        return int(done) + 1
+    else:
+        after = torch.full_like(found.value, int(done) + 1)
+    return DeviceNumber(after if found is None else after - found.on(after.device))
+
+
+def _on(step: int | DeviceNumber, like: torch.Tensor) -> int | torch.Tensor:
+    return step if isinstance(step, int) else step.on(like.device, torch.float32)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from ..engine.convert import box
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
-from ..engine.sbp import broadcast, partial_max, partial_sum
+from ..engine.sbp import Sbp, broadcast, partial_max, partial_sum
 from ..engine.tensor import Tensor
 from ..engine.values import whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
+from .device_number import DeviceNumber, Given, free_to_read
 from .gradients import aligned, not_in_build
 
 
@@ -27,27 +29,44 @@ def clip_gradients(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
-) -> float:
+) -> DeviceNumber:
     """Scale the gradients so that their norm together is at most `max_norm`; returns the norm.
 
-    Raises OnefoldRuntimeError for a norm that is not finite, if `error_if_nonfinite`.
+    Waits for the norm only if `error_if_nonfinite`, and then raises OnefoldRuntimeError for one
+    that is not finite.
     """
     groups = '{"params": ..., "clip_grad_max_norm": ...} as a group of the optimizer'
     not_in_build("clip_grad_norm_", f"{groups} lets every call clip")
     params = _with_gradients(parameters)
     grads = aligned(params)
     total = total_norm(grads, norm_type)
-    if error_if_nonfinite and not math.isfinite(total):
+    if error_if_nonfinite and not math.isfinite(float(total)):
         raise OnefoldRuntimeError(
-            f"the total norm of order {norm_type} of the gradients is {total}, so it cannot be "
-            "clipped; set error_if_nonfinite=False to scale by it anyway"
+            f"the total norm of order {norm_type} of the gradients is {float(total)}, so it cannot "
+            "be clipped; set error_if_nonfinite=False to scale by it anyway"
         )
-    scale = max_norm / (total + 1e-6)
-    if scale < 1.0 or math.isnan(scale):
-        grads = [names.mul(grad, scale) for grad in grads]
+    factor = clip_factor(total, max_norm)
+    if factor is not None:
+        grads = [_times(grad, factor) for grad in grads]
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad
     return total
+
+
+def clip_factor(total: DeviceNumber, max_norm: float) -> DeviceNumber | None:
+    """What gradients of this norm are multiplied by; None if that is known to be 1."""
+    factor = DeviceNumber((max_norm / (total.value + 1e-6)).clamp(max=1.0))
+    # A pass over the gradients costs more than a look at a number that is here.
+    return None if free_to_read(factor) and float(factor) == 1.0 else factor
+
+
+def _times(gradient: Tensor, factor: DeviceNumber) -> Tensor:
+    number = Given(scale=factor)
+    unique = {id(part): part for part in gradient.shards}
+    found = {
+        key: kernels.scaled([part], number.on(part)["scale"])[0] for key, part in unique.items()
+    }
+    return Tensor(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
 
 
 @no_grad
@@ -64,24 +83,52 @@ def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [param for param in given if param.grad is not None]
 
 
-def total_norm(gradients: Sequence[Tensor], norm_type: float = 2.0) -> float:
-    """The norm of all gradients together, the same on every process.
+def total_norm(
+    gradients: Sequence[Tensor], norm_type: float = 2.0, scale: DeviceNumber | None = None
+) -> DeviceNumber:
+    """The norm of all gradients together, each times `scale`, the same on every process.
 
-    Each rank sums up its own shards; gradients of one layout are then reduced and read together.
-    Raises OnefoldValueError unless `norm_type` is positive (infinity is allowed).
+    Each rank sums up its own shards; gradients of one layout are then reduced together. Nothing
+    is read. Raises OnefoldValueError unless `norm_type` is positive (infinity is allowed).
     """
     if not norm_type > 0:
         raise OnefoldValueError(f"norm_type must be positive or infinity, but got {norm_type}")
+    joined = partial_max if math.isinf(norm_type) else partial_sum
+    vectors = _vectors(gradients, joined, partial(_powers, norm_type, scale))
+    if not vectors:
+        return DeviceNumber.of(0.0)
+    powers = _together(vectors)
+    if math.isinf(norm_type):
+        return DeviceNumber(powers.amax())
+    return DeviceNumber(powers.sum() ** (1.0 / norm_type))
+
+
+def found_inf(gradients: Sequence[Tensor]) -> DeviceNumber:
+    """1 if some element is infinite or NaN, else 0, the same on every process; nothing is read."""
+    # What is counted is summed up: a maximum over ranks may lose NaN.
+    vectors = _vectors(gradients, partial_sum, _not_finite)
+    if not vectors:
+        return DeviceNumber.of(0.0)
+    return DeviceNumber((_together(vectors).sum() > 0).double())
+
+
+Local = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # shards to one float64 number for each
+
+
+def _vectors(gradients: Sequence[Tensor], joined: Sbp, local: Local) -> list[torch.Tensor]:
+    """What `local` gives for the gradients, reduced over ranks; a vector for each layout."""
     alike: dict[Any, list[Tensor]] = {}
     for gradient in map(_reduced, gradients):
         meta = gradient.meta
         alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(gradient)
-    powers: list[float] = []
-    for found in alike.values():
-        powers.extend(whole(_powers(found, norm_type)).tolist())
-    if math.isinf(norm_type):
-        return float(max(powers, default=0.0))
-    return float(math.fsum(powers) ** (1.0 / norm_type))
+    return [whole(_numbers(found, joined, local)) for found in alike.values()]
+
+
+def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if len(vectors) == 1:
+        return vectors[0]
+    device = vectors[0].device
+    return torch.cat([vector.to(device, non_blocking=True) for vector in vectors])
 
 
 def _reduced(gradient: Tensor) -> Tensor:
@@ -91,16 +138,26 @@ def _reduced(gradient: Tensor) -> Tensor:
     return box(gradient, gradient.meta.like(nd_sbp=nd_sbp))
 
 
-def _powers(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
-    """For gradients laid out alike, each one's norm to the power norm_type, as one vector."""
+def _numbers(gradients: Sequence[Tensor], joined: Sbp, local: Local) -> Tensor:
+    """For gradients laid out alike, what `local` gives for each one, as one vector."""
     meta = gradients[0].meta
     shape = (len(gradients),)
     if meta.placement is None:
         layout = Meta.of(shape, torch.float64, device=meta.device)
     else:
-        joined = partial_max if math.isinf(norm_type) else partial_sum
         nd_sbp = tuple(joined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[gradient.shards for gradient in gradients], strict=True)
-    found = [pick(kernels.powers, p[0].device.type)(p, norm_type) for p in columns]
-    return Tensor(tuple(found), layout)
+    return Tensor(tuple([local(parts) for parts in columns]), layout)
+
+
+def _powers(
+    norm_type: float, scale: DeviceNumber | None, parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Each part's norm, times `scale`, to the power norm_type."""
+    number = Given(scale=scale).on(parts[0])["scale"]
+    return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)  # type: ignore[no-any-return]
+
+
+def _not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return pick(kernels.not_finite, parts[0].device.type)(parts)  # type: ignore[no-any-return]

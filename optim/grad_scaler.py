@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from ..engine.grad_mode import no_grad
-from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
-from .clip import total_norm
+from .clip import found_inf
+from .device_number import DeviceNumber, Given
 from .gradients import aligned
 
 __all__ = ["GradScaler", "StaticGradScaler"]
-
-LARGEST = 2.0**127  # the largest power of two in float32
 
 
 class StaticGradScaler:
@@ -29,28 +29,28 @@ class StaticGradScaler:
     """
 
     def __init__(self, scale_factor: float) -> None:
-        self._scale = _positive("scale_factor", scale_factor)
+        self._scale = DeviceNumber.of(_positive("scale_factor", scale_factor))
 
     @property
     def scale(self) -> float:
-        """What the next backward starts from."""
-        return self._scale
+        """What the next backward starts from; reading it waits for the steps before."""
+        return float(self._scale)
 
-    @no_grad
-    def unscale(self, params: Sequence[Tensor]) -> bool:
-        """Divide the gradients of these parameters; returns whether to use them."""
-        for param in params:
-            if param.grad is not None:
-                param.grad = names.mul(param.grad, 1.0 / self._scale)
-        return True
+    def on(self, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+        """The scale there, for the backward of a graph."""
+        return self._scale.on(device, dtype)
+
+    def given(self, params: Sequence[Tensor]) -> Given:
+        """What the update of these parameters is given, by whose gradients the scale may change."""
+        return Given(scale=DeviceNumber(self._scale.value.double().reciprocal()))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self._scale}
+        return {"scale": self.scale}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
-        self._scale = float(state_dict["scale"])
+        self._scale = DeviceNumber.of(float(state_dict["scale"]))
 
     def _check(self, state_dict: Mapping[str, Any]) -> None:
         own = self.state_dict()
@@ -62,7 +62,7 @@ class StaticGradScaler:
         _positive("scale", state_dict["scale"])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(scale={self._scale})"
+        return f"{type(self).__name__}(scale={self.scale})"
 
 
 class GradScaler(StaticGradScaler):
@@ -97,34 +97,41 @@ class GradScaler(StaticGradScaler):
         self._growth = float(growth_factor)
         self._backoff = float(backoff_factor)
         self._interval = growth_interval
-        self._good_steps = 0  # since the scale changed, or a step was skipped
+        self._good_steps = torch.zeros((), dtype=torch.int32)  # since a change, or a skipped step
 
     @no_grad
-    def unscale(self, params: Sequence[Tensor]) -> bool:
-        """Divide the gradients of these parameters, and adapt the scale; False if not finite.
+    def given(self, params: Sequence[Tensor]) -> Given:
+        """The factor that unscales, and whether a gradient is not finite, neither of them read.
 
-        The gradients are boxed to their parameters' layouts; all ranks decide alike.
+        The gradients are boxed to their parameters' layouts; all ranks decide alike, and adapt the
+        scale.
         """
         params = [param for param in params if param.grad is not None]
-        for param, gradient in zip(params, aligned(params), strict=True):
+        gradients = aligned(params)
+        for param, gradient in zip(params, gradients, strict=True):
             param.grad = gradient
-        super().unscale(params)
-        # Infinities and NaN survive a sum; a maximum over ranks may lose NaN.
-        finite = math.isfinite(total_norm([p.grad for p in params if p.grad is not None], 1.0))
-        self._good_steps = self._good_steps + 1 if finite else 0
-        if not finite:
-            self._scale *= self._backoff
-        elif self._good_steps == self._interval:
-            self._scale = min(self._scale * self._growth, LARGEST)
-            self._good_steps = 0
-        return finite
+        found = found_inf(gradients)
+        device = found.value.device
+        given = Given(super().given(params).scale, found)
+        scale = self._scale.on(device, torch.float32).clone()
+        self._good_steps = self._good_steps.to(device, non_blocking=True)
+        torch._amp_update_scale_(
+            scale,
+            self._good_steps,
+            found.on(device, torch.float32),
+            self._growth,
+            self._backoff,
+            self._interval,
+        )
+        self._scale = DeviceNumber(scale)
+        return given
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self._scale, "good_steps": self._good_steps}
+        return {"scale": self.scale, "good_steps": int(self._good_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        self._good_steps = int(state_dict["good_steps"])
+        self._good_steps = torch.tensor(int(state_dict["good_steps"]), dtype=torch.int32)
 
 
 def _positive(what: str, value: Any) -> float:

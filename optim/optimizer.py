@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from ..engine.inplace import fitted, take
 from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
-from .clip import clip_gradients
+from .clip import clip_factor, clip_gradients, total_norm
+from .device_number import DeviceNumber, Given
 from .gradients import aligned, not_in_build
 
 Group = dict[str, Any]
@@ -25,7 +27,8 @@ class Optimizer:
 
     `params` is an iterable of tensors, or of dicts with "params" and options of their own. Besides
     its options a group may have "lr_scale" (multiplies lr), "clip_grad_max_norm" and
-    "clip_grad_norm_type" (used by `clip_grad`).
+    "clip_grad_norm_type" (used by `clip_grad`). "lr" may be a local 0-d tensor, which schedules
+    write into; groups that share one have one rate.
     """
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
@@ -70,7 +73,9 @@ class Optimizer:
             known.add(id(param))
         if not params:
             raise OnefoldValueError("optimizer got an empty parameter list")
-        self.param_groups.append({**self.defaults, **group, "params": params})
+        made = {**self.defaults, **group, "params": params}
+        _check_rate(made.get("lr"))
+        self.param_groups.append(made)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
@@ -102,16 +107,26 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
-        with no_grad():
-            chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
-            everyone = [param for params in chosen for param in params]
-            for param, grad in zip(everyone, aligned(everyone), strict=True):
-                param.grad = grad
-            for group, params in zip(self.param_groups, chosen, strict=True):
-                if params:
-                    self._lay_state(params)
-                    self._update(group, params, [p.grad for p in params if p.grad is not None])
+        self.update(Given())
         return result
+
+    @no_grad
+    def update(self, given: Given, clip: bool = False) -> None:
+        """What `step` does, with numbers that stay on the device, as a graph calls it.
+
+        With `clip` the gradients of groups with "clip_grad_max_norm" are clipped as they are used,
+        and not written.
+        """
+        chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
+        everyone = [param for params in chosen for param in params]
+        for param, grad in zip(everyone, aligned(everyone), strict=True):
+            param.grad = grad
+        for group, params in zip(self.param_groups, chosen, strict=True):
+            if params:
+                grads = [p.grad for p in params if p.grad is not None]
+                own = _clipping(group, grads, given) if clip else given
+                self._lay_state(params)
+                self._update(group, params, grads, own)
 
     def _lay_state(self, params: Sequence[Tensor]) -> None:
         """Lay the state out as the parameters are, whose layouts may have changed since."""
@@ -124,8 +139,11 @@ class Optimizer:
             if len(param.shards) > 1:
                 _match_replicas(param, self.state.get(param, {}).values())
 
-    def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        raise NotImplementedError(f"{type(self).__name__} needs _update(group, params, grads)")
+    def _update(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    ) -> None:
+        who = type(self).__name__
+        raise NotImplementedError(f"{who} needs _update(group, params, grads, given)")
 
     # State.
 
@@ -140,16 +158,10 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 numbers[id(param)] = len(numbers)
-            packed = {key: value for key, value in group.items() if key != "params"}
+            packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {
-            numbers[id(param)]: {
-                key: names.clone(value) if isinstance(value, Tensor) else value
-                for key, value in entry.items()
-            }
-            for param, entry in self.state.items()
-        }
+        state = {numbers[id(param)]: kept(entry) for param, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -171,7 +183,10 @@ class Optimizer:
                 state[param] = {key: _like(value, param) for key, value in entry.items()}
         self.state = state
         for group, given in zip(self.param_groups, groups, strict=True):
-            group.update({key: value for key, value in given.items() if key != "params"})
+            options = options_of(given)
+            if isinstance(group.get("lr"), Tensor) and "lr" in options:
+                set_rate(group, float(options.pop("lr")))
+            group.update(options)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -180,6 +195,58 @@ class Optimizer:
             for key in sorted(key for key in group if key != "params"):
                 lines.append(f"    {key}: {group[key]}")
         return "\n".join([*lines, ")"])
+
+
+def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a parameter's state, to be kept: its numbers are read."""
+    found: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, DeviceNumber):
+            value = int(value)
+        found[key] = names.clone(value) if isinstance(value, Tensor) else value
+    return found
+
+
+def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a group, to be kept: a rate that is a tensor is read."""
+    found = {key: value for key, value in group.items() if key != "params"}
+    if isinstance(found.get("lr"), Tensor):
+        found["lr"] = float(found["lr"])
+    return found
+
+
+def _clipping(group: Group, grads: Sequence[Tensor], given: Given) -> Given:
+    """What an update is given when the gradients of a group are clipped too."""
+    most = group.get("clip_grad_max_norm")
+    if most is None:
+        return given
+    total = total_norm(grads, group.get("clip_grad_norm_type", 2.0), given.scale)
+    factor = clip_factor(total, most)
+    return given if factor is None else replace(given, scale=factor.times(given.scale))
+
+
+def rate_of(group: Group, device: torch.device) -> float | torch.Tensor:
+    """The learning rate of a group; on the device, if it is a tensor."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        lr = lr.shards[0].to(device, non_blocking=True)
+    return lr * group.get("lr_scale", 1.0)  # type: ignore[no-any-return]
+
+
+@no_grad
+def set_rate(group: Group, rate: float) -> None:
+    """Give a group its learning rate; a tensor takes it and stays the same tensor."""
+    if isinstance(group["lr"], Tensor):
+        names.fill_(group["lr"], rate)
+    else:
+        group["lr"] = rate
+
+
+def _check_rate(lr: Any) -> None:
+    if isinstance(lr, Tensor) and (lr.is_global or lr.shape != () or not lr.meta.is_floating):
+        raise OnefoldValueError(
+            f"a learning rate that is a tensor must be a local floating 0-d one, but got {lr!r}"
+        )
 
 
 def _like(value: Any, param: Tensor) -> Any:

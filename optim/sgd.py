@@ -10,7 +10,8 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
-from .optimizer import Group, Optimizer, unique_shards, writable, zeros_for
+from .device_number import Given
+from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
 
 
 class SGD(Optimizer):
@@ -29,7 +30,7 @@ class SGD(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
@@ -58,16 +59,29 @@ class SGD(Optimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _update(self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def _update(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    ) -> None:
         fresh = [param not in self.state for param in params]
         for first in (True, False):
             chosen = [i for i, new in enumerate(fresh) if new is first]
             if chosen:
-                self._apply(group, [params[i] for i in chosen], [grads[i] for i in chosen], first)
+                some = [params[i] for i in chosen]
+                self._apply(group, some, [grads[i] for i in chosen], given, first)
 
     def _apply(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], first: bool
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        given: Given,
+        first: bool,
     ) -> None:
+        damped = group["momentum"] and group["dampening"]
+        if first and damped and given.found_inf is not None and int(given.found_inf):
+            # The first gradient is not damped, and only the host knows which one that is. Without
+            # dampening a buffer of zeros, which a skipped step leaves, gives the same.
+            return
         buffers: Sequence[Tensor] = params
         for param in params:
             writable(param)
@@ -80,13 +94,14 @@ class SGD(Optimizer):
             update = pick(kernels.sgd, lists[0][0].device.type)
             update(
                 *lists,
-                lr=group["lr"] * group.get("lr_scale", 1.0),
+                lr=rate_of(group, lists[0][0].device),
                 momentum=group["momentum"],
                 dampening=group["dampening"],
                 weight_decay=group["weight_decay"],
                 nesterov=group["nesterov"],
                 maximize=group["maximize"],
                 first_step=first,
+                **given.on(lists[0][0]),
             )
         for param in params:
             param.version = interp.stamp()

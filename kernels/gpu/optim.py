@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import optim as reference
-from .cases import Case, tensors
+from .cases import Case
 from .launch import Kernel
 from .tables import BLOCK, DTYPES, address_of, row_of, table_of
 
@@ -52,10 +52,13 @@ def _adamw_block(
 
 @Kernel
 def _adamw(
-    table, factors, scale, start: tl.int64,
+    table, factors, scale, found_inf, start: tl.int64,
     DTYPE: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr,
-    ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    CHECKED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    if CHECKED:  # noqa: SIM102 - a constant, then what is read
+        if tl.load(found_inf) != 0.0:
+            return
     LISTS: tl.constexpr = 5 if AMSGRAD else 4
     WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     row, which = row_of(table, start, LISTS)
@@ -92,12 +95,14 @@ def adamw(
     weight_decay: float,
     maximize: bool,
     scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
 ) -> None:
     dtype = params[0].dtype
     if dtype not in DTYPES:
         reference.adamw(
             params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step=step, lr=lr, betas=betas,
             eps=eps, weight_decay=weight_decay, maximize=maximize, scale=scale,
+            found_inf=found_inf,
         )  # fmt: skip
         return
     device = params[0].device
@@ -119,19 +124,23 @@ def adamw(
     table = table_of(params, dense, exp_avgs, exp_avg_sqs, *more)
     _adamw.launch(
         (table.programs,),
-        (table.data, factors, scale, table.start),
-        (DTYPES[dtype], bool(more), maximize, scale is not None, table.aligned, BLOCK),
+        (table.data, factors, scale, found_inf, table.start),
+        (
+            DTYPES[dtype], bool(more), maximize, scale is not None, found_inf is not None,
+            table.aligned, BLOCK,
+        ),
         warps=8,
-    )
+    )  # fmt: skip
 
 
 def _numbers(numbers: Sequence[float | Tensor], device: torch.device) -> Tensor:
     """Numbers, of which tensors are on the device already, in one tensor there."""
-    if any(isinstance(number, Tensor) for number in numbers):
-        return torch.stack(
-            [torch.as_tensor(number, dtype=torch.float64, device=device) for number in numbers]
-        )
-    return torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
+    there = {i: number for i, number in enumerate(numbers) if isinstance(number, Tensor)}
+    plain = [0.0 if i in there else number for i, number in enumerate(numbers)]
+    found = torch.tensor(plain, dtype=torch.float64).to(device, non_blocking=True)
+    for i, number in there.items():
+        found[i].copy_(number, non_blocking=True)
+    return found
 
 
 def _dense(xs: Sequence[Tensor]) -> Tensors:
@@ -165,10 +174,14 @@ def _sgd_block(
 
 @Kernel
 def _sgd(
-    table, factors, scale, start: tl.int64,
+    table, factors, scale, found_inf, start: tl.int64,
     DTYPE: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
-    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, CHECKED: tl.constexpr, ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
+    if CHECKED:  # noqa: SIM102 - a constant, then what is read
+        if tl.load(found_inf) != 0.0:
+            return
     LISTS: tl.constexpr = 3 if MOMENTUM else 2
     WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
     row, which = row_of(table, start, LISTS)
@@ -202,13 +215,14 @@ def sgd(
     maximize: bool,
     first_step: bool,
     scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
 ) -> None:
     dtype = params[0].dtype
     if dtype not in DTYPES:
         reference.sgd(
             params, grads, momentum_buffers, lr=lr, momentum=momentum, dampening=dampening,
             weight_decay=weight_decay, nesterov=nesterov, maximize=maximize,
-            first_step=first_step, scale=scale,
+            first_step=first_step, scale=scale, found_inf=found_inf,
         )  # fmt: skip
         return
     factors = _numbers((lr, weight_decay, momentum, 1.0 - dampening), params[0].device)
@@ -217,10 +231,10 @@ def sgd(
     table = table_of(params, dense, *more)
     _sgd.launch(
         (table.programs,),
-        (table.data, factors, scale, table.start),
+        (table.data, factors, scale, found_inf, table.start),
         (
             DTYPES[dtype], bool(momentum), nesterov, first_step, maximize, scale is not None,
-            table.aligned, BLOCK,
+            found_inf is not None, table.aligned, BLOCK,
         ),
         warps=8,
     )  # fmt: skip
@@ -242,8 +256,9 @@ def _power(x, p, ORDER: tl.constexpr):
 
 @Kernel
 def _block_powers(
-    table, powers, p, start: tl.int64,
-    DTYPE: tl.constexpr, ORDER: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    table, powers, p, scale, start: tl.int64,
+    DTYPE: tl.constexpr, ORDER: tl.constexpr, SCALED: tl.constexpr, ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sum of the powers of a block, or its greatest magnitude."""
     row, which = row_of(table, start, 1)
@@ -254,7 +269,10 @@ def _block_powers(
         v = tl.load(x + at)
     else:
         v = tl.load(x + at, mask=at < size, other=0.0)
-    v = _power(v.to(powers.dtype.element_ty), p, ORDER)
+    v = v.to(powers.dtype.element_ty)
+    if SCALED:
+        v = v * tl.load(scale).to(v.dtype)
+    v = _power(v, p, ORDER)
     if ORDER == float("inf"):  # a maximum loses NaN, a sum does not
         nan = tl.sum((v != v).to(tl.int32)) > 0
         total = tl.where(nan, float("nan"), tl.max(v))
@@ -285,10 +303,10 @@ def _tensor_powers(table, powers, found, ORDER: tl.constexpr, BLOCK: tl.constexp
         tl.store(found + tl.program_id(0), tl.sum(total))
 
 
-def powers(parts: Sequence[Tensor], p: float) -> Tensor:
+def powers(parts: Sequence[Tensor], p: float, scale: Tensor | None = None) -> Tensor:
     dtype = parts[0].dtype
     if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
-        return reference.powers(parts, p)
+        return reference.powers(parts, p, scale)
     dense = _dense(parts)
     table = table_of(dense)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
@@ -298,12 +316,19 @@ def powers(parts: Sequence[Tensor], p: float) -> Tensor:
     order = p if p in (1.0, 2.0, float("inf")) else 0.0
     _block_powers.launch(
         (table.programs,),
-        (table.data, blocks, float(p), table.start),
-        (DTYPES[dtype], order, table.aligned, BLOCK),
+        (table.data, blocks, float(p), scale, table.start),
+        (DTYPES[dtype], order, scale is not None, table.aligned, BLOCK),
         warps=8,
     )
     _tensor_powers.launch((len(parts),), (table.data, blocks, found), (order, BLOCK, 1024))
     return found
+
+
+def not_finite(parts: Sequence[Tensor]) -> Tensor:
+    dtype = parts[0].dtype
+    if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
+        return reference.not_finite(parts)
+    return powers(parts, float("inf")).isfinite().logical_not().double()
 
 
 # Many tensors as one.
@@ -341,22 +366,22 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
     return y
 
 
-_TABLE = ("*i64", "*fp64", "*fp32", "i64?")
+_TABLE = ("*i64", "*fp64", "*fp32", "*fp32", "i64?")
 
 CASES = [
     *[
-        Case(_adamw, _TABLE, (dtype, largest, False, True, aligned, BLOCK), warps=8)
+        Case(_adamw, _TABLE, (dtype, largest, False, True, True, aligned, BLOCK), warps=8)
         for dtype, largest, aligned in (
             (tl.float32, False, True), (tl.bfloat16, False, True), (tl.float32, True, False),
         )
     ],
     *[
-        Case(_sgd, _TABLE, (dtype, True, True, False, False, True, True, BLOCK), warps=8)
+        Case(_sgd, _TABLE, (dtype, True, True, False, False, True, True, True, BLOCK), warps=8)
         for dtype in (tl.float32, tl.bfloat16)
     ],
     Case(
-        _block_powers, (*tensors("i64", "table"), *tensors("fp32", "powers"), "fp32", "i64?"),
-        (tl.bfloat16, 2.0, True, BLOCK), warps=8,
+        _block_powers, ("*i64", "*fp32", "fp32", "*fp32", "i64?"),
+        (tl.bfloat16, 2.0, True, True, BLOCK), warps=8,
     ),
     Case(_tensor_powers, ("*i64", "*fp32", "*fp64"), (2.0, BLOCK, 1024)),
     Case(_flatten, ("*i64", "*bf16", "i64?"), (tl.int16, True, BLOCK), warps=8),

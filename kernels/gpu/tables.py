@@ -55,7 +55,7 @@ def _made(
     which = torch.arange(len(tensor)) - first[tensor]
     data = torch.cat([rows.flatten(), tensor << 32 | which])
     aligned = all(address % 16 == 0 for row in addresses for address in row)
-    return Table(data.to(device), rows.numel(), len(tensor), aligned)
+    return Table(data.to(device, non_blocking=True), rows.numel(), len(tensor), aligned)
 
 
 @triton.jit

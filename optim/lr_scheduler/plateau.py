@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
-from ..optimizer import Optimizer
+from ..optimizer import Optimizer, set_rate
 from .scheduler import check, same_groups, same_keys, show
 
 
@@ -113,9 +113,10 @@ class ReduceLROnPlateau:
     def _reduce(self) -> None:
         pairs = zip(self.optimizer.param_groups, self.min_lrs, strict=True)
         for index, (group, least) in enumerate(pairs):
-            rate = max(float(group["lr"]) * self.factor, least)
-            if group["lr"] - rate > self.eps:
-                group["lr"] = rate
+            before = float(group["lr"])
+            rate = max(before * self.factor, least)
+            if before - rate > self.eps:
+                set_rate(group, rate)
                 if self.verbose:
                     show(self, index, rate)
 

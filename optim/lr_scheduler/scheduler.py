@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..gradients import not_in_build
-from ..optimizer import Group, Optimizer
+from ..optimizer import Group, Optimizer, set_rate
 
 
 @runtime_checkable
@@ -86,7 +87,7 @@ class LRScheduler:
         self.last_step += 1
         self._last_lr = rates
         for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            group["lr"] = rate
+            set_rate(group, rate)
             if self.verbose:
                 show(self, index, rate)
 
@@ -134,7 +135,7 @@ def _base_lrs(groups: Sequence[Group], last_step: int) -> list[float]:
         if "initial_lr" in group:
             found.append(group["initial_lr"])
         elif last_step == -1:
-            found.append(group["lr"])
+            found.append(_number(group["lr"]))
         else:
             raise OnefoldValueError(
                 f"param 'initial_lr' is not specified in param_groups[{index}] when resuming an "
@@ -142,6 +143,10 @@ def _base_lrs(groups: Sequence[Group], last_step: int) -> list[float]:
                 "it to the group's learning rate at step 0"
             )
     return found
+
+
+def _number(lr: Any) -> Any:
+    return float(lr) if isinstance(lr, Tensor) else lr
 
 
 # What every scheduler shares, also the one without a closed form.

@@ -1,5 +1,7 @@
 """Updates, norms and copies of many tensors in one launch."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,6 +63,25 @@ def test_numbers_on_the_device():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_skipped_update_changes_no_bit(dtype):
+    """In torch and in Triton; what would be written is not finite."""
+    more = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "nesterov": False}
+    for function, count, options in [
+        (optim.adamw, 4, {**ADAMW, "step": torch.tensor(0.0)}),
+        (optim.adamw, 5, {**ADAMW, "step": None}),
+        (optim.sgd, 3, {**more, "lr": 0.1, "first_step": True}),
+    ]:
+        for update in (function, select.twin(function)):
+            for found in (0.0, 1.0):
+                columns = lists(count, dtype)
+                columns[1] = [x * math.inf for x in columns[1]]
+                mine = clones(columns)
+                update(*mine, maximize=False, found_inf=torch.tensor(found), **options)
+                same = [all(map(torch.equal, *pair)) for pair in zip(columns, mine, strict=True)]
+                assert all(same) if found else not same[0] and not same[2]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("first", [False, True])
 def test_sgd(dtype, momentum, first):
@@ -99,6 +120,8 @@ def test_powers(dtype, p):
         optim.powers, [*parts, parts[0].T], p, slack=40 if dtype is torch.float64 else 2
     )
     assert found[1] == 0.0
+    scale = torch.tensor(0.3, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
+    assert_twin(optim.powers, parts, p, scale, slack=40 if dtype is torch.float64 else 2)
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
@@ -108,6 +131,15 @@ def test_powers_that_are_not_finite(p, bad):
     x[4321] = bad
     found = assert_twin(optim.powers, [torch.ones(3), x], p)
     assert found[0].isfinite() and not found[1].isfinite()
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64], ids=str)
+def test_not_finite(dtype):
+    parts = [torch.ones(size, dtype=dtype) for size in [*SIZES, (3,), (3,), (5000,)]]
+    parts[5][1], parts[6][2], parts[7][4321] = math.nan, math.inf, -math.inf
+    parts.append(torch.full((3,), torch.finfo(dtype).max, dtype=dtype))
+    for found in (assert_twin(optim.not_finite, parts), optim.not_finite(parts)):
+        assert found.tolist() == [0.0] * 5 + [1.0] * 3 + [0.0]
 
 
 @settings(max_examples=10)
