@@ -1,9 +1,13 @@
 """Samples of attention."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from onefold.engine.generator import manual_seed
+from onefold.engine.names import names
+from onefold.kernels.random import dropout
 from onefold.testing import Bo, Sample, T
 
 NAME = "scaled_dot_product_attention"
@@ -19,6 +23,34 @@ SQUARE = (2, 2, 6, 4)
 HIDDEN = torch.ones(5, 5, dtype=torch.bool).tril()
 HIDDEN[3] = False
 
+
+def windowed(*shapes: tuple[int, ...], window: int, p: float = 0.0, **kw: Any) -> Sample:
+    """A sample with a window: in torch it is a mask. The draw of a dropout is that of seed 5."""
+
+    def plain(q: Any, k: Any, v: Any, mask: Any = None, is_causal: bool = False, **_: Any) -> Any:
+        far = torch.arange(q.shape[-2])[:, None] - torch.arange(k.shape[-2])
+        seen = (far.abs() < window) & ((far >= 0) if is_causal else True)
+        groups = q.shape[-3] // k.shape[-3] if q.ndim > 2 else 1
+        k, v = (x if groups == 1 else x.repeat_interleave(groups, -3) for x in (k, v))
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        if mask is not None:
+            scores = scores + (0.0 if mask.dtype is torch.bool else mask)
+            seen = seen & (mask if mask.dtype is torch.bool else True)
+        weights = scores.masked_fill(~seen, -1e300).softmax(-1).masked_fill(~seen, 0.0)
+        if p:
+            whole, draw = tuple(weights.shape), {"seed": 5, "call": 0}
+            weights = dropout(weights, whole, (0,) * len(whole), p=p, **draw)
+        return weights @ v
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        manual_seed(5)
+        return names.scaled_dot_product_attention(*args, dropout_p=p, window=window, **kwargs)
+
+    mask = kw.pop("mask", None)
+    sample = of(*shapes, *(() if mask is None else (mask,)), **kw)
+    return replace(sample, torch=plain, call=call, id=f"window {window}, dropout {p}: {NAME}")
+
+
 SAMPLES = [
     of(*SAME),
     of(*SAME, is_causal=True),
@@ -33,4 +65,11 @@ SAMPLES = [
     of((2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4), enable_gqa=True),
     of((2, 6, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4), is_causal=True, enable_gqa=True),
     of((2, 6, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4), T(2, 6, 5, 5), enable_gqa=True),
+    windowed(SQUARE, SQUARE, SQUARE, window=3, is_causal=True),
+    windowed(SQUARE, SQUARE, SQUARE, window=3, p=0.4, is_causal=True),
+    windowed((1, 4, 5, 4), (1, 2, 6, 4), (1, 2, 6, 3), window=4, p=0.3, enable_gqa=True),
+    windowed(SQUARE, SQUARE, SQUARE, window=3, mask=Bo(2, 6, 6)),
+    windowed(SQUARE, SQUARE, SQUARE, window=4, mask=T(2, 1, 1, 6)),
+    windowed((3, 6, 4), (3, 5, 4), (3, 5, 2), window=1),
+    windowed((2, 2, 6, 4), (1, 2, 5, 4), (2, 2, 5, 3), window=2),
 ]
