@@ -33,6 +33,7 @@ from . import (
     moving,
     norm,
     order,
+    packed_attention,
     pad,
     pointwise,
     pool,

@@ -232,7 +232,7 @@ def scaled_dot_product_attention(
     return y  # type: ignore[no-any-return]
 
 
-def check_window(window: int | None) -> int:
+def check_window(window: Any) -> int:
     """The window, 0 for none. Raises OnefoldValueError unless it is an integer above 0."""
     if window is None:
         return 0
@@ -241,7 +241,7 @@ def check_window(window: int | None) -> int:
             "attention needs a window of at least 1, the places from a query to the first key "
             f"that it does not see, or None for all keys; got {window!r}"
         )
-    return window
+    return int(window)
 
 
 def scale_of(query: Tensor, scale: float | None) -> float:

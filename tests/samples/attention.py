@@ -51,6 +51,34 @@ def windowed(*shapes: tuple[int, ...], window: int, p: float = 0.0, **kw: Any) -
     return replace(sample, torch=plain, call=call, id=f"window {window}, dropout {p}: {NAME}")
 
 
+def packed(
+    q_lengths: list[int], k_lengths: list[int], heads: int = 2, groups: int = 1, **kw: Any
+) -> Sample:
+    """A sample of packed sequences; the reference takes one after the other."""
+    starts = [torch.tensor([0, *x], dtype=torch.int32).cumsum(0) for x in (q_lengths, k_lengths)]
+    longest = max(q_lengths), max(k_lengths)
+
+    def plain(q: Any, k: Any, v: Any, *_: Any, is_causal: bool = False, window: int = 99) -> Any:
+        parts = []
+        for n in range(len(q_lengths)):
+            rows, columns = (slice(int(s[n]), int(s[n + 1])) for s in starts)
+            q_own = q[rows].transpose(0, 1)
+            k_own, v_own = (x[columns].repeat_interleave(groups, 1).transpose(0, 1) for x in (k, v))
+            i = torch.arange(q_lengths[n])[:, None] + k_lengths[n] - q_lengths[n]
+            far = i - torch.arange(k_lengths[n])
+            seen = (far.abs() < window) & ((far >= 0) if is_causal else True)
+            scores = (q_own @ k_own.mT * q.shape[-1] ** -0.5).masked_fill(~seen, -1e300)
+            weights = scores.softmax(-1).masked_fill(~seen, 0.0)
+            parts.append((weights @ v_own).transpose(0, 1))
+        return torch.cat(
+            [*parts, q.new_zeros(q.shape[0] - int(starts[0][-1]), *parts[0].shape[1:])]
+        )
+
+    tensors = (T(sum(q_lengths), heads * groups, 4), T(sum(k_lengths), heads, 4))
+    value = T(sum(k_lengths), heads, 3)
+    return Sample("attention_varlen", (*tensors, value, *starts, *longest), kw, torch=plain)
+
+
 SAMPLES = [
     of(*SAME),
     of(*SAME, is_causal=True),
@@ -72,4 +100,7 @@ SAMPLES = [
     windowed(SQUARE, SQUARE, SQUARE, window=4, mask=T(2, 1, 1, 6)),
     windowed((3, 6, 4), (3, 5, 4), (3, 5, 2), window=1),
     windowed((2, 2, 6, 4), (1, 2, 5, 4), (2, 2, 5, 3), window=2),
+    packed([3, 0, 4], [3, 2, 4]),
+    packed([2, 5], [4, 3], is_causal=True),
+    packed([4, 3], [4, 3], groups=2, is_causal=True, window=2),
 ]
