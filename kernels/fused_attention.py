@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from torch import Tensor
 from . import random
 
 
-class Pairs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pairs:
     """Which pairs of a query and a key there are, and the factor of their scores.
 
     All, or (`causal`) of a key at most as far as the query; a `window` leaves pairs fewer than so
@@ -34,7 +35,8 @@ class Pairs(NamedTuple):
         return there & (apart.abs() < self.window) if self.window else there
 
 
-class Dropped(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Dropped:
     """Dropout of probabilities: a draw, the logical (batch, heads, queries, keys) that it is of,
     and the place in them of this part's first; see `random.py`.
     """
@@ -93,9 +95,6 @@ def fused_attention(
     """
     heads, shape = q.shape[1], q.shape[:3]
     scores = _scores(q, k, mask, pairs)
-    if 0 in (q.numel(), k.numel()):
-        logs = q.new_full(shape, -math.inf, dtype=_wide(q.dtype))
-        return q.new_zeros(*shape, v.shape[-1]), logs
     logs = scores.logsumexp(-1)
     p = _drop(_weights(scores, logs), heads, drop)
     y = p @ _grouped(v, v.shape[1])
@@ -114,8 +113,6 @@ def fused_attention_grad(
     drop: Dropped | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `fused_attention` for q, k and v."""
-    if 0 in (q.numel(), k.numel(), v.numel()):
-        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     heads = k.shape[1]
     rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
     keys, values = _grouped(k, heads), _grouped(v, heads)
@@ -127,11 +124,7 @@ def fused_attention_grad(
     return dq.reshape(q.shape).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
 
 
-class Longest(NamedTuple):
-    """How many queries and keys one of the packed sequences has at most."""
-
-    queries: int
-    keys: int
+Longest = tuple[int, int]  # how many queries and keys one of the packed sequences has at most
 
 
 def _spans(starts: Tensor, total: int, longest: int, of: str) -> list[slice]:
@@ -152,10 +145,10 @@ def _cuts(
     q: Tensor, k: Tensor, q_starts: Tensor, k_starts: Tensor, longest: Longest, pairs: Pairs
 ) -> list[tuple[slice, slice, Pairs]]:
     """Of each sequence, its queries, its keys, and which pairs of them there are."""
-    rows = _spans(q_starts, q.shape[0], longest.queries, "queries")
-    columns = _spans(k_starts, k.shape[0], longest.keys, "keys")
+    rows = _spans(q_starts, q.shape[0], longest[0], "queries")
+    columns = _spans(k_starts, k.shape[0], longest[1], "keys")
     return [
-        (r, c, pairs._replace(first=(c.stop - c.start) - (r.stop - r.start)))
+        (r, c, replace(pairs, first=(c.stop - c.start) - (r.stop - r.start)))
         for r, c in zip(rows, columns, strict=True)
     ]
 

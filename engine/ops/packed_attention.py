@@ -210,7 +210,7 @@ def attention_varlen(
     starts of [0, 3, 7].
     """
     pairs = Pairs(is_causal, scale_of(query, scale), check_window(window))
-    longest = Longest(max_seqlen_q, max_seqlen_k)
+    longest = max_seqlen_q, max_seqlen_k
     if any(type(n) is not int or n < 0 for n in longest):
         raise OnefoldValueError(
             "attention_varlen needs max_seqlen_q and max_seqlen_k as integers, at least 0, but "

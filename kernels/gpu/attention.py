@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -152,6 +153,8 @@ def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     y = _like(h.q, h.v.shape[-1], packed)
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
+    if packed:
+        logs.fill_(-math.inf)
     features = max(h.q.shape[-1], h.v.shape[-1])
     sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form))
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import EPS, assert_twin, error, poisoned_memory
 
-from onefold.kernels import attention, random, select
+from onefold.kernels import attention, fused_attention, random, select
+from onefold.kernels.fused_attention import Dropped, Pairs
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -164,11 +165,57 @@ def test_packed_sequences(groups):
         parts = [x.double().requires_grad_() for x in (q[:, :, rows], k[:, :, columns],
                                                        v[:, :, columns])]  # fmt: skip
         wide = [parts[0], *(x.repeat_interleave(groups, 1) for x in parts[1:])]
-        exact = plain(*wide, torch.ones(q_lengths[n], k_lengths[n]).tril() > 0, 0.5, 1.0)
+        last = k_lengths[n] - q_lengths[n]  # the place of the first query
+        there = torch.ones(q_lengths[n], k_lengths[n]).tril(last) > 0
+        exact = plain(*wide, there, 0.5, 1.0)
         wanted = torch.autograd.grad(exact, parts, dy[:, :, rows].double())
         assert error(y[:, :, rows], exact.detach()) < 1e-5
         for mine, true, cut in zip(grads, wanted, (rows, columns, columns), strict=True):
             assert error(mine[:, :, cut], true) < 1e-5
+
+
+KINDS = {
+    "groups": ((1, 4, 17, 8), (1, 2, 20, 8), 6, None, Pairs(True, 0.4), None),
+    "bool": ((2, 1, 18, 8), (2, 1, 18, 8), 8, (2, 1, 18, 18), Pairs(False, 0.4), None),
+    "added": ((2, 2, 5, 8), (2, 1, 33, 8), 8, (1, 33), Pairs(False, 0.4), None),
+    "window": ((1, 1, 33, 8), (1, 1, 18, 8), 8, None, Pairs(True, 0.4, 3, 2), None),
+    "dropped": ((1, 2, 18, 8), (1, 2, 18, 8), 8, None, Pairs(True, 0.4),
+                Dropped(0.3, 7, 9, (3, 5, 18, 18), (1, 2, 0, 0))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fused(name, dtype):
+    q_shape, k_shape, features, mask, pairs, drop = KINDS[name]
+    q, k = make(*q_shape, dtype=dtype), make(*k_shape, dtype=dtype)
+    v = make(*k_shape[:3], features, dtype=dtype)
+    if mask is not None:
+        mask = hidden(*mask) if name == "bool" else make(*mask, dtype=dtype)
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, pairs, drop)
+    dy = torch.randn_like(y)
+    assert_same(fused_attention.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_packed_twins(window):
+    """Also with sequences of more queries than keys, and rows that are in none."""
+    q, k, v = make(45, 2, 8), make(33, 1, 8), make(33, 1, 4)
+    starts = torch.tensor([0, 20, 20, 41]), torch.tensor([0, 3, 10, 30])
+    rest = (*starts, (21, 20), Pairs(True, 0.5, window))
+    y, logs = assert_same(fused_attention.packed_attention, q, k, v, *rest)
+    assert not y[41:].any()
+    given = (*rest[:2], y, logs, *rest[2:])
+    grads = assert_same(fused_attention.packed_attention_grad, torch.randn_like(y), q, k, v, *given)
+    assert not grads[1][30:].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
+def test_empty_fused(shape):
+    q, k, v = (make(*shape) for _ in range(3))
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, Pairs(True, 1.0), None)
+    given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
+    assert_same(fused_attention.fused_attention_grad, *given)
 
 
 @settings(max_examples=5)
