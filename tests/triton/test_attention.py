@@ -8,9 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import EPS, assert_twin, error, poisoned_memory
 
+from onefold import autograd
+from onefold.engine.generator import manual_seed
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.plan import clear_plans
+from onefold.engine.sbp import parse
 from onefold.kernels import attention, fused_attention, random, select
 from onefold.kernels.fused_attention import Dropped, Pairs
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+from onefold.testing.recording import record
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # Of float64 the reference is the exact value, so that every other order of a sum is off.
@@ -216,6 +225,53 @@ def test_empty_fused(shape):
     y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, Pairs(True, 1.0), None)
     given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
     assert_same(fused_attention.fused_attention_grad, *given)
+
+
+CALLS = {
+    "dropout": (4, None, {"dropout_p": 0.4, "is_causal": True, "enable_gqa": True}),
+    "dropout of three dims": (3, None, {"dropout_p": 0.4}),
+    "dropout of five dims": (5, None, {"dropout_p": 0.4, "window": 3}),
+    "mask": (4, (2, 1, 1, 6), {}),
+    "groups": (4, None, {"enable_gqa": True, "is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kernels_do_what_small_ops_do(name, monkeypatch):
+    """The same pairs are dropped, also of shards, and there is no matrix of scores."""
+    ndim, mask_shape, kwargs = CALLS[name]
+    lead = {3: (4,), 4: (2, 4), 5: (2, 2, 2)}[ndim]
+    keys = (2, 2) if kwargs.get("enable_gqa") else lead
+    given = [make(*n, 6, 4, dtype=torch.float64) for n in (lead, keys, keys)]
+    mask = None if mask_shape is None else torch.rand(mask_shape) < 0.7
+
+    def run(wrap):
+        manual_seed(3)
+        tensors = [wrap(x).requires_grad_() for x in given]
+        rest = () if mask is None else (wrap(mask),)
+        y = names.scaled_dot_product_attention(*tensors, *rest, **kwargs)
+        grads = autograd.grad([y], tensors, [wrap(given[0])])
+        return [value_of(x) for x in (y, *grads)]
+
+    with record() as recorder:
+        found = run(make_local)
+    ran = {call.op.name for call in recorder.calls.values()}
+    assert {"fused_attention", "fused_attention_grad"} <= ran
+    assert not ran & {"matmul", "matmul_nt", "softmax", "dropout"}
+    mesh = Placement("cpu", [0, 1, 2])
+    layouts = ["(S0)", "(S1)"] if ndim == 4 else ["(S0)"]
+    shards = []
+    for layout in layouts:
+        shards.append(
+            run(lambda x, sbp=layout: make_global(x, mesh, parse(sbp if x is not mask else "(B)")))
+        )
+    monkeypatch.setenv("ONEFOLD_KERNELS", "torch")
+    clear_plans()
+    wanted = run(make_local)
+    clear_plans()
+    for results in (found, *shards):
+        for mine, theirs in zip(results, wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
 
 
 @settings(max_examples=5)
