@@ -229,6 +229,41 @@ def general(op: Op) -> Callable[..., Any]:
     return _named(call, op, PACKED)
 
 
+def general_with_value(op: Op) -> Callable[..., Any]:
+    """`general` where the last of the tuple is None or a Python value that the kernel takes.
+
+    Plans depend on the value's type, never on the value; the op has several outputs.
+    """
+    plans = new_table()
+
+    def call(tensors: tuple[Any, ...], *attrs: Any) -> Any:
+        if interp.current is not None:
+            return interp.current.run(call, op, (tensors, *attrs))
+        *given, value = tensors
+        try:
+            metas = [None if t is None else t.meta for t in given]
+            key = (*metas, type(value), attrs)
+            plan = plans.get(key)
+        except (AttributeError, TypeError):
+            raise bad_arguments(op, given, attrs) from None
+        if plan is None:
+            plan = prepare(op, call, plans, key, tensors, attrs, packed=True)
+        if plan.instead is not None:
+            return plan.instead(tensors, *attrs)
+        try:
+            shards = plan.run(*[None if t is None else t.shards for t in given], value)
+        except KERNEL_ERRORS as error:
+            raise failed(op, error, (*tensors, *attrs)) from error
+        nodes = tuple([None if t is None else t.node for t in given])
+        node = None
+        if interp.grad_enabled and plan.differentiable and any(n is not None for n in nodes):
+            kept = shards if op.saves_output else None
+            node = Node(op, (*nodes, None), (*tensors, *attrs), kept, plan.metas)
+        return _several(op, plan, given, shards, node)
+
+    return _named(call, op, PACKED)
+
+
 def _node(
     op: Op, plan: Plan, tensors: Sequence[Tensor | None], attrs: tuple[Any, ...], shards: Any
 ) -> Node:

@@ -9,9 +9,9 @@ from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.names import find_name
 
 # What torch.nn.functional has and onefold too, and what networks need besides: gated activations,
-# the loss of a last layer. `pad` and the like are the op itself.
+# the loss of a last layer, attention of packed sequences. `pad` and the like are the op itself.
 FUNCTIONS = """
-adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy
+adaptive_avg_pool2d attention_varlen avg_pool1d avg_pool2d batch_norm binary_cross_entropy
 binary_cross_entropy_with_logits celu conv1d conv2d cosine_similarity cross_entropy dropout elu
 embedding geglu gelu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div
 l1_loss layer_norm leaky_relu linear linear_cross_entropy log_softmax logsigmoid max_pool1d

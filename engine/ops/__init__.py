@@ -34,6 +34,7 @@ from . import (
     moving,
     norm,
     order,
+    packed_attention,
     pad,
     pointwise,
     pool,

@@ -10,6 +10,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import attention as kernels
+from ...kernels.select import uses_triton
 from .. import interp
 from ..dispatch import general
 from ..meta import Meta
@@ -18,9 +19,10 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .attention_parts import gradients, probabilities, with_groups
+from .attention_parts import gradients, probabilities, windowed, with_groups
 from .dropout import dropout_by, next_draw
-from .flash_attention import fits, flash_attention
+from .flash_attention import device_type, fits, flash_attention
+from .fused_attention import fused_attention, fusible
 
 Shape = tuple[int, ...]
 
@@ -188,15 +190,17 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    window: int | None = None,
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value, as in torch.
 
     The shapes are (..., L, E), (..., S, E) and (..., S, Ev).
 
     `attn_mask` is bool (True: take part) or added to the scores; `scale` defaults to 1 / sqrt(E).
-    Batch, heads, queries and features of the value may be split. Dropout drops the same
-    probabilities for every layout. Raises an error when shapes do not fit, or for a mask together
-    with `is_causal`.
+    A `window` leaves query i the keys j with |i - j| < window. Batch, heads, queries and features
+    of the value may be split. Dropout drops the same probabilities for every layout. Raises an
+    error when shapes do not fit, or for a mask together with `is_causal`.
 
     Example: `scaled_dot_product_attention(q, k, v, is_causal=True)` with (2, 8, 16, 64) each.
     """
@@ -204,12 +208,20 @@ def scaled_dot_product_attention(
         raise OnefoldValueError(
             f"dropout probability has to be between 0 and 1, but got {dropout_p}"
         )
-    if scale is None:
-        scale = float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
+    near = check_window(window)
+    if attn_mask is not None and is_causal:
+        raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
+    scale = scale_of(query, scale)
     grouped = enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]
+    plain = dropout_p == 0.0 and not near
+    if plain and fits(query.meta, key.meta, value.meta, attn_mask, grouped):
+        return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
+    if near or uses_triton(device_type(query.meta)):
+        found = _fused(query, key, value, attn_mask, enable_gqa, dropout_p, is_causal, scale, near)
+        if found is not None:
+            return found
+    attn_mask, is_causal = windowed(query, key, attn_mask, is_causal, near)
     if dropout_p == 0.0:
-        if fits(query.meta, key.meta, value.meta, attn_mask, grouped):
-            return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
         tensors = (query, key, value, attn_mask)
         return _attention(tensors, is_causal, scale, grouped)  # type: ignore[no-any-return]
     wide_q, wide_k, wide_v, wide_mask = with_groups(query, key, value, attn_mask, grouped)
@@ -218,3 +230,61 @@ def scaled_dot_product_attention(
     if grouped:
         y = names.view(y, (*query.shape[:-1], value.shape[-1]))
     return y  # type: ignore[no-any-return]
+
+
+def check_window(window: Any) -> int:
+    """The window, 0 for none. Raises OnefoldValueError unless it is an integer above 0."""
+    if window is None:
+        return 0
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise OnefoldValueError(
+            "attention needs a window of at least 1, the places from a query to the first key "
+            f"that it does not see, or None for all keys; got {window!r}"
+        )
+    return int(window)
+
+
+def scale_of(query: Tensor, scale: float | None) -> float:
+    """The scale, or 1 / sqrt(features)."""
+    if scale is not None:
+        return float(scale)
+    return float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
+
+
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    shared: bool,
+    dropout_p: float,
+    causal: bool,
+    scale: float,
+    window: int,
+) -> Tensor | None:
+    """Attention by the fused op, or None where it cannot do these; a draw is made if it can.
+
+    Other numbers of dims than 4 are made 4: dims of the batch may be one.
+    """
+    shape = (*q.shape[:-1], v.shape[-1])
+    if q.ndim < 2 or [k.ndim, v.ndim] != [q.ndim] * 2:
+        return None
+    if q.ndim != 4:
+        if q.ndim > 4 and ((mask is not None and mask.ndim > 3) or q.shape[:-3] != k.shape[:-3]):
+            return None
+        q, k, v = (_of_four_dims(x) for x in (q, k, v))
+    if q.shape[1] != k.shape[1] and not shared:
+        return None
+    if not fusible(q.meta, k.meta, v.meta, None if mask is None else mask.meta):
+        return None
+    chance = next_draw(dropout_p) if dropout_p else None
+    y = fused_attention((q, k, v, mask, chance), causal, scale, window)[0]
+    return y if y.ndim == len(shape) else names.view(y, shape)  # type: ignore[no-any-return]
+
+
+def _of_four_dims(x: Tensor) -> Tensor:
+    if x.ndim > 4:
+        return names.flatten(x, 0, -4)  # type: ignore[no-any-return]
+    while x.ndim < 4:
+        x = names.unsqueeze(x, 0)
+    return x

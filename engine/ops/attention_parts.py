@@ -12,9 +12,10 @@ from ..dispatch import unary
 from ..meta import Meta
 from ..names import names
 from ..op import Kernel, Local, Op
-from ..sbp import partial_sum, split
+from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .dropout import Chance, dropout_by
 from .matmul import product_nt, product_tn
 from .reduce import sum_to
 from .softmax import softmax_grad
@@ -89,23 +90,53 @@ def with_groups(
     return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
 
 
+def windowed(
+    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, window: int
+) -> tuple[Tensor | None, bool]:
+    """A mask, and whether to be causal besides, that also leave out what is far away."""
+    if not window:
+        return mask, causal
+    where: dict[str, Any] = {"device": q.meta.device}
+    if q.is_global:
+        where = {"placement": q.placement, "sbp": [broadcast] * len(q.meta.nd_sbp)}
+    ones = names.ones((q.shape[-2], k.shape[-2]), dtype=torch.bool, **where)
+    near = names.tril(names.triu(ones, 1 - window), 0 if causal else window - 1)
+    if mask is None:
+        return near, False
+    if mask.dtype is torch.bool:
+        return names.logical_and(mask, near), False
+    return names.masked_fill(mask, names.logical_not(near), float("-inf")), False
+
+
 def gradients(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, attrs: Attrs
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    attrs: Attrs,
+    chance: Chance | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients for q, k, v and the mask, which can be differentiated again."""
+    """Gradients for q, k, v and the mask, which can be differentiated again.
+
+    With a chance, of attention whose probabilities it drops.
+    """
     causal, scale, grouped = attrs
     wide_q, wide_k, wide_v, wide_mask = with_groups(q, k, v, mask, grouped)
     if grouped:
         dy = _grouped_heads(dy, k.shape[-3])
     p = probabilities(wide_q, wide_k, wide_mask, causal, scale)
-    d_scores = softmax_grad(product_nt(dy, wide_v), p, -1)
+    dp, dropped = product_nt(dy, wide_v), p
+    if chance is not None:
+        dp, dropped = dropout_by(dp, chance), dropout_by(p, chance)
+    d_scores = softmax_grad(dp, p, -1)
     d_mask = None
     if wide_mask is not None and mask is not None and mask.meta.is_floating:
         d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
     scaled = names.mul(d_scores, scale)
     dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
     dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
-    dv = sum_to(product_tn(p, dy), wide_v.meta)
+    dv = sum_to(product_tn(dropped, dy), wide_v.meta)
     if grouped:
         dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
     return dq, dk, dv, d_mask

@@ -30,16 +30,20 @@ def fits(q: Meta, k: Meta, v: Meta, mask: object, grouped: bool) -> bool:
     return all(_rows_whole(meta) and _has_kernel(meta) for meta in (q, k, v))
 
 
+def device_type(meta: Meta) -> str:
+    """Of the tensor."""
+    if meta.placement is not None:
+        return meta.placement.device_type
+    return "cpu" if meta.device is None else meta.device.type
+
+
 def _rows_whole(meta: Meta) -> bool:
     return not meta.partial and all(sbp.dim < 2 for sbp in meta.nd_sbp)
 
 
 def _has_kernel(meta: Meta) -> bool:
     """torch has one for the CPU alone; that of Triton has a widest head."""
-    if meta.placement is not None:
-        device = meta.placement.device_type
-    else:
-        device = "cpu" if meta.device is None else meta.device.type
+    device = device_type(meta)
     if uses_triton(device):
         return meta.shape[-1] <= kernels.WIDEST
     return device == "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,7 +59,8 @@ class Form:
 
     The first query is at place `first`. A `window` leaves pairs fewer than so many places apart.
     Where a batch of one holds several sequences, `starts` says where each begins, in queries and in
-    keys, and where the last one ends; `longest` how many queries and keys one has at most.
+    keys, and where the last one ends; `longest` how many queries and keys one has at most. There
+    the last query is at the place of the last key, whatever `first` says.
     """
 
     causal: bool
@@ -127,14 +129,18 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _like(x: Tensor, features: int) -> Tensor:
-    """An empty tensor of so many features, whose heads lie in memory as those of x do."""
+def _like(x: Tensor, features: int, packed: bool) -> Tensor:
+    """A tensor of so many features to fill, whose heads lie in memory as those of x do.
+
+    Of packed sequences it is zeros: some rows may be in none.
+    """
+    make = torch.zeros if packed else torch.empty
     shape = (*x.shape[:-1], features)
     if x.stride(1) < x.stride(2):
         batch, heads, rows, _ = shape
-        y = torch.empty((batch, rows, heads, features), dtype=x.dtype, device=x.device)
+        y = make((batch, rows, heads, features), dtype=x.dtype, device=x.device)
         return y.transpose(1, 2)
-    return torch.empty(shape, dtype=x.dtype, device=x.device)
+    return make(shape, dtype=x.dtype, device=x.device)
 
 
 def _steps(*tensors: Tensor, packed: bool = False) -> tuple[int, ...]:
@@ -171,12 +177,14 @@ def _aligned(x: Tensor) -> bool:
 def attend(h: Heads, form: Form) -> tuple[Tensor, Tensor]:
     """The output, and the logarithm of each row's sum."""
     batch, heads, rows, columns = h.shape(form)
-    y = _like(h.q, h.v.shape[-1])
+    packed = form.starts is not None
+    y = _like(h.q, h.v.shape[-1], packed)
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
+    if packed:
+        logs.fill_(-math.inf)
     features = max(h.q.shape[-1], h.v.shape[-1])
     sizes = sizes_of("forward", h.q.dtype, features, rows, columns, h.plain(form), architecture())
-    packed = form.starts is not None
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
     starts = form.starts or (None, None)
     programs = cdiv(rows, sizes.queries) * batch * heads
@@ -202,9 +210,9 @@ def attend_grad(
         (dy, y, sums, *_steps(dy, y), heads, q_rows),
         (dv_features, block, _padded(dv_features)),
     )
-    dq, dk, dv = _like(q, q.shape[-1]), _like(k, k.shape[-1]), _like(v, dv_features)
-    starts = form.starts or (None, None)
     packed = form.starts is not None
+    dq, dk, dv = (_like(x, x.shape[-1], packed) for x in (q, k, v))
+    starts = form.starts or (None, None)
     steps = (*_steps(dy, q, k, v, packed=packed), *_mask_steps(mask))
     given = (dy, q, k, v, mask, logs, sums)
     sizes = sizes_of("queries", q.dtype, features, rows, columns, h.plain(form), architecture())

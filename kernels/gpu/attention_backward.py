@@ -104,6 +104,7 @@ def of_queries(
         start, columns = sequence(k_starts + batch)
         k += start * k_step
         v += start * v_step
+        first = columns - rows  # the last query is at the place of the last key
     q += batch * q_batch + head * q_head
     dy += batch * dy_batch + head * dy_head
     dq += batch * dq_batch + head * dq_head
@@ -124,7 +125,7 @@ def of_queries(
         full = columns // BN * BN
         if CAUSAL:
             high = tl.minimum(high, i0 + BM + first)
-            full = tl.minimum(full, (i0 + first + 1) // BN * BN)
+            full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
         if WINDOW:
             low = tl.maximum(0, i0 + first - window + 1) // BN * BN
             high = tl.minimum(high, i0 + BM + first + window)
@@ -184,6 +185,7 @@ def of_keys(
         start, columns = sequence(k_starts + batch)
         k += start * k_step
         v += start * v_step
+        first = columns - rows
         dk += start * dk_step
         dv += start * dv_step
     k += batch * k_batch + own * k_head

@@ -75,6 +75,7 @@ def forward(
         start, columns = sequence(k_starts + batch)
         k += start * k_step
         v += start * v_step
+        first = columns - rows  # the last query is at the place of the last key
     else:
         logs += (batch * heads + head) * pitch
     q += batch * q_batch + head * q_head
@@ -96,7 +97,7 @@ def forward(
         full = columns // BN * BN
         if CAUSAL:
             high = tl.minimum(high, i0 + BM + first)
-            full = tl.minimum(full, (i0 + first + 1) // BN * BN)
+            full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
         if WINDOW:
             low = tl.maximum(0, i0 + first - window + 1) // BN * BN
             high = tl.minimum(high, i0 + BM + first + window)

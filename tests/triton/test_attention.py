@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import EPS, assert_twin, error, poisoned_memory
 
-from onefold.kernels import attention, random, select
+from onefold import autograd
+from onefold.engine.generator import manual_seed
+from onefold.engine.names import names
+from onefold.engine.placement import Placement
+from onefold.engine.plan import clear_plans
+from onefold.engine.sbp import parse
+from onefold.kernels import attention, fused_attention, random, select
+from onefold.kernels.fused_attention import Dropped, Pairs
 from onefold.kernels.gpu import attention as gpu
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+from onefold.testing.recording import record
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # Of float64 the reference is the exact value, so that every other order of a sum is off.
@@ -180,11 +190,104 @@ def test_packed_sequences(groups):
         parts = [x.double().requires_grad_() for x in (q[:, :, rows], k[:, :, columns],
                                                        v[:, :, columns])]  # fmt: skip
         wide = [parts[0], *(x.repeat_interleave(groups, 1) for x in parts[1:])]
-        exact = plain(*wide, torch.ones(q_lengths[n], k_lengths[n]).tril() > 0, 0.5, 1.0)
+        last = k_lengths[n] - q_lengths[n]  # the place of the first query
+        there = torch.ones(q_lengths[n], k_lengths[n]).tril(last) > 0
+        exact = plain(*wide, there, 0.5, 1.0)
         wanted = torch.autograd.grad(exact, parts, dy[:, :, rows].double())
         assert error(y[:, :, rows], exact.detach()) < 1e-5
         for mine, true, cut in zip(grads, wanted, (rows, columns, columns), strict=True):
             assert error(mine[:, :, cut], true) < 1e-5
+
+
+KINDS = {
+    "groups": ((1, 4, 17, 8), (1, 2, 20, 8), 6, None, Pairs(True, 0.4), None),
+    "bool": ((2, 1, 18, 8), (2, 1, 18, 8), 8, (2, 1, 18, 18), Pairs(False, 0.4), None),
+    "added": ((2, 2, 5, 8), (2, 1, 33, 8), 8, (1, 33), Pairs(False, 0.4), None),
+    "window": ((1, 1, 33, 8), (1, 1, 18, 8), 8, None, Pairs(True, 0.4, 3, 2), None),
+    "dropped": ((1, 2, 18, 8), (1, 2, 18, 8), 8, None, Pairs(True, 0.4),
+                Dropped(0.3, 7, 9, (3, 5, 18, 18), (1, 2, 0, 0))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fused(name, dtype):
+    q_shape, k_shape, features, mask, pairs, drop = KINDS[name]
+    q, k = make(*q_shape, dtype=dtype), make(*k_shape, dtype=dtype)
+    v = make(*k_shape[:3], features, dtype=dtype)
+    if mask is not None:
+        mask = hidden(*mask) if name == "bool" else make(*mask, dtype=dtype)
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, pairs, drop)
+    dy = torch.randn_like(y)
+    assert_same(fused_attention.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+def test_packed_twins(window):
+    """Also with sequences of more queries than keys, and rows that are in none."""
+    q, k, v = make(45, 2, 8), make(33, 1, 8), make(33, 1, 4)
+    starts = torch.tensor([0, 20, 20, 41]), torch.tensor([0, 3, 10, 30])
+    rest = (*starts, (21, 20), Pairs(True, 0.5, window))
+    y, logs = assert_same(fused_attention.packed_attention, q, k, v, *rest)
+    assert not y[41:].any()
+    given = (*rest[:2], y, logs, *rest[2:])
+    grads = assert_same(fused_attention.packed_attention_grad, torch.randn_like(y), q, k, v, *given)
+    assert not grads[1][30:].any()
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
+def test_empty_fused(shape):
+    q, k, v = (make(*shape) for _ in range(3))
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, Pairs(True, 1.0), None)
+    given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
+    assert_same(fused_attention.fused_attention_grad, *given)
+
+
+CALLS = {
+    "dropout": (4, None, {"dropout_p": 0.4, "is_causal": True, "enable_gqa": True}),
+    "dropout of three dims": (3, None, {"dropout_p": 0.4}),
+    "dropout of five dims": (5, None, {"dropout_p": 0.4, "window": 3}),
+    "mask": (4, (2, 1, 1, 6), {}),
+    "groups": (4, None, {"enable_gqa": True, "is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kernels_do_what_small_ops_do(name, monkeypatch):
+    """The same pairs are dropped, also of shards, and there is no matrix of scores."""
+    ndim, mask_shape, kwargs = CALLS[name]
+    lead = {3: (4,), 4: (2, 4), 5: (2, 2, 2)}[ndim]
+    keys = (2, 2) if kwargs.get("enable_gqa") else lead
+    given = [make(*n, 6, 4, dtype=torch.float64) for n in (lead, keys, keys)]
+    mask = None if mask_shape is None else torch.rand(mask_shape) < 0.7
+
+    def run(wrap):
+        manual_seed(3)
+        tensors = [wrap(x).requires_grad_() for x in given]
+        rest = () if mask is None else (wrap(mask),)
+        y = names.scaled_dot_product_attention(*tensors, *rest, **kwargs)
+        grads = autograd.grad([y], tensors, [wrap(given[0])])
+        return [value_of(x) for x in (y, *grads)]
+
+    with record() as recorder:
+        found = run(make_local)
+    ran = {call.op.name for call in recorder.calls.values()}
+    assert {"fused_attention", "fused_attention_grad"} <= ran
+    assert not ran & {"matmul", "matmul_nt", "softmax", "dropout"}
+    mesh = Placement("cpu", [0, 1, 2])
+    layouts = ["(S0)", "(S1)"] if ndim == 4 else ["(S0)"]
+    shards = []
+    for layout in layouts:
+        shards.append(
+            run(lambda x, sbp=layout: make_global(x, mesh, parse(sbp if x is not mask else "(B)")))
+        )
+    monkeypatch.setenv("ONEFOLD_KERNELS", "torch")
+    clear_plans()
+    wanted = run(make_local)
+    clear_plans()
+    for results in (found, *shards):
+        for mine, theirs in zip(results, wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
 
 
 @settings(max_examples=5)

@@ -1,0 +1,177 @@
+"""Fused attention with masks, windows, shared heads and dropout; its gradient needs no forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import fused_attention as kernels
+from ...kernels.attention import WIDEST
+from ...kernels.fused_attention import Dropped, Pairs
+from ...kernels.select import uses_triton
+from .. import interp
+from ..dispatch import general_with_value
+from ..meta import Meta
+from ..op import Kernel, Local, Op
+from ..sbp import Sbp, broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .attention_parts import gradients, windowed
+from .dropout import Chance
+from .flash_attention import device_type
+from .reduce import sum_to
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def fusible(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> bool:
+    """Whether the op can do attention on these, of any layout; q may have more heads than k."""
+    if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
+        return False
+    if not q.ndim == k.ndim == v.ndim == 4 or k.shape[:3] != v.shape[:3]:
+        return False
+    if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1] or not k.shape[1]:
+        return False
+    wide = max(q.shape[-1], v.shape[-1]) > WIDEST and uses_triton(device_type(q))
+    if wide or q.shape[1] % k.shape[1]:
+        return False
+    if mask is None:
+        return True
+    whole = (*q.shape[:3], k.shape[2])
+    shape = (*[1] * (4 - mask.ndim), *mask.shape)
+    fits = len(shape) == 4 and all(m in (1, n) for m, n in zip(shape, whole, strict=True))
+    return fits and mask.dtype in (torch.bool, q.dtype)
+
+
+def _mask_at(mask: Meta, dim: int, size: int) -> Sbp:
+    """The layout of a mask where dim `dim` of the scores, of that size, is split."""
+    own = dim - 4 + mask.ndim
+    return split(own) if own >= 0 and mask.shape[own] == size else broadcast
+
+
+def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tuple[Sbp, ...]]]:
+    """The dims of q that may be split, with what k, v and the mask then are."""
+    found = []
+    for dim in range(3):
+        if dim == 1 and q.shape[1] != k.shape[1] and k.shape[1] % axis.parts:
+            continue  # query heads would be cut off from their keys
+        own: Sbp = broadcast if dim == 2 else split(dim)
+        masks = () if mask is None else (_mask_at(mask, dim, q.shape[dim]),)
+        found.append((dim, (own, own, *masks)))
+    return found
+
+
+def _bound(
+    kernel: Callable[..., Any], local: Local, at: int, attrs: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
+    q, k = local.inputs[at], local.inputs[at + 1]
+    assert q is not None
+    assert k is not None
+    causal, scale, window = attrs
+    batch, head, first, _ = local.input_offset(at)
+    pairs = Pairs(causal, scale, window, first)
+    shape, offset = (*q.shape[:3], k.shape[2]), (batch, head, first, 0)
+
+    def run(*inputs: Any) -> Any:
+        *tensors, chance = inputs
+        if chance is None:
+            return kernel(*tensors, pairs, None)
+        draw = chance.draw
+        whole, start = draw.within(shape, offset)
+        return kernel(*tensors, pairs, Dropped(chance.p, draw.seed, draw.call, whole, start))
+
+    return run
+
+
+class FusedAttention(Op):
+    """y = dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums"""
+
+    name = "fused_attention"
+    num_outputs = 2
+    saves_output = True
+
+    def infer(self, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, Meta]:
+        sums = q.dtype if q.dtype is torch.float64 else torch.float32
+        rows = q.shape[:-1]
+        return q.like(shape=(*rows, v.shape[-1])), q.like(shape=rows, dtype=sums)
+
+    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any) -> Rule:
+        found = [
+            Signature((split(dim), *others), (split(dim),) * 2)
+            for dim, others in _rows(axis, q, k, mask)
+        ]
+        rest = () if mask is None else (broadcast,)
+        whole = (broadcast, broadcast, partial_sum, *rest)
+        return [*found, Signature(whole, (partial_sum, broadcast))]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _bound(local.pick(kernels.fused_attention), local, 0, attrs)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k = inputs[:2]
+        assert q is not None
+        assert k is not None
+        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, Tensor],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        chance: Chance | None,
+        causal: bool,
+        scale: float,
+        window: int,
+    ) -> Any:
+        assert dy[0] is not None  # the logarithms are for the gradient only
+        # The fused gradient cannot be differentiated again, and leaves the mask out.
+        if interp.grad_enabled or (mask is not None and needs[3]):
+            full, causal = windowed(q, k, mask, causal, window)
+            attrs = causal, scale, q.shape[1] != k.shape[1]
+            *found, d_mask = gradients(dy[0], q, k, v, full, attrs, chance)
+            if mask is not None and d_mask is not None:
+                d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
+            return (*found, d_mask)
+        return _fused_attention_grad((dy[0], q, k, v, mask, *y, chance), causal, scale, window)
+
+
+class FusedAttentionGrad(Op):
+    """Gradients of fused attention for q, k and v"""
+
+    name = "fused_attention_grad"
+    num_outputs = 3
+    differentiable = False
+
+    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
+        return q, k, v
+
+    def rule(
+        self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
+    ) -> Rule:
+        found = []
+        for dim, rest in _rows(axis, q, k, mask):
+            own = split(dim)
+            inputs = (own, own, *rest, own, own)
+            sums = partial_sum if dim == 2 else own  # keys and values are seen by all queries
+            found.append(Signature(inputs, (own, sums, sums)))
+        whole = (broadcast,) * (5 if mask is None else 6)
+        return [*found, Signature((partial_sum, *whole), (partial_sum,) * 3)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _bound(local.pick(kernels.fused_attention_grad), local, 1, attrs)
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, v = outputs
+        rows = q.numel // max(q.shape[-1], 1)
+        return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+
+
+fused_attention = general_with_value(FusedAttention())
+_fused_attention_grad = general_with_value(FusedAttentionGrad())

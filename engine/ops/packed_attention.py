@@ -1,0 +1,220 @@
+"""Attention of sequences of different lengths that are packed one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldTypeError, OnefoldValueError
+from ...kernels import fused_attention as kernels
+from ...kernels.fused_attention import Longest, Pairs
+from .. import interp
+from ..dispatch import general
+from ..meta import Meta
+from ..names import named, names
+from ..op import Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .attention import check_window, scale_of
+from .attention_parts import gradients
+
+_INTEGERS = (torch.int32, torch.int64)
+
+
+class PackedAttention(Op):
+    """y = softmax(q k^T * scale) v of each sequence, and the logarithms of the softmax's sums"""
+
+    name = "packed_attention"
+    num_outputs = 2
+    saves_output = True
+
+    kernel = staticmethod(kernels.packed_attention)
+
+    def infer(
+        self, q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta, *attrs: Any
+    ) -> tuple[Meta, Meta]:
+        _check(q, k, v, q_starts, k_starts)
+        sums = q.dtype if q.dtype is torch.float64 else torch.float32
+        total, heads, _ = q.shape
+        return q.like(shape=(total, heads, v.shape[-1])), q.like(shape=(heads, total), dtype=sums)
+
+    def rule(self, axis: Axis, q: Meta, k: Meta, *others: Any) -> Rule:
+        found = []
+        if _heads_may_split(axis, q, k):
+            own = (split(1),) * 3
+            found.append(Signature((*own, broadcast, broadcast), (split(1), split(0))))
+        whole = (broadcast, broadcast, partial_sum, broadcast, broadcast)
+        return [*found, Signature(whole, (partial_sum, broadcast))]
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, _, _, starts = inputs
+        assert q is not None
+        assert k is not None
+        assert starts is not None
+        keys = k.shape[0] / max(starts.numel - 1, 1)  # of one sequence, if all are alike
+        return 2.0 * keys * (outputs[0].numel + q.numel)
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, Tensor],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        q_starts: Tensor,
+        k_starts: Tensor,
+        longest: Longest,
+        pairs: Pairs,
+    ) -> Any:
+        assert dy[0] is not None  # the logarithms are for the gradient only
+        if interp.grad_enabled:  # the fused gradient cannot be differentiated again
+            mask = _seen(q, k, q_starts, k_starts, pairs)
+            four = [names.transpose(x, 0, 1) for x in (dy[0], q, k, v)]
+            attrs = False, pairs.scale, q.shape[1] != k.shape[1]
+            found = gradients(four[0], four[1], four[2], four[3], mask, attrs)[:3]
+            return tuple([None if d is None else names.transpose(d, 0, 1) for d in found])
+        tensors = (dy[0], q, k, v, q_starts, k_starts, *y)
+        return _packed_attention_grad(tensors, longest, pairs)
+
+
+class PackedAttentionGrad(Op):
+    """Gradients of packed attention for q, k and v"""
+
+    name = "packed_attention_grad"
+    num_outputs = 3
+    differentiable = False
+
+    kernel = staticmethod(kernels.packed_attention_grad)
+
+    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
+        return q, k, v
+
+    def rule(self, axis: Axis, dy: Meta, q: Meta, k: Meta, *others: Any) -> Rule:
+        found = [Signature((partial_sum, *(broadcast,) * 7), (partial_sum,) * 3)]
+        if _heads_may_split(axis, q, k):
+            inputs = (*(split(1),) * 4, broadcast, broadcast, split(1), split(0))
+            found.append(Signature(inputs, (split(1),) * 3))
+        return found
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, v = outputs
+        starts = inputs[5]
+        assert starts is not None
+        keys = k.shape[0] / max(starts.numel - 1, 1)
+        return 4.0 * q.shape[0] * q.shape[1] * keys * (q.shape[-1] + v.shape[-1])
+
+
+def _heads_may_split(axis: Axis, q: Meta, k: Meta) -> bool:
+    """Not where query heads would be cut off from their keys."""
+    return q.shape[1] == k.shape[1] or k.shape[1] % axis.parts == 0
+
+
+def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
+    given = f"got query {q.shape}, key {k.shape} and value {v.shape}"
+    if not q.ndim == k.ndim == v.ndim == 3:
+        raise OnefoldValueError(f"the tensors must be (total, heads, features), but {given}")
+    if k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
+        raise OnefoldValueError(
+            "key and value must have the same total and heads, query and key the same features, "
+            f"but {given}"
+        )
+    if not k.shape[1] or q.shape[1] % k.shape[1]:
+        raise OnefoldValueError(
+            f"the heads of query must be a multiple of those of key and value, but {given}"
+        )
+    if not q.is_floating or not q.dtype == k.dtype == v.dtype:
+        raise OnefoldTypeError(
+            "query, key and value must have one floating dtype, but got "
+            f"{q.dtype}, {k.dtype} and {v.dtype}"
+        )
+    for name, starts in (("cu_seqlens_q", q_starts), ("cu_seqlens_k", k_starts)):
+        if starts.ndim != 1 or starts.dtype not in _INTEGERS:
+            raise OnefoldTypeError(
+                f"{name} must be int32 or int64 of one dim: where each sequence begins, and where "
+                f"the last one ends; got {starts.dtype} of shape {starts.shape}"
+            )
+    if q_starts.shape != k_starts.shape or not q_starts.numel:
+        raise OnefoldValueError(
+            "cu_seqlens_q and cu_seqlens_k must have one entry more than there are sequences, but "
+            f"have {q_starts.numel} and {k_starts.numel}"
+        )
+
+
+def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row of x, how many sequences begin up to it, and its place before its own's end."""
+    where: dict[str, Any] = {"device": x.meta.device}
+    if x.is_global:
+        where = {"placement": x.placement, "sbp": [broadcast] * len(x.meta.nd_sbp)}
+    rows = names.arange(x.shape[0], dtype=starts.dtype, **where)
+    count = starts.shape[0] - 1
+    begun = names.cast(names.ge(names.unsqueeze(rows, 1), starts), starts.dtype)
+    ahead = names.narrow(begun, 1, 0, count)
+    lengths = names.sub(names.narrow(starts, 0, 1, count), names.narrow(starts, 0, 0, count))
+    end = names.sum(names.mul(ahead, lengths), 1)
+    # Those behind the last sequence are in none: all sequences have begun, and its end too.
+    return names.sum(begun, 1), names.sub(rows, end)
+
+
+def _seen(q: Tensor, k: Tensor, q_starts: Tensor, k_starts: Tensor, pairs: Pairs) -> Tensor:
+    """Whether query i sees key j, for all of the packed ones."""
+    (q_own, q_place), (k_own, k_place) = _places(q, q_starts), _places(k, k_starts)
+    q_own, q_place = names.unsqueeze(q_own, 1), names.unsqueeze(q_place, 1)
+    inside = names.lt(q_own, q_starts.shape[0])
+    seen = names.logical_and(names.eq(q_own, k_own), inside)
+    apart = names.sub(q_place, k_place)
+    if pairs.causal:
+        seen = names.logical_and(seen, names.ge(apart, 0))
+    if pairs.window:
+        seen = names.logical_and(seen, names.lt(names.abs(apart), pairs.window))
+    return seen  # type: ignore[no-any-return]
+
+
+_packed_attention = general(PackedAttention())
+_packed_attention_grad = general(PackedAttentionGrad())
+
+
+@named
+def attention_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """Attention within each of several sequences that are packed one after the other.
+
+    The shapes are (total of queries, heads, E), (total of keys, heads, E) and (total of keys,
+    heads, Ev); query may have several times the heads of key and value. `cu_seqlens_q` and
+    `cu_seqlens_k` (int32 or int64) say where each sequence begins, and where the last one ends;
+    `max_seqlen_q` and `max_seqlen_k` how long one is at most. What is in no sequence gives zeros.
+
+    The last query of a sequence is at the place of its last key, as in flash attention: with
+    `is_causal` query i of L sees the keys j <= i + S - L of S, and with a `window` those with
+    |i + S - L - j| < window. `scale` defaults to 1 / sqrt(E). The heads may be split; packed dims
+    stay whole.
+
+    Raises an error when shapes or dtypes do not fit. What `cu_seqlens` hold is checked on the CPU
+    only: on a device that would be a wait.
+
+    Example: `attention_varlen(q, k, v, starts, starts, 4, 4)` with q, k and v of (7, 8, 64) and
+    starts of [0, 3, 7].
+    """
+    pairs = Pairs(is_causal, scale_of(query, scale), check_window(window))
+    longest = max_seqlen_q, max_seqlen_k
+    if any(type(n) is not int or n < 0 for n in longest):
+        raise OnefoldValueError(
+            "attention_varlen needs max_seqlen_q and max_seqlen_k as integers, at least 0, but "
+            f"got {max_seqlen_q!r} and {max_seqlen_k!r}"
+        )
+    tensors = (query, key, value, cu_seqlens_q, cu_seqlens_k)
+    return _packed_attention(tensors, longest, pairs)[0]  # type: ignore[no-any-return]
