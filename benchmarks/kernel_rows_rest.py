@@ -15,11 +15,13 @@ from torch.nn import functional as F
 from onefold.kernels import chain, ending, matmul
 from onefold.kernels import pointwise as references
 from onefold.kernels.chain import At, Chain, Link
+from onefold.kernels.fused_attention import Pairs
 from onefold.kernels.select import pick
 
-conv, float8, gated, gathering, linear_loss, order, pool, reduce, rotary = (
+conv, float8, fused_attention, gated, gathering, linear_loss, order, pool, reduce, rotary = (
     Twins(name)
-    for name in "conv float8 gated gathering linear_loss order pool reduce rotary".split()
+    for name in """conv float8 fused_attention gated gathering linear_loss order pool reduce
+        rotary""".split()
 )
 
 
@@ -160,6 +162,29 @@ def _fused() -> list[Row]:
     ]  # fmt: skip
 
 
+def _windows_of_keys() -> list[Row]:
+    """Two heads of queries share one of keys; each query sees the last keys alone."""
+
+    def heads(make: Maker, b: int, h: int, s: int, d: int, window: int) -> tuple[Any, ...]:
+        place = torch.arange(s, device=DEVICE)
+        apart = place[:, None] - place
+        keys = [make(b, h // 2, s, d) for _ in "kv"]
+        return make(b, h, s, d), *keys, (apart >= 0) & (apart < window), window
+
+    def mine(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
+        pairs = Pairs(True, q.shape[-1] ** -0.5, window)
+        return fused_attention.fused_attention(q, k, v, None, pairs, None)[0]
+
+    def plain(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True)
+
+    return [
+        Row("fused_attention", "causal window", (4, 48, 8192, 128, 1024), (1, 4, 17, 16, 5), heads,
+            mine, plain, lambda b, h, s, d, window: 3 * b * h * s * d,
+            lambda b, h, s, d, window: 4 * b * h * s * window * d),
+    ]  # fmt: skip
+
+
 def _rotations() -> list[Row]:
     def inputs(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
         angles = make(s, d // 2, dtype=torch.float32)
@@ -201,6 +226,6 @@ def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused,
+        _eight_bits, _fused, _windows_of_keys,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]
