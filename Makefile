@@ -6,11 +6,12 @@ STAMP := $(VENV)/.installed
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test check lint types format api budget clean
+.PHONY: help setup demo test gpu check lint types format api budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
 	@echo "make test    run every test"
+	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make check   lint, types and tests, as CI does"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
 	  "budget (of the compiled kernels), clean"
@@ -42,6 +43,13 @@ test: $(STAMP)
 	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/ops/test_samples.py \
 	  tests/graph/test_fuse_chains.py -k 'test_local or test_fuse_chains'
 	$(VENV)/bin/python -m onefold.kernels.aot
+
+# On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.
+gpu:
+	@mkdir -p build/gpu && ln -sfn ../.. build/gpu/onefold
+	@status=0; export PYTHONPATH=build/gpu; \
+	$(PYTHON) -m pytest -m gpu -n 8 --dist worksteal || status=$$?; \
+	$(PYTHON) benchmarks/kernels.py || status=$$?; exit $$status
 
 check: lint types test
 

@@ -1,9 +1,15 @@
 """Every op on the GPU against torch: as the samples say, and in narrower dtypes."""
 
+import os
+
 import device_checks
 import pytest
 import samples
 import torch
+
+# Before there are thousands of them to skip one by one.
+if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
+    pytest.skip("needs a CUDA device, or Triton's interpreter", allow_module_level=True)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")]
 
