@@ -194,8 +194,11 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
     return _named(call, op, 2)
 
 
-def general(op: Op) -> Callable[..., Any]:
-    """The function that runs any op: a tuple of tensors (None where absent), then attributes."""
+def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
+    """The function that runs any op: a tuple of tensors (None where absent), then attributes.
+
+    With `only_first`, outputs after the first are for the op's gradient and given to nobody.
+    """
     plans = new_table()
     several = op.num_outputs != 1
 
@@ -216,13 +219,13 @@ def general(op: Op) -> Callable[..., Any]:
         except KERNEL_ERRORS as error:
             raise failed(op, error, (*tensors, *attrs)) from error
         node = None
-        if (
-            interp.grad_enabled
-            and plan.differentiable
-            and any(t is not None and t.node is not None for t in tensors)
-        ):
-            node = _node(op, plan, tensors, attrs, shards)
+        if interp.grad_enabled and plan.differentiable:
+            nodes = tuple([None if t is None else t.node for t in tensors])
+            if nodes.count(None) != len(nodes):
+                node = _node(op, plan, tensors, nodes, attrs, shards)
         if several:
+            if only_first:
+                return (Tensor(shards[0], plan.metas[0], node and Output(node, 0)),)
             return _several(op, plan, tensors, shards, node)
         return Tensor(shards, plan.meta, node)
 
@@ -265,16 +268,20 @@ def general_with_value(op: Op) -> Callable[..., Any]:
 
 
 def _node(
-    op: Op, plan: Plan, tensors: Sequence[Tensor | None], attrs: tuple[Any, ...], shards: Any
+    op: Op,
+    plan: Plan,
+    tensors: Sequence[Tensor | None],
+    nodes: tuple[Any, ...],
+    attrs: tuple[Any, ...],
+    shards: Any,
 ) -> Node:
     saves = op.saves
-    kept = [
-        t if t is None or saves is None or index in saves else t.meta
-        for index, t in enumerate(tensors)
-    ]
+    kept: Sequence[Any] = tensors
+    if saves is not None:
+        kept = [t if t is None or index in saves else t.meta for index, t in enumerate(tensors)]
     return Node(
         op,
-        tuple([None if t is None else t.node for t in tensors]),
+        nodes,
         (*kept, *attrs),
         shards if op.saves_output else None,
         plan.metas if op.num_outputs != 1 else plan.meta,

@@ -19,6 +19,8 @@ def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
             return _WITH_ATTRIBUTES[present, len(attrs)](local.pick(op.kernel), *attrs)
         if present in _SINGLE:
             return _SINGLE[present](op.bind(local, attrs))
+    elif present == (True, True, True):
+        return _three_single(op.bind(local, attrs))
     return _any_single(op.bind(local, attrs), op.num_outputs != 1)
 
 
@@ -37,6 +39,15 @@ _WITH_ATTRIBUTES: dict[tuple[tuple[bool, ...], int], Callable[..., Callable[...,
     ((True,), 2): lambda kernel, p, q: lambda x: (kernel(x[0], p, q),),
     ((True, True), 1): lambda kernel, p: lambda a, b: (kernel(a[0], b[0], p),),
 }
+
+
+def _three_single(kernel: Kernel) -> Callable[..., Any]:
+    """Of three tensors, with several outputs."""
+
+    def run(a: Any, b: Any, c: Any) -> Any:
+        return tuple([(result,) for result in kernel(a[0], b[0], c[0])])
+
+    return run
 
 
 def _any_single(kernel: Kernel, several: bool) -> Callable[..., Any]:

@@ -111,5 +111,5 @@ class FlashAttentionGrad(Op):
         return 8.0 * k.shape[-2] * q.numel
 
 
-flash_attention = general(FlashAttention())
+flash_attention = general(FlashAttention(), only_first=True)
 _flash_attention_grad = general(FlashAttentionGrad())

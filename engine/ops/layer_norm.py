@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,9 +27,10 @@ from .norm import (
 )
 
 
-def _fits(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+@lru_cache(maxsize=4096)
+def _fits(x: Meta, weight: Meta, bias: Meta) -> bool:
     """Whether one dtype is used throughout, and no normalised dim is split."""
-    if weight is None or bias is None or x.meta.partial:
+    if x.partial:
         return False
     dtype = x.dtype
     wide = dtype is torch.float32 or dtype is torch.float64
@@ -37,7 +39,7 @@ def _fits(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
         and dtype is weight.dtype
         and dtype is bias.dtype
         and weight.shape == bias.shape == x.shape[-weight.ndim :]
-        and splits_rows_only(x.meta, weight.shape)
+        and splits_rows_only(x, weight.shape)
     )
 
 
@@ -68,6 +70,9 @@ class LayerNormKept(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, eps = attrs
         kernel = local.pick(kernels.layer_norm_kept)
+        if kernel is kernels.layer_norm_kept:  # with no call around torch's
+            torchs = torch.native_layer_norm
+            return lambda x, weight, bias: torchs(x, shape, weight, bias, eps)
         return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
 
     @property
@@ -132,7 +137,7 @@ class LayerNormKeptGrad(Op):
         return False
 
 
-_layer_norm_kept = general(LayerNormKept())
+_layer_norm_kept = general(LayerNormKept(), only_first=True)
 _layer_norm_kept_grad = general(LayerNormKeptGrad())
 
 
@@ -153,7 +158,13 @@ def layer_norm(
     """
     if type(normalized_shape) is not tuple:
         normalized_shape = as_shape(normalized_shape, "layer_norm")
-    if interp.grad_enabled and input.node is not None and _fits(input, weight, bias):
+    if (
+        interp.grad_enabled
+        and input.node is not None
+        and weight is not None
+        and bias is not None
+        and _fits(input.meta, weight.meta, bias.meta)
+    ):
         tensors = (input, weight, bias)
         return _layer_norm_kept(tensors, normalized_shape, eps)[0]  # type: ignore[no-any-return]
     if weight is None:

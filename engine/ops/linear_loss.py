@@ -87,7 +87,7 @@ class LinearLossKept(LinearLoss):
 
 
 _linear_loss = general(LinearLoss())
-_linear_loss_kept = general(LinearLossKept())
+_linear_loss_kept = general(LinearLossKept(), only_first=True)
 
 
 def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
