@@ -20,9 +20,10 @@ from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_parts import gradients, probabilities, windowed, with_groups
+from .attention_shapes import device_type, in_four_dims
 from .dropout import dropout_by, next_draw
-from .flash_attention import device_type, fits, flash_attention
-from .fused_attention import fused_attention, fusible
+from .flash_attention import fits, flash_attention
+from .fused_attention import fused_attention
 
 Shape = tuple[int, ...]
 
@@ -199,8 +200,10 @@ def scaled_dot_product_attention(
 
     `attn_mask` is bool (True: take part) or added to the scores; `scale` defaults to 1 / sqrt(E).
     A `window` leaves query i the keys j with |i - j| < window. Batch, heads, queries and features
-    of the value may be split. Dropout drops the same probabilities for every layout. Raises an
-    error when shapes do not fit, or for a mask together with `is_causal`.
+    of the value may be split. Dropout drops the same probabilities for every layout. On a GPU there
+    is no matrix of scores, except for the gradient of a mask, which is as large as one before it is
+    summed, for gradients of gradients, and for heads of more than 256 features. Raises an error
+    when shapes do not fit, or for a mask together with `is_causal`.
 
     Example: `scaled_dot_product_attention(q, k, v, is_causal=True)` with (2, 8, 16, 64) each.
     """
@@ -217,9 +220,11 @@ def scaled_dot_product_attention(
     if plain and fits(query.meta, key.meta, value.meta, attn_mask, grouped):
         return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
     if near or uses_triton(device_type(query.meta)):
-        found = _fused(query, key, value, attn_mask, enable_gqa, dropout_p, is_causal, scale, near)
-        if found is not None:
-            return found
+        four = in_four_dims(query, key, value, attn_mask, enable_gqa)
+        if four is not None:
+            chance = next_draw(dropout_p) if dropout_p else None
+            y = fused_attention((*four.tensors, chance), is_causal, scale, near)[0]
+            return y if y.shape == four.shape else names.view(y, four.shape)  # type: ignore[no-any-return]
     attn_mask, is_causal = windowed(query, key, attn_mask, is_causal, near)
     if dropout_p == 0.0:
         tensors = (query, key, value, attn_mask)
@@ -249,42 +254,3 @@ def scale_of(query: Tensor, scale: float | None) -> float:
     if scale is not None:
         return float(scale)
     return float(query.shape[-1]) ** -0.5 if query.shape[-1] else 1.0
-
-
-def _fused(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    shared: bool,
-    dropout_p: float,
-    causal: bool,
-    scale: float,
-    window: int,
-) -> Tensor | None:
-    """Attention by the fused op, or None where it cannot do these; a draw is made if it can.
-
-    Other numbers of dims than 4 are made 4: dims of the batch may be one.
-    """
-    shape = (*q.shape[:-1], v.shape[-1])
-    if q.ndim < 2 or [k.ndim, v.ndim] != [q.ndim] * 2:
-        return None
-    if q.ndim != 4:
-        if q.ndim > 4 and ((mask is not None and mask.ndim > 3) or q.shape[:-3] != k.shape[:-3]):
-            return None
-        q, k, v = (_of_four_dims(x) for x in (q, k, v))
-    if q.shape[1] != k.shape[1] and not shared:
-        return None
-    if not fusible(q.meta, k.meta, v.meta, None if mask is None else mask.meta):
-        return None
-    chance = next_draw(dropout_p) if dropout_p else None
-    y = fused_attention((q, k, v, mask, chance), causal, scale, window)[0]
-    return y if y.ndim == len(shape) else names.view(y, shape)  # type: ignore[no-any-return]
-
-
-def _of_four_dims(x: Tensor) -> Tensor:
-    if x.ndim > 4:
-        return names.flatten(x, 0, -4)  # type: ignore[no-any-return]
-    while x.ndim < 4:
-        x = names.unsqueeze(x, 0)
-    return x

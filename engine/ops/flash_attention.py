@@ -17,24 +17,16 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_parts import gradients
-
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from .attention_shapes import FLOATS, device_type
 
 
 def fits(q: Meta, k: Meta, v: Meta, mask: object, grouped: bool) -> bool:
     """Whether the op can do attention on these: batch and heads split at most, and a kernel."""
-    plain = mask is None and not grouped and q.dtype in _DTYPES and q.dtype == k.dtype == v.dtype
+    plain = mask is None and not grouped and q.dtype in FLOATS and q.dtype == k.dtype == v.dtype
     alike = q.ndim == 4 and k.shape == v.shape and q.shape[:2] == k.shape[:2]
     if not plain or not alike or q.shape[-1] != k.shape[-1]:
         return False
     return all(_rows_whole(meta) and _has_kernel(meta) for meta in (q, k, v))
-
-
-def device_type(meta: Meta) -> str:
-    """Of the tensor."""
-    if meta.placement is not None:
-        return meta.placement.device_type
-    return "cpu" if meta.device is None else meta.device.type
 
 
 def _rows_whole(meta: Meta) -> bool:

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from ...kernels import fused_attention as kernels
-from ...kernels.attention import WIDEST
 from ...kernels.fused_attention import Dropped, Pairs
-from ...kernels.select import uses_triton
 from .. import interp
 from ..dispatch import general_with_value
 from ..meta import Meta
@@ -20,29 +18,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_parts import gradients, windowed
 from .dropout import Chance
-from .flash_attention import device_type
 from .reduce import sum_to
-
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def fusible(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> bool:
-    """Whether the op can do attention on these, of any layout; q may have more heads than k."""
-    if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
-        return False
-    if not q.ndim == k.ndim == v.ndim == 4 or k.shape[:3] != v.shape[:3]:
-        return False
-    if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1] or not k.shape[1]:
-        return False
-    wide = max(q.shape[-1], v.shape[-1]) > WIDEST and uses_triton(device_type(q))
-    if wide or q.shape[1] % k.shape[1]:
-        return False
-    if mask is None:
-        return True
-    whole = (*q.shape[:3], k.shape[2])
-    shape = (*[1] * (4 - mask.ndim), *mask.shape)
-    fits = len(shape) == 4 and all(m in (1, n) for m, n in zip(shape, whole, strict=True))
-    return fits and mask.dtype in (torch.bool, q.dtype)
 
 
 def _mask_at(mask: Meta, dim: int, size: int) -> Sbp:
