@@ -19,6 +19,7 @@ from onefold.engine.sbp import parse
 from onefold.kernels import attention, fused_attention, random
 from onefold.kernels.fused_attention import Dropped, Pairs
 from onefold.kernels.gpu import attention as gpu
+from onefold.kernels.gpu import attention_rule, configs
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
 from onefold.testing.checks import value_of
 from onefold.testing.layouts import make_global, make_local
@@ -335,3 +336,18 @@ def test_any_shape(rows, columns, features, causal, first):
     y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, pairs, None)
     given = (torch.randn_like(y), q, k, v, None, y, logs, pairs, None)
     assert_same(fused_attention.fused_attention_grad, *given)
+
+
+def test_tiles_are_those_of_the_table(monkeypatch):
+    shape = (64, 500, 512)
+    rule = attention_rule.by_rule("forward", "half", *shape, "plain", "sm_90")
+    best = rule._replace(keys=32, stages=2)
+    name = configs.key("attention_forward", "half", attention_rule.shape_class(*shape), "sm_90")
+    monkeypatch.setattr(configs, "_table", lambda: {name: best._asdict()})
+    monkeypatch.setattr(attention_rule, "architecture", lambda: "sm_90")
+    sizes_of = attention_rule.sizes_of.__wrapped__  # not from the cache, nor into it
+    assert sizes_of("forward", "half", *shape, "plain") == best != rule
+    assert sizes_of("queries", "half", *shape, "plain") != best
+    assert sizes_of("forward", "half", 64, 513, 512, "plain") == rule
+    packed = attention_rule.by_rule("forward", "half", *shape, "packed", "sm_90")
+    assert sizes_of("forward", "half", *shape, "packed") == packed
