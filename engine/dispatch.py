@@ -224,15 +224,13 @@ def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
             if nodes.count(None) != len(nodes):
                 node = _node(op, plan, tensors, nodes, attrs, shards)
         if several:
-            if only_first:
-                return (Tensor(shards[0], plan.metas[0], node and Output(node, 0)),)
-            return _several(op, plan, tensors, shards, node)
+            return _outputs(op, plan, tensors, shards, node, only_first)
         return Tensor(shards, plan.meta, node)
 
     return _named(call, op, PACKED)
 
 
-def general_with_value(op: Op) -> Callable[..., Any]:
+def general_with_value(op: Op, only_first: bool = False) -> Callable[..., Any]:
     """`general` where the last of the tuple is None or a Python value that the kernel takes.
 
     Plans depend on the value's type, never on the value; the op has several outputs.
@@ -257,12 +255,12 @@ def general_with_value(op: Op) -> Callable[..., Any]:
             shards = plan.run(*[None if t is None else t.shards for t in given], value)
         except KERNEL_ERRORS as error:
             raise failed(op, error, (*tensors, *attrs)) from error
-        nodes = tuple([None if t is None else t.node for t in given])
         node = None
-        if interp.grad_enabled and plan.differentiable and any(n is not None for n in nodes):
-            kept = shards if op.saves_output else None
-            node = Node(op, (*nodes, None), (*tensors, *attrs), kept, plan.metas)
-        return _several(op, plan, given, shards, node)
+        if interp.grad_enabled and plan.differentiable:
+            nodes = (*[None if t is None else t.node for t in given], None)
+            if nodes.count(None) != len(nodes):
+                node = _node(op, plan, tensors, nodes, attrs, shards)
+        return _outputs(op, plan, given, shards, node, only_first)
 
     return _named(call, op, PACKED)
 
@@ -288,9 +286,16 @@ def _node(
     )
 
 
-def _several(
-    op: Op, plan: Plan, tensors: Sequence[Tensor | None], shards: Any, node: Node | None
+def _outputs(
+    op: Op,
+    plan: Plan,
+    tensors: Sequence[Tensor | None],
+    shards: Any,
+    node: Node | None,
+    only_first: bool,
 ) -> tuple[Tensor, ...]:
+    if only_first:
+        return (Tensor(shards[0], plan.metas[0], node and Output(node, 0)),)
     outputs = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     if node is not None:
         for index, output in enumerate(outputs):

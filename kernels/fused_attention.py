@@ -67,7 +67,7 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
         if mask.dtype is torch.bool:
             scores = scores.masked_fill(~full, -math.inf)
         else:
-            scores = scores + full
+            scores = scores + full.to(scores.dtype)
     there = pairs.seen(q.shape[2], k.shape[2], q.device)
     return scores if there is None else scores.masked_fill(~there, -math.inf)
 

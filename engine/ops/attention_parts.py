@@ -70,6 +70,8 @@ def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale
     if mask.dtype is torch.bool:
         hidden = names.logical_not(mask)
     else:
+        if mask.dtype is not q.dtype:  # float32
+            mask = names.cast(mask, q.dtype)
         hidden = names.eq(names.detach(mask), float("-inf"))
         scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
     scores = names.masked_fill(scores, hidden, low)
@@ -133,6 +135,8 @@ def gradients(
     d_mask = None
     if wide_mask is not None and mask is not None and mask.meta.is_floating:
         d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
+        if mask.dtype is not q.dtype:
+            d_mask = names.cast(d_mask, mask.dtype)
     scaled = names.mul(d_scores, scale)
     dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
     dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)

@@ -1,48 +1,22 @@
-"""Fused attention with masks, windows, shared heads and dropout; its gradient needs no forward."""
+"""Attention with masks, windows, shared heads, dropout and split queries in one kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from ...kernels import fused_attention as kernels
-from ...kernels.attention import WIDEST
 from ...kernels.fused_attention import Dropped, Pairs
-from ...kernels.select import uses_triton
-from .. import interp
 from ..dispatch import general_with_value
 from ..meta import Meta
-from ..op import Kernel, Local, Op
+from ..op import Kernel, Local
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .attention_base import AttendsGrad, Keeping, heads_may_split, logs_of
 from .attention_parts import gradients, windowed
 from .dropout import Chance
-from .flash_attention import device_type
 from .reduce import sum_to
-
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def fusible(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> bool:
-    """Whether the op can do attention on these, of any layout; q may have more heads than k."""
-    if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
-        return False
-    if not q.ndim == k.ndim == v.ndim == 4 or k.shape[:3] != v.shape[:3]:
-        return False
-    if q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1] or not k.shape[1]:
-        return False
-    wide = max(q.shape[-1], v.shape[-1]) > WIDEST and uses_triton(device_type(q))
-    if wide or q.shape[1] % k.shape[1]:
-        return False
-    if mask is None:
-        return True
-    whole = (*q.shape[:3], k.shape[2])
-    shape = (*[1] * (4 - mask.ndim), *mask.shape)
-    fits = len(shape) == 4 and all(m in (1, n) for m, n in zip(shape, whole, strict=True))
-    return fits and mask.dtype in (torch.bool, q.dtype)
 
 
 def _mask_at(mask: Meta, dim: int, size: int) -> Sbp:
@@ -55,8 +29,8 @@ def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tu
     """The dims of q that may be split, with what k, v and the mask then are."""
     found = []
     for dim in range(3):
-        if dim == 1 and q.shape[1] != k.shape[1] and k.shape[1] % axis.parts:
-            continue  # query heads would be cut off from their keys
+        if dim == 1 and not heads_may_split(axis, q, k):
+            continue
         own: Sbp = broadcast if dim == 2 else split(dim)
         masks = () if mask is None else (_mask_at(mask, dim, q.shape[dim]),)
         found.append((dim, (own, own, *masks)))
@@ -86,17 +60,14 @@ def _bound(
     return run
 
 
-class FusedAttention(Op):
+class FusedAttention(Keeping):
     """y = dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums"""
 
     name = "fused_attention"
-    num_outputs = 2
-    saves_output = True
 
     def infer(self, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, Meta]:
-        sums = q.dtype if q.dtype is torch.float64 else torch.float32
         rows = q.shape[:-1]
-        return q.like(shape=(*rows, v.shape[-1])), q.like(shape=rows, dtype=sums)
+        return q.like(shape=(*rows, v.shape[-1])), logs_of(q, rows)
 
     def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any) -> Rule:
         found = [
@@ -110,17 +81,9 @@ class FusedAttention(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         return _bound(local.pick(kernels.fused_attention), local, 0, attrs)
 
-    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        q, k = inputs[:2]
-        assert q is not None
-        assert k is not None
-        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
-
-    def vjp(
+    def gradients_in_parts(
         self,
-        needs: Sequence[object],
-        dy: tuple[Tensor | None, ...],
-        y: tuple[Tensor, Tensor],
+        dy: Tensor,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -130,27 +93,22 @@ class FusedAttention(Op):
         scale: float,
         window: int,
     ) -> Any:
-        assert dy[0] is not None  # the logarithms are for the gradient only
-        # The fused gradient cannot be differentiated again, and leaves the mask out.
-        if interp.grad_enabled or (mask is not None and needs[3]):
-            full, causal = windowed(q, k, mask, causal, window)
-            attrs = causal, scale, q.shape[1] != k.shape[1]
-            *found, d_mask = gradients(dy[0], q, k, v, full, attrs, chance)
-            if mask is not None and d_mask is not None:
-                d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
-            return (*found, d_mask)
-        return _fused_attention_grad((dy[0], q, k, v, mask, *y, chance), causal, scale, window)
+        full, causal = windowed(q, k, mask, causal, window)
+        attrs = causal, scale, q.shape[1] != k.shape[1]
+        *found, d_mask = gradients(dy, q, k, v, full, attrs, chance)
+        if mask is not None and d_mask is not None:
+            d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
+        return (*found, d_mask)
+
+    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
+        q, k, v, mask, chance, *attrs = args
+        return _fused_attention_grad((dy, q, k, v, mask, *y, chance), *attrs)
 
 
-class FusedAttentionGrad(Op):
+class FusedAttentionGrad(AttendsGrad):
     """Gradients of fused attention for q, k and v"""
 
     name = "fused_attention_grad"
-    num_outputs = 3
-    differentiable = False
-
-    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
-        return q, k, v
 
     def rule(
         self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
@@ -167,11 +125,6 @@ class FusedAttentionGrad(Op):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         return _bound(local.pick(kernels.fused_attention_grad), local, 1, attrs)
 
-    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        q, k, v = outputs
-        rows = q.numel // max(q.shape[-1], 1)
-        return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
-
-fused_attention = general_with_value(FusedAttention())
+fused_attention = general_with_value(FusedAttention(), only_first=True)
 _fused_attention_grad = general_with_value(FusedAttentionGrad())

@@ -10,40 +10,35 @@ import torch
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ...kernels import fused_attention as kernels
 from ...kernels.fused_attention import Longest, Pairs
-from .. import interp
 from ..dispatch import general
 from ..meta import Meta
 from ..names import named, names
-from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention import check_window, scale_of
+from .attention_base import AttendsGrad, Keeping, heads_may_split, logs_of
 from .attention_parts import gradients
 
 _INTEGERS = (torch.int32, torch.int64)
 
 
-class PackedAttention(Op):
+class PackedAttention(Keeping):
     """y = softmax(q k^T * scale) v of each sequence, and the logarithms of the softmax's sums"""
 
     name = "packed_attention"
-    num_outputs = 2
-    saves_output = True
-
     kernel = staticmethod(kernels.packed_attention)
 
     def infer(
         self, q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta, *attrs: Any
     ) -> tuple[Meta, Meta]:
         _check(q, k, v, q_starts, k_starts)
-        sums = q.dtype if q.dtype is torch.float64 else torch.float32
         total, heads, _ = q.shape
-        return q.like(shape=(total, heads, v.shape[-1])), q.like(shape=(heads, total), dtype=sums)
+        return q.like(shape=(total, heads, v.shape[-1])), logs_of(q, (heads, total))
 
     def rule(self, axis: Axis, q: Meta, k: Meta, *others: Any) -> Rule:
         found = []
-        if _heads_may_split(axis, q, k):
+        if heads_may_split(axis, q, k):
             own = (split(1),) * 3
             found.append(Signature((*own, broadcast, broadcast), (split(1), split(0))))
         whole = (broadcast, broadcast, partial_sum, broadcast, broadcast)
@@ -52,16 +47,11 @@ class PackedAttention(Op):
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k, _, _, starts = inputs
         assert q is not None
-        assert k is not None
-        assert starts is not None
-        keys = k.shape[0] / max(starts.numel - 1, 1)  # of one sequence, if all are alike
-        return 2.0 * keys * (outputs[0].numel + q.numel)
+        return 2.0 * _keys(k, starts) * (outputs[0].numel + q.numel)
 
-    def vjp(
+    def gradients_in_parts(
         self,
-        needs: Sequence[object],
-        dy: tuple[Tensor | None, ...],
-        y: tuple[Tensor, Tensor],
+        dy: Tensor,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -70,47 +60,41 @@ class PackedAttention(Op):
         longest: Longest,
         pairs: Pairs,
     ) -> Any:
-        assert dy[0] is not None  # the logarithms are for the gradient only
-        if interp.grad_enabled:  # the fused gradient cannot be differentiated again
-            mask = _seen(q, k, q_starts, k_starts, pairs)
-            four = [names.transpose(x, 0, 1) for x in (dy[0], q, k, v)]
-            attrs = False, pairs.scale, q.shape[1] != k.shape[1]
-            found = gradients(four[0], four[1], four[2], four[3], mask, attrs)[:3]
-            return tuple([None if d is None else names.transpose(d, 0, 1) for d in found])
-        tensors = (dy[0], q, k, v, q_starts, k_starts, *y)
-        return _packed_attention_grad(tensors, longest, pairs)
+        mask = _seen(q, k, q_starts, k_starts, pairs)
+        four = [names.transpose(x, 0, 1) for x in (dy, q, k, v)]
+        attrs = False, pairs.scale, q.shape[1] != k.shape[1]
+        found = gradients(four[0], four[1], four[2], four[3], mask, attrs)[:3]
+        return tuple([None if d is None else names.transpose(d, 0, 1) for d in found])
+
+    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
+        *tensors, longest, pairs = args
+        return _packed_attention_grad((dy, *tensors, *y), longest, pairs)
 
 
-class PackedAttentionGrad(Op):
+class PackedAttentionGrad(AttendsGrad):
     """Gradients of packed attention for q, k and v"""
 
     name = "packed_attention_grad"
-    num_outputs = 3
-    differentiable = False
-
     kernel = staticmethod(kernels.packed_attention_grad)
-
-    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
-        return q, k, v
 
     def rule(self, axis: Axis, dy: Meta, q: Meta, k: Meta, *others: Any) -> Rule:
         found = [Signature((partial_sum, *(broadcast,) * 7), (partial_sum,) * 3)]
-        if _heads_may_split(axis, q, k):
+        if heads_may_split(axis, q, k):
             inputs = (*(split(1),) * 4, broadcast, broadcast, split(1), split(0))
             found.append(Signature(inputs, (split(1),) * 3))
         return found
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k, v = outputs
-        starts = inputs[5]
-        assert starts is not None
-        keys = k.shape[0] / max(starts.numel - 1, 1)
-        return 4.0 * q.shape[0] * q.shape[1] * keys * (q.shape[-1] + v.shape[-1])
+        rows = q.shape[0] * q.shape[1]
+        return 4.0 * rows * _keys(k, inputs[5]) * (q.shape[-1] + v.shape[-1])
 
 
-def _heads_may_split(axis: Axis, q: Meta, k: Meta) -> bool:
-    """Not where query heads would be cut off from their keys."""
-    return q.shape[1] == k.shape[1] or k.shape[1] % axis.parts == 0
+def _keys(k: Meta | None, starts: Meta | None) -> float:
+    """Of one sequence, if all are alike."""
+    assert k is not None
+    assert starts is not None
+    return k.shape[0] / max(starts.numel - 1, 1)
 
 
 def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
@@ -173,7 +157,7 @@ def _seen(q: Tensor, k: Tensor, q_starts: Tensor, k_starts: Tensor, pairs: Pairs
     return seen  # type: ignore[no-any-return]
 
 
-_packed_attention = general(PackedAttention())
+_packed_attention = general(PackedAttention(), only_first=True)
 _packed_attention_grad = general(PackedAttentionGrad())
 
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_tile import LOG2_E, described, kept, load_rows, masked, seen, sequence, store_rows
+from .attention_tile import (
+    LOG2_E,
+    described,
+    kept,
+    keys_of,
+    load_rows,
+    logical_of,
+    masked,
+    seen,
+    sequence,
+    store_rows,
+)
 from .launch import Kernel
 
 
@@ -69,13 +80,6 @@ def _load_logs(logs, sums, i, rows):
     return kept, tl.load(sums + i, mask=i < rows, other=0.0)
 
 
-@triton.jit
-def _logical(i, batch, head, first, columns, logical_batch, logical_head, logical_row):
-    """The logical index of each query's pair with key 0."""
-    row = (logical_batch + batch * logical_head + head) * logical_row
-    return (row + first + i.to(tl.int64)) * columns
-
-
 @Kernel
 def of_queries(
     dy, q, k, v, mask, logs, sums, dq, q_starts, k_starts,
@@ -117,20 +121,10 @@ def of_queries(
         i = i0 + tl.arange(0, BM)
         logical = i.to(tl.int64)
         if DROP:
-            logical = _logical(
+            logical = logical_of(
                 i, batch, head, first, columns, logical_batch, logical_head, logical_row
             )
-        low = i0 * 0
-        high = columns + i0 * 0
-        full = columns // BN * BN
-        if CAUSAL:
-            high = tl.minimum(high, i0 + BM + first)
-            full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
-        if WINDOW:
-            low = tl.maximum(0, i0 + first - window + 1) // BN * BN
-            high = tl.minimum(high, i0 + BM + first + window)
-        if WINDOW or MASK != "":
-            full = low
+        low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
         grads = load_rows(dy, dy_step, i0, rows, DV, BM, BV, False)
         own_logs, own_sums = _load_logs(logs + at, sums + at, i, rows)
@@ -226,7 +220,7 @@ def of_keys(
                     own_logs, own_sums = _load_logs(of_logs, of_sums, i, rows)
                     logical = i.to(tl.int64)
                     if DROP:
-                        logical = _logical(
+                        logical = logical_of(
                             i, batch, head, first, columns, logical_batch, logical_head,
                             logical_row,
                         )  # fmt: skip

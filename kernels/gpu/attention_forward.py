@@ -8,7 +8,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_tile import LOG2_E, described, kept, load_rows, masked, seen, sequence, store_rows
+from .attention_tile import (
+    LOG2_E,
+    described,
+    kept,
+    keys_of,
+    load_rows,
+    logical_of,
+    masked,
+    seen,
+    sequence,
+    store_rows,
+)
 from .launch import Kernel
 
 
@@ -89,20 +100,10 @@ def forward(
         i = i0 + tl.arange(0, BM)
         logical = i.to(tl.int64)
         if DROP:
-            logical = (logical_batch + batch * logical_head + head) * logical_row
-            logical = (logical + first + i.to(tl.int64)) * columns
-        # The keys that may be seen are in [low, high); from `low` to `full` all rows see all.
-        low = i0 * 0
-        high = columns + i0 * 0
-        full = columns // BN * BN
-        if CAUSAL:
-            high = tl.minimum(high, i0 + BM + first)
-            full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
-        if WINDOW:
-            low = tl.maximum(0, i0 + first - window + 1) // BN * BN
-            high = tl.minimum(high, i0 + BM + first + window)
-        if WINDOW or MASK != "":
-            full = low
+            logical = logical_of(
+                i, batch, head, first, columns, logical_batch, logical_head, logical_row
+            )
+        low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
         queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
         of_k = described(k, k_step, columns, D, BN, BD, TMA)
         of_v = described(v, v_step, columns, DV, BN, BV, TMA)

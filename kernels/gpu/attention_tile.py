@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import NamedTuple
-
-import torch
 import triton
 import triton.language as tl
 
-from ..attention import WIDEST
-from .tiles import power_of_2
 from .words import words_of
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -105,64 +99,31 @@ def kept(row, first_j, seed, call, least, BN: tl.constexpr, QUADS: tl.constexpr)
     return words.to(tl.int64) >= least
 
 
-class Sizes(NamedTuple):
-    """Queries and keys that one program takes at a time, its warps and its stages."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
+@triton.jit
+def logical_of(i, batch, head, first, columns, logical_batch, logical_head, logical_row):
+    """The logical index of each query's pair with key 0."""
+    row = (logical_batch + batch * logical_head + head) * logical_row
+    return (row + first + i.to(tl.int64)) * columns
 
 
-# By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
-_FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 32, 8, 2)}
-_OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
-_OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
-_TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
-# What would spill registers there; by the work, the widest of the features, and whether it is plain
-# (masks and dropout take registers).
-_ELSEWHERE = {
-    "sm_80": {
-        ("forward", 64, False): Sizes(128, 32, 8, 3),
-        ("queries", 64, False): Sizes(128, 32, 8, 2),
-        ("queries", 128, True): Sizes(64, 64, 8, 2),
-        ("queries", 128, False): Sizes(64, 32, 8, 2),
-        ("keys", 64, False): Sizes(32, 32, 4, 2),
-        ("keys", 128, False): Sizes(16, 64, 8, 1),
-    },
-    "sm_100": {
-        ("keys", 128, True): Sizes(32, 64, 8, 1),
-        ("keys", 128, False): Sizes(32, 32, 8, 1),
-    },
-    "gfx942": {
-        ("queries", 128, True): Sizes(128, 32, 8, 1),
-        ("queries", 128, False): Sizes(64, 32, 8, 1),
-        ("keys", 256, True): Sizes(16, 64, 8, 1),
-        ("keys", 256, False): Sizes(16, 32, 8, 1),
-    },
-}
+@triton.jit
+def keys_of(
+    i0, columns, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """The keys that BM queries from i0 on see: from the first to the third of these numbers.
 
-
-@lru_cache(maxsize=4096)
-def sizes_of(
-    work: str, dtype: torch.dtype, features: int, queries: int, keys: int, plain: bool, arch: str
-) -> Sizes:
-    """The tile for "forward" or the gradients of "queries" or "keys", by dtype, shape and GPU."""
-    bound = next(width for width in (64, 128, WIDEST) if features <= width)
-    most = _TABLES[work][bound]
-    if dtype is torch.float32:
-        size = 32 if bound < WIDEST else 16
-        most = Sizes(size, size, 8 if size == 32 else 4, 1)
-    elif dtype is torch.float64:
-        most = Sizes(16, 16, 4, 1)
-    elif (work, bound, plain) in _ELSEWHERE.get(arch, {}):
-        most = _ELSEWHERE[arch][work, bound, plain]
-    elif not plain:
-        most = most._replace(warps=8)
-    if arch.startswith("gfx"):
-        most = most._replace(stages=1)
-    return Sizes(_within(most.queries, queries), _within(most.keys, keys), *most[2:])
-
-
-def _within(size: int, most: int) -> int:
-    return max(min(size, power_of_2(max(most, 1))), 16)
+    Before the second, all of the queries see all keys.
+    """
+    low = i0 * 0
+    high = columns + i0 * 0
+    full = columns // BN * BN
+    if CAUSAL:
+        high = tl.minimum(high, i0 + BM + first)
+        full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
+    if WINDOW:
+        low = tl.maximum(0, i0 + first - window + 1) // BN * BN
+        high = tl.minimum(high, i0 + BM + first + window)
+    if WINDOW or MASK != "":
+        full = low
+    return low, full, high

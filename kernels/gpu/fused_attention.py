@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from .. import fused_attention as reference
 from ..attention import WIDEST
 from ..fused_attention import Dropped, Longest, Pairs
-from .attention import Drop, Form, Heads, _cases, attend, attend_grad
-from .attention import _dense as dense
-from .attention_backward import of_keys, of_queries
-from .attention_forward import forward
-from .cases import Case
+from .attention import Drop, Form, Heads, attend, attend_grad, dense
 
 TORCH = {
     f"heads of more than {WIDEST} features": "a tile of them does not fit the registers",
@@ -91,21 +85,3 @@ def packed_attention_grad(
     h = _heads(_four(q), _four(k), _four(v), None)
     dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), logs.contiguous()[None], form)
     return _three(dq), _three(dk), _three(dv)
-
-
-def _of_packed(case: Case) -> Case:
-    """The form for packed sequences, with a window."""
-    names = case.kernel.names
-    types, constants = list(case.types), list(case.constants)
-    for name in ("q_starts", "k_starts"):
-        types[names.index(name)] = "*i32"
-    for name in ("PACKED", "WINDOW"):
-        constants[names.index(name) - len(types)] = True
-    return replace(case, types=tuple(types), constants=tuple(constants))
-
-
-CASES = [
-    _of_packed(case)
-    for kernel in (forward, of_queries, of_keys)
-    for case in _cases(kernel, torch.bfloat16, 128)
-]

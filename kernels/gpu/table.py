@@ -14,7 +14,11 @@ from pathlib import Path
 PATH = Path(__file__).with_name("table.json")
 
 # Ops whose work torch does also on cuda, and why.
-REASONS: dict[str, str] = {}
+_WIDE_HEADS = "on cuda only for heads of more than 256 features: a tile does not fit the registers"
+REASONS = {
+    "attention": _WIDE_HEADS,
+    "attention_grad": _WIDE_HEADS,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import torch
 from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 from triton_harness import EPS, assert_twin, error, poisoned_memory
 
 from onefold import autograd
@@ -15,9 +16,10 @@ from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.plan import clear_plans
 from onefold.engine.sbp import parse
-from onefold.kernels import attention, fused_attention, random, select
+from onefold.kernels import attention, fused_attention, random
 from onefold.kernels.fused_attention import Dropped, Pairs
 from onefold.kernels.gpu import attention as gpu
+from onefold.kernels.gpu import attention_rule, configs
 from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
 from onefold.testing.checks import value_of
 from onefold.testing.layouts import make_global, make_local
@@ -67,7 +69,6 @@ def test_empty(shape):
     q, k, v = (make(*shape) for _ in range(3))
     y, logs = assert_same(attention.flash_attention, q, k, v, True, 1.0)
     assert_same(attention.flash_attention_grad, q, q, k, v, y, logs, True, 1.0)
-    assert_same(attention.attention, q, k, v, None, False, 1.0, False, 0)
 
 
 def hidden(*shape):
@@ -77,49 +78,81 @@ def hidden(*shape):
     return mask
 
 
-SAME = ((2, 2, 18, 8),) * 3
-CASES = {
-    "causal": (*SAME, None, True, False, 0),
-    "first": ((2, 2, 5, 8), *SAME[1:], None, True, False, 7),
-    "vectors": ((6, 4), (35, 4), (35, 3), None, False, False, 0),
-    "five dims": ((2, 2, 2, 6, 4), (2, 1, 5, 4), (2, 2, 5, 2), None, False, False, 0),
-    "groups": ((2, 4, 18, 8), (2, 2, 18, 8), (2, 2, 18, 8), None, True, True, 0),
-    "groups of three dims": ((4, 5, 8), (2, 18, 8), (2, 18, 8), (4, 5, 18), False, True, 0),
-    "mask": (*SAME, (2, 1, 18, 18), False, False, 0),
-    "mask of keys": (*SAME, (1, 18), False, False, 0),
+def ran_by(call):
+    """What a call gives, and the names of the ops that ran."""
+    with record() as recorder:
+        found = call()
+    return found, {call.op.name for call in recorder.calls.values()}
+
+
+SCORED = {"attention", "matmul", "matmul_nt", "softmax", "dropout"}
+SHAPES = {
+    "vectors": ((6, 4), (35, 4), (35, 3), None),
+    "queries of one head": ((5, 8), (4, 6, 8), (6, 3), (5, 6)),
+    "keys of one batch": ((2, 4, 5, 8), (1, 4, 6, 8), (2, 1, 6, 8), (6,)),
+    "queries of one batch": ((1, 1, 5, 8), (2, 3, 6, 8), (1, 1, 6, 3), (2, 1, 1, 6)),
+    "five dims": ((2, 2, 2, 6, 4), (2, 1, 2, 5, 4), (1, 2, 1, 5, 2), (2, 1, 1, 1, 5)),
+    "a mask of fewer dims": ((2, 1, 2, 6, 4), (2, 2, 2, 5, 4), (2, 2, 2, 5, 2), (2, 1, 6, 5)),
+    "groups": ((4, 5, 8), (2, 18, 8), (2, 18, 8), (4, 5, 18)),
+    "groups of keys and of values": ((1, 4, 5, 8), (1, 2, 6, 8), (1, 4, 6, 3), None),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_attention(name, dtype):
-    *shapes, mask, causal, grouped, first = CASES[name]
-    q, k, v = (make(*shape, dtype=dtype) for shape in shapes)
-    kinds = [None]
-    if mask is not None:
-        kinds = [make(*mask, dtype=dtype)]
-        kinds += [hidden(*mask)] if mask[-2] > 3 else [kinds[0] > 0]
-    for kind in kinds:
-        rest = (kind, causal, 0.4, grouped, first)
-        y = assert_same(attention.attention, q, k, v, *rest)
-        assert_same(attention.attention_grad, torch.randn_like(y), q, k, v, *rest)
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("mask_dtype", [torch.float32, torch.bool], ids=str)
+def test_no_shape_makes_scores(name, mask_dtype):
+    *shapes, mask_shape = SHAPES[name]
+    inputs = [make(*shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    mask = None
+    if mask_shape is not None:
+        mask = make(*mask_shape) if mask_dtype is torch.float32 else torch.rand(mask_shape) < 0.8
+    kwargs = {"enable_gqa": name.startswith("groups")}
+    wanted = functional.scaled_dot_product_attention(*inputs, mask, **kwargs)
+    dy = torch.randn_like(wanted)
+    wanted_grads = torch.autograd.grad(wanted, inputs, dy)
+
+    def run():
+        own = [make_local(x.detach()).requires_grad_() for x in inputs]
+        given = None if mask is None else make_local(mask)
+        y = names.scaled_dot_product_attention(*own, given, **kwargs)
+        return y, *autograd.grad([y], own, [make_local(dy)])
+
+    found, ran = ran_by(run)
+    assert not ran & SCORED
+    for mine, true in zip(found, (wanted.detach(), *wanted_grads), strict=True):
+        torch.testing.assert_close(value_of(mine), true, rtol=1e-6, atol=1e-6)
+
+
+def test_gradient_of_a_mask_of_another_dtype():
+    q, k, v = (make(1, 2, 5, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    mask = make(5, 5).requires_grad_()
+    wanted = functional.scaled_dot_product_attention(q, k, v, mask)
+    exact = torch.autograd.grad(wanted, (q, k, v, mask), torch.ones_like(wanted))
+    own = [make_local(x.detach()).requires_grad_() for x in (q, k, v, mask)]
+    y = names.scaled_dot_product_attention(*own)
+    grads = autograd.grad([y], own, [make_local(torch.ones_like(wanted.detach()))])
+    for mine, true in zip((y, *grads), (wanted.detach(), *exact), strict=True):
+        assert value_of(mine).dtype is true.dtype
+        assert error(value_of(mine), true) < 0.05
 
 
 def test_additive_mask_that_hides():
     q, k, v = (make(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
     mask = torch.zeros(20, 20, dtype=torch.float64).masked_fill(~hidden(20, 20), -math.inf)
-    y = assert_same(attention.attention, q, k, v, mask, False, 0.4, False, 0)
+    rest = (Pairs(False, 0.4), None)
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, *rest)
     assert torch.equal(y[:, :, 3], torch.zeros(1, 1, 8, dtype=torch.float64))
-    grads = assert_same(attention.attention_grad, y, q, k, v, mask, False, 0.4, False, 0)
+    given = (y, q, k, v, mask, y, logs, *rest)
+    grads = assert_same(fused_attention.fused_attention_grad, *given)
     assert all(x.isfinite().all() for x in grads)
 
 
-def test_what_torch_does():
-    wide = [make(1, 1, 3, 300) for _ in range(3)]
-    rest = (None, False, 1.0, False, 0)
-    assert torch.equal(
-        select.twin(attention.attention)(*wide, *rest), attention.attention(*wide, *rest)
-    )
+def test_heads_too_wide_for_a_tile_are_left_to_torch():
+    wide = [make(1, 1, 3, attention.WIDEST + 1) for _ in range(3)]
+    own = map(make_local, wide)
+    y, ran = ran_by(lambda: names.scaled_dot_product_attention(*own))
+    assert ran == {"attention"}
+    torch.testing.assert_close(value_of(y), functional.scaled_dot_product_attention(*wide))
 
 
 def plain(q, k, v, seen, scale, factors):
@@ -203,6 +236,8 @@ KINDS = {
     "groups": ((1, 4, 17, 8), (1, 2, 20, 8), 6, None, Pairs(True, 0.4), None),
     "bool": ((2, 1, 18, 8), (2, 1, 18, 8), 8, (2, 1, 18, 18), Pairs(False, 0.4), None),
     "added": ((2, 2, 5, 8), (2, 1, 33, 8), 8, (1, 33), Pairs(False, 0.4), None),
+    "float32 added": ((2, 2, 5, 8), (2, 1, 33, 8), 8, (2, 1, 5, 33), Pairs(False, 0.4),
+                      Dropped(0.3, 7, 9, (2, 2, 5, 33), (0, 0, 0, 0))),
     "window": ((1, 1, 33, 8), (1, 1, 18, 8), 8, None, Pairs(True, 0.4, 3, 2), None),
     "dropped": ((1, 2, 18, 8), (1, 2, 18, 8), 8, None, Pairs(True, 0.4),
                 Dropped(0.3, 7, 9, (3, 5, 18, 18), (1, 2, 0, 0))),
@@ -216,7 +251,8 @@ def test_fused(name, dtype):
     q, k = make(*q_shape, dtype=dtype), make(*k_shape, dtype=dtype)
     v = make(*k_shape[:3], features, dtype=dtype)
     if mask is not None:
-        mask = hidden(*mask) if name == "bool" else make(*mask, dtype=dtype)
+        kind = torch.float32 if name.startswith("float32") else dtype
+        mask = hidden(*mask) if name == "bool" else make(*mask, dtype=kind)
     y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, pairs, drop)
     dy = torch.randn_like(y)
     assert_same(fused_attention.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
@@ -269,11 +305,9 @@ def test_kernels_do_what_small_ops_do(name, monkeypatch):
         grads = autograd.grad([y], tensors, [wrap(given[0])])
         return [value_of(x) for x in (y, *grads)]
 
-    with record() as recorder:
-        found = run(make_local)
-    ran = {call.op.name for call in recorder.calls.values()}
+    found, ran = ran_by(lambda: run(make_local))
     assert {"fused_attention", "fused_attention_grad"} <= ran
-    assert not ran & {"matmul", "matmul_nt", "softmax", "dropout"}
+    assert not ran & SCORED
     mesh = Placement("cpu", [0, 1, 2])
     layouts = ["(S0)", "(S1)"] if ndim == 4 else ["(S0)"]
     shards = []
@@ -296,7 +330,24 @@ def test_kernels_do_what_small_ops_do(name, monkeypatch):
     causal=st.booleans(), first=st.integers(0, 9),
 )  # fmt: skip
 def test_any_shape(rows, columns, features, causal, first):
-    q, k, v = make(1, rows, features), make(1, columns, features), make(1, columns, 3)
-    rest = (None, causal, 0.7, False, first)
-    y = assert_same(attention.attention, q, k, v, *rest)
-    assert_same(attention.attention_grad, torch.randn_like(y), q, k, v, *rest)
+    sizes = (rows, features), (columns, features), (columns, 3)
+    q, k, v = (make(1, 1, *size) for size in sizes)
+    pairs = Pairs(causal, 0.7, 0, first)
+    y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, pairs, None)
+    given = (torch.randn_like(y), q, k, v, None, y, logs, pairs, None)
+    assert_same(fused_attention.fused_attention_grad, *given)
+
+
+def test_tiles_are_those_of_the_table(monkeypatch):
+    shape = (64, 500, 512)
+    rule = attention_rule.by_rule("forward", "half", *shape, "plain", "sm_90")
+    best = rule._replace(keys=32, stages=2)
+    name = configs.key("attention_forward", "half", attention_rule.shape_class(*shape), "sm_90")
+    monkeypatch.setattr(configs, "_table", lambda: {name: best._asdict()})
+    monkeypatch.setattr(attention_rule, "architecture", lambda: "sm_90")
+    sizes_of = attention_rule.sizes_of.__wrapped__  # not from the cache, nor into it
+    assert sizes_of("forward", "half", *shape, "plain") == best != rule
+    assert sizes_of("queries", "half", *shape, "plain") != best
+    assert sizes_of("forward", "half", 64, 513, 512, "plain") == rule
+    packed = attention_rule.by_rule("forward", "half", *shape, "packed", "sm_90")
+    assert sizes_of("forward", "half", *shape, "packed") == packed
