@@ -29,6 +29,7 @@ from .conv_places import (
 )
 from .conv_weight import weight_grad
 from .launch import Kernel
+from .movement import contiguous, reshape
 from .tiles import cdiv, power_of_2
 
 TORCH = {
@@ -139,10 +140,10 @@ def small_groups(
 def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
     """[channels of the result, kH, kW, channels of a group of the input], dense."""
     if not transposed:
-        return w.permute(0, 2, 3, 1).contiguous()
+        return channels_last(w)
     channels, outs, *taps = w.shape
-    split = w.reshape(groups, channels // groups, outs, *taps).permute(0, 2, 3, 4, 1)
-    return split.contiguous().view(groups * outs, *taps, channels // groups)
+    split = reshape(w, (groups, channels // groups, outs, *taps)).permute(0, 2, 3, 4, 1)
+    return contiguous(split).view(groups * outs, *taps, channels // groups)
 
 
 def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .movement import contiguous
 from .tiles import power_of_2
 
 Ints = tuple[int, ...]
@@ -49,7 +50,8 @@ def as_planes(x: Tensor) -> Tensor:
 
 def channels_last(x: Tensor) -> Tensor:
     """Dense as [N, H, W, C]."""
-    return x.permute(0, 2, 3, 1).contiguous()
+    turned = x.permute(0, 2, 3, 1)
+    return turned if turned.is_contiguous() else contiguous(turned)
 
 
 def precision_of(dtype: torch.dtype) -> str:

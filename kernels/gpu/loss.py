@@ -22,6 +22,7 @@ from .tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
 TORCH = {
     "no elements": "torch knows what the loss of nothing is",
     "logits that are no floating point numbers": "torch has the errors",
+    "looking for targets that are no class": "on the CPU only; on the GPU it would wait for it",
 }
 
 
@@ -120,17 +121,20 @@ def _totals(
 
 @Kernel
 def _class_loss_grad(
-    dy, x, target, weight, lse, sums, dx, kept, n, inner, offset, total, ignored,
+    dy, x, target, weight, lse, sums, dx, losses, kept, n, inner, offset, total, ignored,
     LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, EACH: tl.constexpr,
     MEAN: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
+    """Without dy it is 1; `losses` is where the losses themselves are wanted, too."""
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
     wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
     valid = inside & (wanted != ignored)
     local = tl.where(valid, wanted - offset, -1)
-    if EACH:
+    if dy is None:
+        g = valid.to(WIDE)
+    elif EACH:
         g = tl.load(dy + index, mask=valid, other=0.0).to(WIDE)
     else:
         g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
@@ -145,6 +149,10 @@ def _class_loss_grad(
     if SMOOTHING != 0.0:
         every += share * tl.load(sums + 1) if WEIGHTED else share * total
     a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    if losses is not None:
+        here = (local >= 0) & (local < n)
+        v = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
+        tl.store(losses + index, tl.where(here, (a - v) + b, 0.0), mask=inside)
     at = tl.arange(0, BR)
     # From the end on: what was read last is still in the cache.
     NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
@@ -267,8 +275,8 @@ def whole_class_loss(
 
 
 def _grad(
-    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
-    classes: Classes, form: str, mean: bool,
+    dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dense, t = _tiles(x)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -279,10 +287,10 @@ def _grad(
         _run_totals(target, weight, None, sums, classes, wide)
     _class_loss_grad.launch(
         t.grid,
-        (dy.contiguous(), dense, target.contiguous(), _dense(weight), _dense(lse), sums, dx,
+        (_dense(dy), dense, target.contiguous(), _dense(weight), _dense(lse), sums, dx, losses,
          t.kept, t.n, t.inner, classes.first, classes.total, classes.ignore_index),
-        (form, weight is not None, float(classes.smoothing), dy.ndim > 0, mean, TRITON[wide],
-         t.rows, t.kept_block, t.block),
+        (form, weight is not None, float(classes.smoothing), dy is not None and dy.ndim > 0, mean,
+         TRITON[wide], t.rows, t.kept_block, t.block),
         warps=t.warps,
     )  # fmt: skip
     return dx
@@ -308,6 +316,20 @@ def whole_class_loss_grad(
     classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
     form = "none" if log_input else "found"
     return _grad(dy, x, target, weight, None, classes, form, reduction == "mean")
+
+
+def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    """The loss of each row of logits, unrounded."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    return _losses(x, target, None, None, classes, "found", wide_of(x.dtype))
+
+
+def row_losses_and_grad(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """The loss of each row of logits, unrounded, and the gradient of their sum."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    check_targets(target, classes)
+    losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
+    return losses, _grad(None, x, target, None, None, classes, "found", False, losses)
 
 
 def target_weights(
@@ -344,7 +366,7 @@ CASES = [
 CASES += [
     Case(
         _class_loss_grad,
-        ("*fp32", "*bf16", "*i64", None, None, "*fp32", "*bf16", *_NUMBERS),
+        ("*fp32", "*bf16", "*i64", None, None, "*fp32", "*bf16", None, *_NUMBERS),
         ("found", False, 0.0, False, True, tl.float32, *shape),
         warps=warps,
     )
@@ -364,9 +386,15 @@ CASES += [
     ),
     Case(
         _class_loss_grad,
-        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", *_NUMBERS),
+        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", None, *_NUMBERS),
         ("given", True, 0.1, True, False, tl.float32, True, 1, _WIDEST // 2),
         warps=8,
+    ),
+    Case(
+        _class_loss_grad,
+        (None, "*bf16", "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS),
+        ("found", False, 0.0, False, False, tl.float32, True, 1, _WIDEST),
+        warps=16,
     ),
     Case(
         _totals,

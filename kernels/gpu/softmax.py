@@ -14,6 +14,7 @@ from torch import Tensor
 from .. import softmax as torchs
 from .cases import Case
 from .launch import Kernel
+from .movement import copy_into
 from .tiles import NUMBERS, TRITON, first_of, holding, one_group, wide_of
 
 TORCH = {
@@ -128,7 +129,8 @@ def _run(x: Tensor, dim: int, dtype: torch.dtype | None, log: bool) -> Tensor:
     if not x.numel() or not dtype.is_floating_point or x.dtype not in NUMBERS:
         return (torchs.log_softmax if log else torchs.softmax)(x, dim, dtype)
     if not x.dtype.is_floating_point:
-        x = x.to(dtype)
+        given, x = x, torch.empty(x.shape, dtype=dtype, device=x.device)
+        copy_into(x, given)
     dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
     t = holding(outer, n, inner, 32768)
