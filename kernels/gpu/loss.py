@@ -155,8 +155,9 @@ def _class_loss_grad(
     a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
     if losses is not None:
         here = (local >= 0) & (local < n)
-        v = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
-        tl.store(losses + index, tl.where(here, (a - v) + b, 0.0), mask=inside)
+        logit = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0)
+        lost = (a - logit.to(WIDE)) + b
+        tl.store(losses + index, tl.where(here, lost, 0.0), mask=inside)
     at = tl.arange(0, BR)
     # From the end on: what was read last is still in the cache.
     NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
