@@ -46,9 +46,8 @@ TORCH = {
 @Kernel
 def product(
     x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
@@ -62,16 +61,20 @@ def product(
     j = (m % ow).to(tl.int32)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     base = image * h * width
-    weights = w + (group * outs + o).to(tl.int64) * (R * S * channels)
+    weights = w + (group * outs + o).to(tl.int64) * (TAPS[0] * TAPS[1] * channels)
     total = tl.zeros((BM, BN), WIDE)
     c = tl.arange(0, BK)
     if FLAT:
-        for begin in range(0, R * S * channels, BK):
+        for begin in range(0, TAPS[0] * TAPS[1] * channels, BK):
             k = begin + c
             tap = k // channels
-            a, in_h = source_of(i[:, None], (tap // S)[None, :], h, SH, PH, DH, TRANSPOSED)
-            b, in_w = source_of(j[:, None], (tap % S)[None, :], width, SW, PW, DW, TRANSPOSED)
-            known = k < R * S * channels
+            a, in_h = source_of(
+                i[:, None], (tap // TAPS[1])[None, :], h, S[0], P[0], D[0], TRANSPOSED
+            )
+            b, in_w = source_of(
+                j[:, None], (tap % TAPS[1])[None, :], width, S[1], P[1], D[1], TRANSPOSED
+            )
+            known = k < TAPS[0] * TAPS[1] * channels
             at = (base[:, None] + a * width + b) * (groups * channels) + group * channels
             xs = tl.load(
                 x + at + (k % channels)[None, :],
@@ -83,11 +86,11 @@ def product(
             total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
     else:
         steps = tl.cdiv(channels, BK)
-        for step in range(R * S * steps):
+        for step in range(TAPS[0] * TAPS[1] * steps):
             tap = step // steps
             k = step % steps * BK + c
-            a, in_h = source_of(i, tap // S, h, SH, PH, DH, TRANSPOSED)
-            b, in_w = source_of(j, tap % S, width, SW, PW, DW, TRANSPOSED)
+            a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
+            b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
             at = (base + a * width + b) * (groups * channels) + group * channels
             known = k < channels
             xs = tl.load(
@@ -109,9 +112,8 @@ def product(
 @Kernel
 def small_groups(
     x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Columns are the channels of all groups, each of which reads its own group's."""
@@ -126,15 +128,17 @@ def small_groups(
     first = o // outs * channels
     base = image * h * width
     total = tl.zeros((BM, BN), WIDE)
-    for step in range(R * S * channels):
+    for step in range(TAPS[0] * TAPS[1] * channels):
         tap = step // channels
         c = step % channels
-        a, in_h = source_of(i, tap // S, h, SH, PH, DH, TRANSPOSED)
-        b, in_w = source_of(j, tap % S, width, SW, PW, DW, TRANSPOSED)
+        a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
+        b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
         at = (base + a * width + b) * (groups * channels) + c
         mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at[:, None] + first[None, :], mask=mask, other=0.0)
-        ws = tl.load(w + o.to(tl.int64) * (R * S * channels) + step, mask=known, other=0.0)
+        ws = tl.load(
+            w + o.to(tl.int64) * (TAPS[0] * TAPS[1] * channels) + step, mask=known, other=0.0
+        )
         total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + o, mask=known, other=0.0).to(WIDE)[None, :]
@@ -178,7 +182,7 @@ def convolution(
     args = (
         channels_last(x), weights, bias, y, places, h, width, oh, ow, channels, outs, groups,
     )  # fmt: skip
-    window = (*w.shape[2:], *stride, *padding, *dilation, transposed, bias is not None)
+    window = (tuple(w.shape[2:]), stride, padding, dilation, transposed, bias is not None)
     if groups > 1 and min(channels, outs) < LEAST:
         bm, bn = 16, min(max(power_of_2(groups * outs), 16), 64)
         grid: tuple[int, ...] = (cdiv(places, bm), cdiv(groups * outs, bn))
@@ -252,13 +256,13 @@ TUNED = [
     _tuned("convolution", _places, False),
     _tuned("convolution_weight_grad", _of_weight, True),
 ]
-_ONE = (1, 1, 1, 1, 1, 1, False, False)
+_ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
 
 CASES = [
     *[
         Case(
             product, (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-            (3, 3, *_ONE, False, precision, bm, bn, bk), warps=warps,
+            (*_ONE, False, precision, bm, bn, bk), warps=warps,
         )
         for dtype, precision, bm, bn, bk, warps in (
             ("bf16", "ieee", 128, 128, 64, 8),
@@ -267,13 +271,13 @@ CASES = [
     ],
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 5, "i32", "i32?"),
-        (7, 7, 2, 2, 3, 3, 1, 1, False, False, True, "ieee", 64, 64, 32),
+        ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32),
     ),
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-        (3, 3, 2, 2, 1, 1, 1, 1, True, False, False, "ieee", 128, 128, 64), warps=8,
+        ((3, 3), (2, 2), (1, 1), (1, 1), True, False, False, "ieee", 128, 128, 64), warps=8,
     ),
     Case(
-        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (3, 3, *_ONE, 16, 64),
+        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (*_ONE, 16, 64),
     ),
 ]  # fmt: skip
