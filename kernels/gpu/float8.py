@@ -14,6 +14,7 @@ from .. import float8 as reference
 from ..float8 import LEAST, Block
 from .cases import Case
 from .launch import INTERPRETED, Kernel
+from .movement import contiguous
 from .product_tiles import GROUP_OF_ROWS, place
 from .tiles import cdiv, power_of_2
 
@@ -151,6 +152,14 @@ def _tile(m: int, b_columns: int) -> tuple[int, int]:
     return 64 if m <= 64 else 128, 128 if b_columns == 128 else 64
 
 
+def _turned(b: Tensor) -> Tensor:
+    """Its columns as dense rows; a copy moves bytes, for which every GPU has the arithmetic."""
+    turned = b.t()
+    if turned.is_contiguous():
+        return turned
+    return contiguous(turned.view(torch.uint8)).view(b.dtype)
+
+
 def scaled_matmul(
     a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, block: int, a_rows: int,
     b_columns: int, dtype: torch.dtype,
@@ -164,7 +173,7 @@ def scaled_matmul(
     tall, wide = _tile(m, b_columns)
     step = min(max(power_of_2(block), _LEAST_STEP), _STEP)
     # Tensor cores read float8 along the sum only.
-    args = (a.contiguous(), a_scale.contiguous(), b.t().contiguous(), b_scale.contiguous(), y)
+    args = (a.contiguous(), a_scale.contiguous(), _turned(b), b_scale.contiguous(), y)
     _product.launch(
         (cdiv(m, tall) * cdiv(n, wide),),
         (*args, m, n, k, a_scale.shape[1], b_scale.shape[1]),
