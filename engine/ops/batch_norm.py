@@ -19,27 +19,14 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else names.add(x, _per_channel(bias, x.ndim))
 
 
-def batch_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(input normalised, mean, biased variance), per channel (dim 1), over the whole batch.
-
-    A batch that is split over ranks gives the same numbers: two sums per channel are exchanged.
-    The mean is subtracted before squaring, so that a large mean costs no accuracy.
-    """
-    dims = (0, *range(2, input.ndim))
-    mean = joined(names.mean(input, dims, True))
-    centred = names.sub(input, mean)
-    variance = joined(names.mean(names.mul(centred, centred), dims, True))
-    unit = names.mul(centred, names.rsqrt(names.add(variance, eps)))
-    return unit, names.view(mean, (-1,)), names.view(variance, (-1,))
-
-
 @named
 def batch_norm_train(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise by the statistics of the whole batch; (y, mean, unbiased variance), per channel.
 
-    The functional form for modules that keep running statistics. Raises OnefoldValueError when a
+    The functional form for modules that keep running statistics. A batch that is split over ranks
+    gives the same numbers: two sums per channel are exchanged. Raises OnefoldValueError when a
     channel has fewer than two values.
 
     Example: `y, mean, variance = batch_norm_train(x)` with x (8, 3, 4, 4).
@@ -52,9 +39,18 @@ def batch_norm_train(
             "Expected more than 1 value per channel when training, got input size "
             f"{tuple(input.shape)}"
         )
-    unit, mean, variance = batch_stats(input, eps)
-    unbiased = names.mul(names.detach(variance), count / max(count - 1, 1))
-    return _scaled(unit, weight, bias), names.detach(mean), unbiased
+    dims = (0, *range(2, input.ndim))
+    mean = joined(names.mean(input, dims, True))
+    # Subtracted before squaring, so that a large mean costs no accuracy.
+    centred = names.sub(input, mean)
+    variance = joined(names.mean(names.mul(centred, centred), dims, True))
+    # Arithmetic on the channels first: it passes over no data.
+    scale = names.rsqrt(names.add(variance, eps))
+    if weight is not None:
+        scale = names.mul(scale, _per_channel(weight, input.ndim))
+    y = _scaled(names.mul(centred, scale), None, bias)
+    flat = [names.view(names.detach(x), (-1,)) for x in (mean, variance)]
+    return y, flat[0], names.mul(flat[1], count / max(count - 1, 1))
 
 
 @named

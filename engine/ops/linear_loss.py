@@ -39,18 +39,9 @@ class LinearLoss(Op):
         assert weight is not None
         return 2.0 * x.numel * weight.shape[0] * (3 if len(outputs) == 3 else 1)
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Any,
-        y: Any,
-        x: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        ignore_index: int,
-    ) -> Any:
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
         """Through the logits as a whole: to be differentiated again, or for the weight only."""
-        return _whole_grads(dy, x, weight, target, ignore_index)
+        return _whole_grads(dy, *args)
 
 
 class LinearLossKept(LinearLoss):
@@ -70,19 +61,10 @@ class LinearLossKept(LinearLoss):
             for i in range(x.ndim - 1)
         ]
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Any,
-        y: Any,
-        x: Tensor,
-        weight: Tensor,
-        target: Tensor,
-        ignore_index: int,
-    ) -> Any:
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
         assert dy[0] is not None  # the others are for this gradient only
         if interp.grad_enabled:
-            return _whole_grads(dy[0], x, weight, target, ignore_index)
+            return _whole_grads(dy[0], *args)
         return names.mul(dy[0], y[1]), names.mul(dy[0], y[2]), None
 
 

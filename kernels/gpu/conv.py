@@ -7,6 +7,8 @@ asks which input places reach it. Few channels, and groups of few, have kernels 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,20 +17,24 @@ from torch import Tensor
 
 from .. import conv as reference
 from .cases import Case
+from .configs import Config, Tuned
 from .conv_places import (
     LEAST,
     Ints,
     Sizes,
     as_planes,
     channels_last,
-    precision_of,
+    kind_of,
     source_of,
-    tiles,
+    tile_of,
+    tiles_allowed,
     two,
     works,
 )
 from .conv_weight import weight_grad
 from .launch import Kernel
+from .movement import contiguous, reshape
+from .product_rule import Tile, shape_class
 from .tiles import cdiv, power_of_2
 
 TORCH = {
@@ -40,9 +46,8 @@ TORCH = {
 @Kernel
 def product(
     x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
@@ -56,16 +61,20 @@ def product(
     j = (m % ow).to(tl.int32)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     base = image * h * width
-    weights = w + (group * outs + o).to(tl.int64) * (R * S * channels)
+    weights = w + (group * outs + o).to(tl.int64) * (TAPS[0] * TAPS[1] * channels)
     total = tl.zeros((BM, BN), WIDE)
     c = tl.arange(0, BK)
     if FLAT:
-        for begin in range(0, R * S * channels, BK):
+        for begin in range(0, TAPS[0] * TAPS[1] * channels, BK):
             k = begin + c
             tap = k // channels
-            a, in_h = source_of(i[:, None], (tap // S)[None, :], h, SH, PH, DH, TRANSPOSED)
-            b, in_w = source_of(j[:, None], (tap % S)[None, :], width, SW, PW, DW, TRANSPOSED)
-            known = k < R * S * channels
+            a, in_h = source_of(
+                i[:, None], (tap // TAPS[1])[None, :], h, S[0], P[0], D[0], TRANSPOSED
+            )
+            b, in_w = source_of(
+                j[:, None], (tap % TAPS[1])[None, :], width, S[1], P[1], D[1], TRANSPOSED
+            )
+            known = k < TAPS[0] * TAPS[1] * channels
             at = (base[:, None] + a * width + b) * (groups * channels) + group * channels
             xs = tl.load(
                 x + at + (k % channels)[None, :],
@@ -77,11 +86,11 @@ def product(
             total = tl.dot(xs, ws, total, input_precision=PRECISION, out_dtype=WIDE)
     else:
         steps = tl.cdiv(channels, BK)
-        for step in range(R * S * steps):
+        for step in range(TAPS[0] * TAPS[1] * steps):
             tap = step // steps
             k = step % steps * BK + c
-            a, in_h = source_of(i, tap // S, h, SH, PH, DH, TRANSPOSED)
-            b, in_w = source_of(j, tap % S, width, SW, PW, DW, TRANSPOSED)
+            a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
+            b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
             at = (base + a * width + b) * (groups * channels) + group * channels
             known = k < channels
             xs = tl.load(
@@ -103,9 +112,8 @@ def product(
 @Kernel
 def small_groups(
     x, w, bias, y, places: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Columns are the channels of all groups, each of which reads its own group's."""
@@ -120,15 +128,17 @@ def small_groups(
     first = o // outs * channels
     base = image * h * width
     total = tl.zeros((BM, BN), WIDE)
-    for step in range(R * S * channels):
+    for step in range(TAPS[0] * TAPS[1] * channels):
         tap = step // channels
         c = step % channels
-        a, in_h = source_of(i, tap // S, h, SH, PH, DH, TRANSPOSED)
-        b, in_w = source_of(j, tap % S, width, SW, PW, DW, TRANSPOSED)
+        a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], TRANSPOSED)
+        b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], TRANSPOSED)
         at = (base + a * width + b) * (groups * channels) + c
         mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at[:, None] + first[None, :], mask=mask, other=0.0)
-        ws = tl.load(w + o.to(tl.int64) * (R * S * channels) + step, mask=known, other=0.0)
+        ws = tl.load(
+            w + o.to(tl.int64) * (TAPS[0] * TAPS[1] * channels) + step, mask=known, other=0.0
+        )
         total += xs.to(WIDE) * ws.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + o, mask=known, other=0.0).to(WIDE)[None, :]
@@ -139,10 +149,10 @@ def small_groups(
 def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
     """[channels of the result, kH, kW, channels of a group of the input], dense."""
     if not transposed:
-        return w.permute(0, 2, 3, 1).contiguous()
+        return channels_last(w)
     channels, outs, *taps = w.shape
-    split = w.reshape(groups, channels // groups, outs, *taps).permute(0, 2, 3, 4, 1)
-    return split.contiguous().view(groups * outs, *taps, channels // groups)
+    split = reshape(w, (groups, channels // groups, outs, *taps)).permute(0, 2, 3, 4, 1)
+    return contiguous(split).view(groups * outs, *taps, channels // groups)
 
 
 def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
@@ -152,16 +162,9 @@ def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
 
 
 def convolution(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
+) -> Tensor:  # fmt: skip
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x):
         return reference.convolution(x, w, bias, *given)
@@ -179,7 +182,7 @@ def convolution(
     args = (
         channels_last(x), weights, bias, y, places, h, width, oh, ow, channels, outs, groups,
     )  # fmt: skip
-    window = (*w.shape[2:], *stride, *padding, *dilation, transposed, bias is not None)
+    window = (tuple(w.shape[2:]), stride, padding, dilation, transposed, bias is not None)
     if groups > 1 and min(channels, outs) < LEAST:
         bm, bn = 16, min(max(power_of_2(groups * outs), 16), 64)
         grid: tuple[int, ...] = (cdiv(places, bm), cdiv(groups * outs, bn))
@@ -187,24 +190,18 @@ def convolution(
         return y.permute(0, 3, 1, 2)
     flat = channels % LEAST != 0
     depth = channels * weights.shape[1] * weights.shape[2] if flat else channels
-    bm, bn, bk, warps = tiles(places, outs, depth, x.dtype, flat)
+    kind = kind_of(x.dtype)
+    bm, bn, bk, warps, stages = tile or tile_of("convolution", kind, places, outs, depth, flat)
     grid = (cdiv(places, bm), cdiv(outs, bn), groups)
-    constants = (*window, flat, precision_of(x.dtype), bm, bn, bk)
-    product.launch(grid, args, constants, warps=warps)
+    constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
+    product.launch(grid, args, constants, warps, stages)
     return y.permute(0, 3, 1, 2)
 
 
 def convolution_weight_grad(
-    dy: Tensor,
-    x: Tensor,
-    shape: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
+) -> Tensor:  # fmt: skip
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x) or not dy.numel() or not x.numel():
         return reference.convolution_weight_grad(dy, x, shape, *given)
@@ -213,16 +210,59 @@ def convolution_weight_grad(
     if transposed:  # the input is to the result what the result is to the input
         rows, columns = columns, rows
     taps = two(shape[2:], 1)
-    return weight_grad(rows, columns, taps, sizes, groups).view(shape)
+    return weight_grad(rows, columns, taps, sizes, groups, tile).view(shape)
 
 
-_ONE = (1, 1, 1, 1, 1, 1, False, False)
+def _places(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    """(places, outs, channels) of a convolution of images, side, channels, outs."""
+    images, side, channels, outs = sizes
+    return images * side * side, outs, channels
+
+
+def _of_weight(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    places, outs, channels = _places(sizes)
+    return outs, channels, places
+
+
+def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...], back: bool) -> Any:
+    images, side, channels, outs = sizes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+
+    def made(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=dtype, device=device, generator=draws)
+
+    x, dy = made(images, channels, side, side), made(images, outs, side, side)
+    w = made(outs, channels, 3, 3)
+    window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    if back:
+        return lambda: convolution_weight_grad(dy, x, w.shape, *window, Tile(**config))
+    return lambda: convolution(x, w, None, *window, Tile(**config))
+
+
+def _tuned(kernel: str, of: Callable[[tuple[int, ...]], tuple[int, int, int]], back: bool) -> Tuned:
+    return Tuned(
+        kernel,
+        (torch.bfloat16, torch.float32),
+        {shape_class(*of(sizes)): sizes for sizes in _SIZES},
+        lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), *of(sizes))],
+        partial(_call, back=back),
+        name=kind_of,
+    )
+
+
+_SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))
+TUNED = [
+    _tuned("convolution", _places, False),
+    _tuned("convolution_weight_grad", _of_weight, True),
+]
+_ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
 
 CASES = [
     *[
         Case(
             product, (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-            (3, 3, *_ONE, False, precision, bm, bn, bk), warps=warps,
+            (*_ONE, False, precision, bm, bn, bk), warps=warps,
         )
         for dtype, precision, bm, bn, bk, warps in (
             ("bf16", "ieee", 128, 128, 64, 8),
@@ -231,13 +271,13 @@ CASES = [
     ],
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 5, "i32", "i32?"),
-        (7, 7, 2, 2, 3, 3, 1, 1, False, False, True, "ieee", 64, 64, 32),
+        ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32),
     ),
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-        (3, 3, 2, 2, 1, 1, 1, 1, True, False, False, "ieee", 128, 128, 64), warps=8,
+        ((3, 3), (2, 2), (1, 1), (1, 1), True, False, False, "ieee", 128, 128, 64), warps=8,
     ),
     Case(
-        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (3, 3, *_ONE, 16, 64),
+        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (*_ONE, 16, 64),
     ),
 ]  # fmt: skip

@@ -11,17 +11,17 @@ import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
-from .conv_places import LEAST, Pair, Sizes, channels_last, precision_of, source_of, tiles
+from .conv_places import LEAST, Pair, Sizes, channels_last, kind_of, source_of, tile_of
 from .launch import Kernel
+from .product_rule import Tile
 from .tiles import cdiv, power_of_2
 
 
 @Kernel
 def _part_product(
     dy, x, parts, places: tl.int64, part: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, FLAT: tl.constexpr, PRECISION: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Rows are the result's channels of one group, columns a tap's channels, or FLAT any taps'."""
@@ -33,7 +33,7 @@ def _part_product(
         column = tl.program_id(1) * BC + tl.arange(0, BC)
         tap = column // channels
         c = column % channels
-        known = column < R * S * channels
+        known = column < TAPS[0] * TAPS[1] * channels
     else:
         blocks = tl.cdiv(channels, BC)
         tap = tl.program_id(1) // blocks
@@ -52,28 +52,29 @@ def _part_product(
             mask=inside[None, :] & (o < outs)[:, None], other=0.0,
         )  # fmt: skip
         if FLAT:
-            a, in_h = source_of(i[:, None], (tap // S)[None, :], h, SH, PH, DH, False)
-            b, in_w = source_of(j[:, None], (tap % S)[None, :], width, SW, PW, DW, False)
+            a, in_h = source_of(i[:, None], (tap // TAPS[1])[None, :], h, S[0], P[0], D[0], False)
+            b, in_w = source_of(
+                j[:, None], (tap % TAPS[1])[None, :], width, S[1], P[1], D[1], False
+            )
             at = (base[:, None] + a * width + b) * (groups * channels) + group * channels
             mask = inside[:, None] & in_h & in_w & known[None, :]
         else:
-            a, in_h = source_of(i, tap // S, h, SH, PH, DH, False)
-            b, in_w = source_of(j, tap % S, width, SW, PW, DW, False)
+            a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], False)
+            b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], False)
             at = ((base + a * width + b) * (groups * channels) + group * channels)[:, None]
             mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at + c[None, :], mask=mask, other=0.0)
         total = tl.dot(gs, xs, total, input_precision=PRECISION, out_dtype=WIDE)
     rows = number * groups * outs + group * outs + o
-    at = rows[:, None] * (R * S * channels) + column[None, :]
+    at = rows[:, None] * (TAPS[0] * TAPS[1] * channels) + column[None, :]
     tl.store(parts + at, total, mask=(o < outs)[:, None] & known[None, :])
 
 
 @Kernel
 def _part_small_groups(
     dy, x, parts, places: tl.int64, part: tl.int64, h, width, oh, ow, channels, outs, groups,
-    R: tl.constexpr, S: tl.constexpr,
-    SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """One tap and channel of a group, for a block of the result's channels of all groups."""
     WIDE: tl.constexpr = parts.dtype.element_ty
@@ -87,8 +88,8 @@ def _part_small_groups(
         m = number * part + begin + tl.arange(0, BK)
         inside = m < places
         base = m // (oh * ow) * h * width
-        a, in_h = source_of((m // ow % oh).to(tl.int32), tap // S, h, SH, PH, DH, False)
-        b, in_w = source_of((m % ow).to(tl.int32), tap % S, width, SW, PW, DW, False)
+        a, in_h = source_of((m // ow % oh).to(tl.int32), tap // TAPS[1], h, S[0], P[0], D[0], False)
+        b, in_w = source_of((m % ow).to(tl.int32), tap % TAPS[1], width, S[1], P[1], D[1], False)
         at = (base + a * width + b) * (groups * channels)
         gs = tl.load(
             dy + (m * (groups * outs))[:, None] + o[None, :],
@@ -97,7 +98,7 @@ def _part_small_groups(
         mask = (inside & in_h & in_w)[:, None] & known[None, :]
         xs = tl.load(x + at[:, None] + c[None, :], mask=mask, other=0.0)
         total += gs.to(WIDE) * xs.to(WIDE)
-    at = (number * groups * outs + o) * (R * S * channels) + tl.program_id(1)
+    at = (number * groups * outs + o) * (TAPS[0] * TAPS[1] * channels) + tl.program_id(1)
     tl.store(parts + at, tl.sum(total, 0), mask=known)
 
 
@@ -123,7 +124,9 @@ def _part(places: int, tile_count: int) -> int:
     return max(power_of_2(least), 64 if places < 4096 else 512)
 
 
-def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int) -> Tensor:
+def weight_grad(
+    rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int, tile: Tile | None = None
+) -> Tensor:
     """dw[o, c, r, s] = sum of rows[n, o, i, j] * columns[n, c, i', j'] over n, i and j.
 
     i' and j' are the places that tap (r, s) reads for i and j.
@@ -133,14 +136,16 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
     outs, channels, places = outs // groups, channels // groups, n * oh * ow
     depth = taps[0] * taps[1] * channels
     wide = torch.float64 if rows.dtype is torch.float64 else torch.float32
+    kind = kind_of(rows.dtype)
     small = groups > 1 and min(channels, outs) < LEAST
     flat = channels % LEAST != 0
     if small:
         bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
         grid = (cdiv(groups * outs, bn), depth)
-        warps = 4
     else:
-        bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype, flat)
+        bn, bc, bk, warps, stages = tile or tile_of(
+            "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
+        )
         across = cdiv(depth, bc) if flat else taps[0] * taps[1] * cdiv(channels, bc)
         grid = (cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))
@@ -150,12 +155,12 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
         channels_last(rows), channels_last(columns), parts, places, part, h, width, oh, ow,
         channels, outs, groups,
     )  # fmt: skip
-    window = (*taps, *sizes.stride, *sizes.padding, *sizes.dilation)
+    window = (taps, *sizes)
     if small:
         _part_small_groups.launch((*grid, number), args, (*window, bn, bk))
     else:
-        constants = (*window, flat, precision_of(rows.dtype), bn, bc, bk)
-        _part_product.launch((*grid, groups * number), args, constants, warps=warps)
+        constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bn, bc, bk)
+        _part_product.launch((*grid, groups * number), args, constants, warps, stages)
     dw = torch.empty((groups * outs, channels, *taps), dtype=rows.dtype, device=rows.device)
     _join.launch(
         (cdiv(dw.numel(), 256),),
@@ -165,7 +170,7 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
     return dw
 
 
-_WINDOW = (3, 3, 1, 1, 1, 1, 1, 1)
+_WINDOW = ((3, 3), (1, 1), (1, 1), (1, 1))
 
 CASES = [
     Case(
@@ -178,7 +183,7 @@ CASES = [
     ),
     Case(
         _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 5, "i32", "i32?"),
-        (7, 7, 2, 2, 3, 3, 1, 1, True, "ieee", 64, 64, 32),
+        ((7, 7), (2, 2), (3, 3), (1, 1), True, "ieee", 64, 64, 32),
     ),
     Case(
         _part_small_groups,

@@ -37,6 +37,13 @@ def _spot(begin, step, d, h, w):
 
 
 @triton.jit
+def _of(number, SIZES: tl.constexpr):
+    """The place of depth, height and width that has this number in a window of these sizes."""
+    across: tl.constexpr = SIZES[1] * SIZES[2]
+    return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
+
+
+@triton.jit
 def _wide(v):
     return v if v.dtype == tl.float64 else v.to(tl.float32)
 
@@ -44,10 +51,7 @@ def _wide(v):
 @Kernel
 def _max(
     x, y, indices, count: tl.int64, d, h, w, od, oh, ow,
-    KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
-    PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DD: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
@@ -56,10 +60,9 @@ def _max(
     base = x + plane * (tl.full((), d, tl.int64) * h * w)
     best = tl.full((BLOCK,), 0, x.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
-    for tap in range(KD * KH * KW):
-        a = i * SD - PD + tap // (KH * KW) * DD
-        b = j * SH - PH + tap // KW % KH * DH
-        c = k * SW - PW + tap % KW * DW
+    for tap in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(tap, K)
+        a, b, c = i * S[0] - P[0] + r * D[0], j * S[1] - P[1] + s * D[1], k * S[2] - P[2] + t * D[2]
         ok = inside & (a >= 0) & (a < d) & (b >= 0) & (b < h) & (c >= 0) & (c < w)
         at = (a * h + b) * w + c
         v = tl.load(base + at, mask=ok, other=0)
@@ -74,10 +77,7 @@ def _max(
 @Kernel
 def _max_grad(
     dy, indices, dx, count: tl.int64, d, h, w, od, oh, ow,
-    KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
-    PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DD: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
@@ -87,14 +87,12 @@ def _max_grad(
     mine = (i * h + j) * w + k
     total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
-    for back in range(KD * KH * KW):
-        tap = KD * KH * KW - 1 - back
-        a = i + PD - tap // (KH * KW) * DD
-        b = j + PH - tap // KW % KH * DH
-        c = k + PW - tap % KW * DW
+    for back in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
+        a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
         ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
-        ok &= (a % SD == 0) & (b % SH == 0) & (c % SW == 0)
-        a, b, c = a // SD, b // SH, c // SW
+        ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
+        a, b, c = a // S[0], b // S[1], c // S[2]
         ok &= (a < od) & (b < oh) & (c < ow)
         at = base + (a * oh + b) * ow + c
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
@@ -138,25 +136,22 @@ def _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD: tl.constexpr, DIVISOR: tl.con
 @Kernel
 def _avg(
     x, y, count: tl.int64, d, h, w, od, oh, ow,
-    KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
-    PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
     ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """KD, KH and KW are the sizes of the largest windows."""
+    """K are the sizes of the largest windows."""
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
     inside = begin + step < count
     plane, i, j, k = _spot(begin, step, od, oh, ow)
-    a0, a1, a2 = _window(i, d, od, KD, SD, PD, ADAPT)
-    b0, b1, b2 = _window(j, h, oh, KH, SH, PH, ADAPT)
-    c0, c1, c2 = _window(k, w, ow, KW, SW, PW, ADAPT)
+    a0, a1, a2 = _window(i, d, od, K[0], S[0], P[0], ADAPT)
+    b0, b1, b2 = _window(j, h, oh, K[1], S[1], P[1], ADAPT)
+    c0, c1, c2 = _window(k, w, ow, K[2], S[2], P[2], ADAPT)
     base = x + plane * (tl.full((), d, tl.int64) * h * w)
     total = _wide(tl.zeros((BLOCK,), y.dtype.element_ty))
-    for tap in range(KD * KH * KW):
-        a = a0 + tap // (KH * KW)
-        b = b0 + tap // KW % KH
-        c = c0 + tap % KW
+    for tap in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(tap, K)
+        a, b, c = a0 + r, b0 + s, c0 + t
         ok = inside & (a >= 0) & (a < tl.minimum(a1, d)) & (b >= 0) & (b < tl.minimum(b1, h))
         ok &= (c >= 0) & (c < tl.minimum(c1, w))
         total += _wide(tl.load(base + (a * h + b) * w + c, mask=ok, other=0))
@@ -177,29 +172,26 @@ def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
 @Kernel
 def _avg_grad(
     dy, dx, count: tl.int64, d, h, w, od, oh, ow,
-    KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
-    PD: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
     ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr,
-    ND: tl.constexpr, NH: tl.constexpr, NW: tl.constexpr, BLOCK: tl.constexpr,
+    OVER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ND, NH and NW are how many windows may cover an element."""
+    """OVER is how many windows may cover an element."""
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
     inside = begin + step < count
     plane, i, j, k = _spot(begin, step, d, h, w)
-    i0 = _first_over(i, d, od, KD, SD, PD, ADAPT)
-    j0 = _first_over(j, h, oh, KH, SH, PH, ADAPT)
-    k0 = _first_over(k, w, ow, KW, SW, PW, ADAPT)
+    i0 = _first_over(i, d, od, K[0], S[0], P[0], ADAPT)
+    j0 = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
+    k0 = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
     base = dy + plane * (tl.full((), od, tl.int64) * oh * ow)
     total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
-    for over in range(ND * NH * NW):
-        a = i0 + over // (NH * NW)
-        b = j0 + over // NW % NH
-        c = k0 + over % NW
-        a0, a1, a2 = _window(a, d, od, KD, SD, PD, ADAPT)
-        b0, b1, b2 = _window(b, h, oh, KH, SH, PH, ADAPT)
-        c0, c1, c2 = _window(c, w, ow, KW, SW, PW, ADAPT)
+    for over in range(OVER[0] * OVER[1] * OVER[2]):
+        r, s, t = _of(over, OVER)
+        a, b, c = i0 + r, j0 + s, k0 + t
+        a0, a1, a2 = _window(a, d, od, K[0], S[0], P[0], ADAPT)
+        b0, b1, b2 = _window(b, h, oh, K[1], S[1], P[1], ADAPT)
+        c0, c1, c2 = _window(c, w, ow, K[2], S[2], P[2], ADAPT)
         ok = inside & (a < od) & (b < oh) & (c < ow) & (a0 <= i) & (i < a1)
         ok &= (b0 <= j) & (j < b1) & (c0 <= k) & (k < c1)
         v = _wide(tl.load(base + (a * oh + b) * ow + c, mask=ok, other=0))
@@ -226,11 +218,9 @@ def _out_shape(pool: Any, x: Tensor, planes: int, *sizes: Any) -> Ints:
     return shape
 
 
-def _max_constants(planes: int, sizes: MaxSizes) -> tuple[int, ...]:
+def _max_constants(sizes: MaxSizes) -> tuple[Any, ...]:
     size, stride, padding, dilation, _ = sizes
-    return (
-        *_three(size, 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1), _BLOCK,
-    )  # fmt: skip
+    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1), _BLOCK
 
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
@@ -238,7 +228,7 @@ def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     y = torch.empty(shape, dtype=x.dtype, device=x.device)
     indices = torch.empty(shape, dtype=torch.int64, device=x.device)
     dims = (*_three(x.shape[-planes:], 1), *_three(shape[-planes:], 1))
-    constants = _max_constants(planes, sizes)
+    constants = _max_constants(sizes)
     _max.launch(_grid(y.numel()), (x.contiguous(), y, indices, y.numel(), *dims), constants)
     return y, indices
 
@@ -249,7 +239,7 @@ def max_pool_grad(dy: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor
     indices = max_pool(x, planes, sizes)[1]
     dx = torch.empty(x.shape, dtype=dy.dtype, device=x.device)
     dims = (*_three(x.shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
-    constants = _max_constants(planes, sizes)
+    constants = _max_constants(sizes)
     _max_grad.launch(
         _grid(dx.numel()), (dy.contiguous(), indices, dx, dx.numel(), *dims), constants
     )
@@ -279,13 +269,12 @@ def _spread(
     dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
     dims = (*_three(shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
     args = (dy.contiguous(), dx, dx.numel(), *dims)
-    _avg_grad.launch(_grid(dx.numel()), args, (*constants, *over, _BLOCK))
+    _avg_grad.launch(_grid(dx.numel()), args, (*constants, over, _BLOCK))
     return dx
 
 
 def _avg_constants(size: Ints, stride: Ints, padding: Ints, pad: bool, divisor: int | None) -> Any:
-    windows = (*_three(size, 1), *_three(stride, 1), *_three(padding, 0))
-    return (*windows, False, pad, divisor or 0)
+    return _three(size, 1), _three(stride, 1), _three(padding, 0), False, pad, divisor or 0
 
 
 def avg_pool(
@@ -307,10 +296,11 @@ def avg_pool_grad(
 
 def _adaptive_constants(inputs: Any, outputs: Any) -> tuple[Any, ...]:
     """The sizes of the largest windows; they begin anywhere."""
-    largest = []
-    for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True):
-        largest.append(max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1))
-    return (*largest, 1, 1, 1, 0, 0, 0, True, True, 0)
+    largest = tuple([
+        max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
+        for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
+    ])  # fmt: skip
+    return largest, (1, 1, 1), (0, 0, 0), True, True, 0
 
 
 def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
@@ -321,21 +311,21 @@ def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
 def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> Tensor:
     inputs, outputs = shape[-planes:], tuple(dy.shape[-planes:])
     # As many windows cover an element as elements would be in a window the other way round.
-    over = _adaptive_constants(outputs, inputs)[:3]
+    over: Triple = _adaptive_constants(outputs, inputs)[0]
     return _spread(dy, shape, planes, _adaptive_constants(inputs, outputs), over)
 
 
 _DIMS = ("i64?", *("i32?",) * 6)
-_WINDOW = (1, 3, 3, 1, 2, 2, 0, 1, 1)
+_WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
 
 CASES = [
     *[
-        Case(_max, (f"*{dtype}", f"*{dtype}", "*i64", *_DIMS), (*_WINDOW, 1, 1, 1, _BLOCK))
+        Case(_max, (f"*{dtype}", f"*{dtype}", "*i64", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK))
         for dtype in ("bf16", "fp32")
     ],
-    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_WINDOW, 1, 1, 1, _BLOCK)),
+    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK)),
     Case(_take, ("*bf16", "*i64", "*bf16", "i64?", "i32?", "i32?"), (_BLOCK,)),
     Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, _BLOCK)),
     Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, _BLOCK)),
-    Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, 1, 2, 2, _BLOCK)),
+    Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), _BLOCK)),
 ]
