@@ -36,18 +36,6 @@ _NOTHING = tl.constexpr((1 << 63) - 1)  # behind every number
 _NO_VALUE = tl.constexpr(-(1 << 63))  # before every number
 
 
-@triton.jit
-def _ordered(v):
-    """An integer of 32 bits that is ordered as the values are, NaN last and -0 equal to 0."""
-    if v.dtype.is_floating():
-        v = v.to(tl.float32) + 0.0
-        bits = v.to(tl.int32, bitcast=True)
-        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        return tl.where(v != v, 0x7FFFFFFF, key)
-    else:
-        return v.to(tl.int32)
-
-
 @Kernel
 def _sort(
     x, values, indices, rows: tl.int64, n, DESCENDING: tl.constexpr, R: tl.constexpr,
@@ -56,7 +44,7 @@ def _sort(
     row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
     at = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (at < n)
-    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
     if DESCENDING:
         key = ~key
     packed = (key.to(tl.int64) << 32) | at
@@ -72,7 +60,7 @@ def _best(x, begin, row, rows, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr, K:
     """The K best of a block, the best first; of equal ones the first."""
     at = begin + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (at < n)
-    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
     if not LARGEST:
         key = ~key
     packed = (key.to(tl.int64) << 32) | (0x7FFFFFFF - at)

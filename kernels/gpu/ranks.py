@@ -23,25 +23,10 @@ _DTYPES = (
 
 
 @triton.jit
-def _ordered(v):
-    """A natural number that is ordered as the values are, NaN last and -0 equal to 0."""
-    if v.dtype.is_floating():
-        if v.dtype == tl.float64:
-            v += 0.0
-            bits = v.to(tl.int64, bitcast=True)
-            key = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
-            key = tl.where(v != v, 0x7FFFFFFFFFFFFFFF, key)
-        else:
-            v = v.to(tl.float32) + 0.0
-            bits = v.to(tl.int32, bitcast=True)
-            key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-            key = tl.where(v != v, 0x7FFFFFFF, key)
-    else:
-        key = v if v.dtype == tl.int64 else v.to(tl.int32)
-    if key.dtype == tl.int64:
-        return key.to(tl.uint64, bitcast=True) ^ (1 << 63)
-    else:
-        return key.to(tl.uint32, bitcast=True) ^ (1 << 31)
+def _middle(numbers, n, KIND: tl.constexpr):
+    """The rank of a median in a row of n elements, of which so many are numbers."""
+    rank = tl.maximum((numbers - 1) // 2, 0)
+    return tl.where(numbers < n, n - 1, rank) if KIND == "median" else rank
 
 
 @Kernel
@@ -53,15 +38,10 @@ def _of_rank(
     at = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows)[:, None] & (at < n)
     v = tl.load(x + row[:, None] * n + at, mask=inside, other=0)
-    key = _ordered(v)
+    key = natural(v)
     rank = tl.zeros((R,), tl.int32) + k.to(tl.int32)
     if KIND != "kth":
-        numbers = tl.sum((inside & (v == v)).to(tl.int32), 1)
-        rank = (numbers - 1) // 2
-        if KIND == "median":
-            rank = tl.where(numbers < n, n - 1, rank)
-        else:
-            rank = tl.maximum(rank, 0)
+        rank = _middle(tl.sum((inside & (v == v)).to(tl.int32), 1), n, KIND)
     found = tl.zeros((R,), key.dtype)
     one = tl.full((R,), 1, key.dtype)
     for i in range(BITS):
