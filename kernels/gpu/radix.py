@@ -1,4 +1,4 @@
-"""Radix sort: rows of any length put in order by four bits of their keys at a time, the lowest first.
+"""Radix sort: rows of any length in order, by four bits of their keys at a time, the lowest first.
 
 The digits of each block are counted; running sums of the counts, digit after digit and in a digit
 block after block, are where the elements of a block go; and each goes there, behind those of its
