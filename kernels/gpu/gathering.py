@@ -37,6 +37,7 @@ from .tiles import NUMBERS, cdiv
 
 TORCH = {
     "complex tensors": "Triton has no complex numbers",
+    "gather of tensors without dims": "there is one number, and nothing to find",
     "sums of bools": "torch has none either",
 }
 

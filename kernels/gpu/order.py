@@ -18,11 +18,12 @@ from .launch import Kernel
 from .movement import contiguous
 from .places import plain
 from .radix import ordered, radix_sort
-from .ranks import of_rank, suits
+from .ranks import of_rank, results, suits
 from .tiles import NUMBERS, cdiv, power_of_2
 
 TORCH = {
     "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
+    "kthvalue and medians of tensors without dims": "there is one number, and nothing to find",
     "unique": "its result's shape depends on values, so the host must wait anyway",
 }
 
@@ -82,12 +83,6 @@ def _topk(
     tl.store(indices + row * k + at, place, mask=inside)
 
 
-def _results(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Memory for k values of each row, and their indices."""
-    values = torch.empty((*rows.shape[:-1], k), dtype=rows.dtype, device=rows.device)
-    return values, torch.empty(values.shape, dtype=torch.int64, device=rows.device)
-
-
 def _of_rows(block: int) -> int:
     """Short rows share a program."""
     return max(256 // block, 1)
@@ -109,7 +104,7 @@ def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, T
 
 def _sort_short(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
     n = rows.shape[-1]
-    values, indices = _results(rows, n)
+    values, indices = results(rows, n)
     count, block = rows.numel() // n, max(power_of_2(n), 2)
     together = _of_rows(block)
     _sort.launch(
@@ -130,7 +125,7 @@ def topk(x: Tensor, dim: int, k: int, largest: bool, ordered: bool) -> tuple[Ten
         return contiguous(values.narrow(dim, 0, k)), contiguous(indices.narrow(dim, 0, k))
     rows = x.movedim(dim, -1).contiguous()
     n = rows.shape[-1]
-    values, indices = _results(rows, k)
+    values, indices = results(rows, k)
     count = rows.numel() // n
     best = max(power_of_2(k), 2)
     block = max(min(power_of_2(n), _BLOCK), best)

@@ -20,7 +20,7 @@ from .tiles import cdiv, power_of_2
 
 _BITS = 4  # of a digit: with 16 digits a block writes runs of whole lines
 _BLOCK = 1024
-_WARPS = 8  # where the digits' counts in a block are summed, in 32 registers of each thread
+_WARPS = 8
 # The bits of `natural` that differ between numbers of a type.
 _OF_FLOATS = {
     torch.float16: range(13, 32, _BITS),
@@ -70,11 +70,15 @@ def _digits(v, shift, LEAST: tl.constexpr, DESCENDING: tl.constexpr):
 
 
 @triton.jit
-def _marks(digit, inside):
-    """[4, BLOCK] numbers, each with four fields of 16 bits: a one in the field of the digit."""
-    mine = inside[None, :] & ((digit >> 2)[None, :] == tl.arange(0, 4)[:, None])
-    field = ((digit & 3) * 16).to(tl.int64)
-    return tl.where(mine, (tl.full((1,), 1, tl.int64) << field)[None, :], 0)
+def _field(digit):
+    """Where the count of a digit begins in a number that has those of four."""
+    return ((digit & 3) * 16).to(tl.int64)
+
+
+@triton.jit
+def _ones(digit, wanted):
+    """A one in the field of each wanted digit."""
+    return tl.where(wanted, tl.full(digit.shape, 1, tl.int64) << _field(digit), 0)
 
 
 @Kernel
@@ -87,10 +91,12 @@ def _count(
     row, block = program // blocks, program % blocks
     at = block * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + row * n + at, mask=at < n, other=0)
-    found = tl.sum(_marks(_digits(v, shift, LEAST, DESCENDING), at < n), 1)
-    first = (row * 16 + tl.arange(0, 4) * 4) * blocks + block
-    for field in tl.static_range(4):
-        tl.store(counts + first + field * blocks, ((found >> (16 * field)) & 0xFFFF).to(tl.int32))
+    digit = _digits(v, shift, LEAST, DESCENDING)
+    fields = tl.arange(0, 4)
+    for four in tl.static_range(4):
+        found = tl.sum(_ones(digit, (at < n) & (digit >> 2 == four)), 0)
+        found = (found >> _field(fields)) & 0xFFFF
+        tl.store(counts + (row * 16 + four * 4 + fields) * blocks + block, found.to(tl.int32))
 
 
 @Kernel
@@ -104,10 +110,12 @@ def _place(
     inside = at < n
     v = tl.load(x + row * n + at, mask=inside, other=0)
     digit = _digits(v, shift, LEAST, DESCENDING)
-    marks = _marks(digit, inside)
-    before = tl.cumsum(marks, 1) - marks
-    before = tl.sum(tl.where((digit >> 2)[None, :] == tl.arange(0, 4)[:, None], before, 0), 0)
-    before = (before >> ((digit & 3) * 16).to(tl.int64)) & 0xFFFF
+    before = tl.zeros((BLOCK,), tl.int64)
+    for four in tl.static_range(4):
+        wanted = inside & (digit >> 2 == four)
+        ones = _ones(digit, wanted)
+        before = tl.where(wanted, tl.cumsum(ones, 0) - ones, before)
+    before = (before >> _field(digit)) & 0xFFFF
     group = (row * 16 + digit) * blocks + block
     begin = tl.load(ends + group, mask=inside, other=0)
     begin -= tl.load(counts + group, mask=inside, other=0)

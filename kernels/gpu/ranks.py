@@ -14,15 +14,11 @@ from torch import Tensor
 from .cases import Case
 from .launch import Kernel
 from .radix import natural, radix_sort
-from .tiles import cdiv, power_of_2
+from .tiles import NUMBERS, cdiv, power_of_2
 
 _LONGEST = 16384  # elements of a row: 32 for each of 512 threads
 _TILE = 1024  # elements of short rows that share a program
 _SEARCHES = 32  # sorted rows of one program
-_DTYPES = (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
-    torch.int16, torch.int32, torch.int64,
-)  # fmt: skip
 
 
 @triton.jit
@@ -95,7 +91,14 @@ def _of_sorted(
 
 def suits(x: Tensor, dim: int) -> bool:
     """Whether `of_rank` finds values along this dim."""
-    return bool(x.ndim and x.shape[dim] and x.numel()) and x.dtype in _DTYPES
+    plainly = x.dtype in NUMBERS and x.dtype is not torch.bool  # torch has none of bools
+    return plainly and bool(x.ndim and x.numel())
+
+
+def results(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Memory for k values of each row, and their indices."""
+    values = torch.empty((*rows.shape[:-1], k), dtype=rows.dtype, device=rows.device)
+    return values, torch.empty(values.shape, dtype=torch.int64, device=rows.device)
 
 
 def of_rank(x: Tensor, dim: int, kind: str, k: int = 0) -> tuple[Tensor, Tensor]:
@@ -106,8 +109,7 @@ def of_rank(x: Tensor, dim: int, kind: str, k: int = 0) -> tuple[Tensor, Tensor]
     dense = x.movedim(dim, -1).contiguous()
     n = dense.shape[-1]
     count = dense.numel() // n
-    values = torch.empty((*dense.shape[:-1], 1), dtype=x.dtype, device=x.device)
-    indices = torch.empty(values.shape, dtype=torch.int64, device=x.device)
+    values, indices = results(dense, 1)
     if n > _LONGEST:
         _of_sorted.launch(
             (cdiv(count, _SEARCHES),),
