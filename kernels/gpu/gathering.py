@@ -16,6 +16,7 @@ from .. import gathering as reference
 from .cases import Case, tensors
 from .launch import Kernel
 from .movement import contiguous, copy_into, fill, reshape
+from .order import sort_rows
 from .places import (
     BLOCK,
     Along,
@@ -30,12 +31,12 @@ from .places import (
     write,
     write_last,
 )
-from .radix import radix_sort
 from .runs import add_chunks, add_runs, join_chunks, join_runs, joined, wide_of
 from .scalar import div, div_floor
 from .tiles import NUMBERS, cdiv
 
 TORCH = {
+    "whether indices are in range": "asked on the CPU only; on a GPU the host would wait for it",
     "complex tensors": "Triton has no complex numbers",
     "gather of tensors without dims": "there is one number, and nothing to find",
     "sums of bools": "torch has none either",
@@ -168,7 +169,7 @@ def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool)
     if not values.numel():
         return
     rows, width = y.shape
-    places, order = radix_sort(places, most=rows)
+    places, order = sort_rows(places, most=rows)
     kind, wide = _KINDS[how], wide_of(y.dtype)
     found = times = join_runs(places, order, values, rows, kind, wide)
     if how == "mean" or not own:

@@ -21,6 +21,7 @@ from .runs import add_runs
 from .tiles import cdiv
 
 TORCH = {
+    "whether indices are in range": "asked on the CPU only; on a GPU the host would wait for it",
     "complex tensors": "Triton has no complex numbers",
     "sums of bools": "torch has none either",
     "masks and nonzero": "their results' shapes depend on values, so the host must wait anyway",

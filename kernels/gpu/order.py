@@ -1,8 +1,8 @@
 """sort and topk of rows in registers: each value and its place as one 64-bit number.
 
 The value's bits, turned into an integer that is ordered alike, stand above the place, so equal
-values keep their order and what is sorted are numbers that all differ. Values of 64 bits, longer
-rows and larger k are left to the radix sort.
+values keep their order and what is sorted are numbers that all differ. Values of more than 32 bits,
+longer rows and larger k are left to the radix sort.
 """
 
 from __future__ import annotations
@@ -94,16 +94,22 @@ def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, T
     if not x.ndim:
         values, indices = sort(x.reshape(1), dim, descending, stable)
         return values.view(()), indices.view(())
-    rows = plain(x.movedim(dim, -1))
-    if rows.shape[-1] > _LONGEST or x.itemsize == 8:
-        values, indices = radix_sort(rows, descending, 1 if x.dtype is torch.bool else None)
-    else:
-        values, indices = _sort_short(rows, descending)
+    most = 1 if x.dtype is torch.bool else None
+    values, indices = sort_rows(plain(x.movedim(dim, -1)), descending, most)
     return values.view(x.dtype).movedim(-1, dim), indices.movedim(-1, dim)
 
 
-def _sort_short(rows: Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+def sort_rows(
+    rows: Tensor, descending: bool = False, most: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The values of dense rows (the last dim) in order and where they stood, as torch.sort stable.
+
+    `most`: of integers that are known to be 0 or more, the largest that there may be.
+    """
     n = rows.shape[-1]
+    wide = rows.itemsize == 8 and (most is None or most >= 2**31)
+    if wide or n > _LONGEST:
+        return radix_sort(rows, descending, most)
     values, indices = results(rows, n)
     count, block = rows.numel() // n, max(power_of_2(n), 2)
     together = _of_rows(block)
@@ -147,6 +153,7 @@ def kthvalue(x: Tensor, dim: int, k: int) -> tuple[Tensor, Tensor]:
 
 CASES = [
     Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, 1, 1024)),
+    Case(_sort, ("*i64", "*i64", "*i64", "i64?", "i32?"), (False, 1, 1024)),
     Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, 16, 16), warps=1),
     Case(_topk, ("*bf16", "*bf16", "*i64", "i64?", "i32", "i32?"), (True, 1, 1024, 64)),
     Case(_topk, ("*fp32", "*fp32", "*i64", "i64?", "i32", "i32?"), (True, 4, 64, 2), warps=1),

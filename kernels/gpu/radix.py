@@ -137,10 +137,7 @@ def _shifts(dtype: torch.dtype, most: int | None) -> tuple[range, int]:
 def radix_sort(
     x: Tensor, descending: bool = False, most: int | None = None, block: int = _BLOCK
 ) -> tuple[Tensor, Tensor]:
-    """The values of dense rows (the last dim) in order and where they stood, as torch.sort stable.
-
-    `most`: of integers that are known to be 0 or more, the largest that there may be.
-    """
+    """What `order.sort_rows` gives, for rows of any length and values of any size."""
     n, dtype = x.shape[-1], x.dtype
     block = min(power_of_2(n), block)
     blocks = cdiv(n, block)
