@@ -20,7 +20,7 @@ def of(dtype, *shape):
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort(dtype, descending):
     shapes = [((3, 7), 1), ((5, 2, 3), 0), ((40,), -1), ((0, 3), 1), ((2, 0), 1), ((), 0)]
-    for shape, dim in shapes[:2] if dtype is torch.float64 else shapes:  # many passes
+    for shape, dim in shapes[:1] if dtype is torch.float64 else shapes:  # many passes
         assert_twin(order.sort, of(dtype, *shape), dim, descending, True)
         assert_twin(order.sort, of(dtype, *reversed(shape)).mT if len(shape) == 2 else
                     of(dtype, *shape), dim, descending, True)  # fmt: skip
@@ -40,7 +40,8 @@ def test_signs_and_nan():
 def test_topk(dtype, largest):
     if dtype is torch.bool:
         return  # torch has none
-    for shape, dim, k in [((3, 7), 1, 3), ((5, 2), 0, 5), ((90,), 0, 1), ((70, 1), 0, 65)]:
+    some = [((70, 1), 0, 65), ((3, 7), 1, 3), ((5, 2), 0, 5), ((90,), 0, 1)]
+    for shape, dim, k in some[:1] if dtype is torch.float64 else some:  # many passes
         x = of(dtype, *shape)
         with poisoned_memory():
             values, indices = select.twin(order.topk)(x, dim, k, largest, True)
