@@ -16,6 +16,7 @@ from .. import gathering as reference
 from .cases import Case, tensors
 from .launch import Kernel
 from .movement import contiguous, copy_into, fill, reshape
+from .order import sort_rows
 from .places import (
     BLOCK,
     Along,
@@ -35,9 +36,9 @@ from .scalar import div, div_floor
 from .tiles import NUMBERS, cdiv
 
 TORCH = {
+    "whether indices are in range": "asked on the CPU only; on a GPU the host would wait for it",
     "complex tensors": "Triton has no complex numbers",
-    "sorting by place": "torch.sort(stable=True) of int64 keys is a radix sort on the GPU; what "
-    "follows it is done here",
+    "gather of tensors without dims": "there is one number, and nothing to find",
     "sums of bools": "torch has none either",
 }
 
@@ -69,6 +70,15 @@ def gather_held(x: Tensor, dim: int, index: Tensor, offset: int, whole: int) -> 
     return _gather(x, dim, index, offset, whole)
 
 
+def _within(x: Tensor, y: Tensor, dim: int) -> Tensor:
+    """y, which is as large along `dim`, and around it what x has behind it in the other dims."""
+    if y.shape == x.shape:
+        return y
+    whole = contiguous(x)
+    copy_into(reference.fit(whole, (0,) * x.ndim, y.shape, dim), y)
+    return whole
+
+
 def add_at(
     dy: Tensor, dim: int, index: Tensor, shape: Shape, start: Shape, offset: int, whole: int
 ) -> Tensor:
@@ -79,7 +89,7 @@ def add_at(
     lead, entries, rest = _cut(index.shape, dim)
     total = lead * shape[dim] * rest
     places = places_of(index, entries, rest, along, total)
-    found = add_runs(places, dy.reshape(-1, 1), total)
+    found = add_runs(places, reshape(dy, (-1, 1)), total)
     part = [shape[dim] if d == dim else n for d, n in enumerate(index.shape)]
     if tuple(part) == tuple(shape):
         return found.view(part)
@@ -95,25 +105,18 @@ def scatter(
         return reference.scatter(x, dim, index, source, offset, whole)
     along = Along(x.shape[dim], offset, whole)
     index = checked(index, along, dim)
-    part = reference.fit(x, (0,) * x.ndim, index.shape, dim)
-    y = part.clone(memory_format=torch.contiguous_format)
+    y = contiguous(reference.fit(x, (0,) * x.ndim, index.shape, dim))
     if isinstance(source, Tensor):
-        values = source[tuple([slice(n) for n in index.shape])]
-    else:
-        values = x.new_full(index.shape, source)
+        source = source[tuple([slice(n) for n in index.shape])]
     _, entries, rest = _cut(index.shape, dim)
     places = places_of(index, entries, rest, along, y.numel())
-    write(y, places, values, entries, rest, along.size, each=True)
-    if part.shape == x.shape:
-        return y
-    whole_y = x.clone(memory_format=torch.contiguous_format)
-    reference.fit(whole_y, (0,) * x.ndim, index.shape, dim).copy_(y)
-    return whole_y
+    write(y, places, source, entries, rest, along.size, each=True)
+    return _within(x, y, dim)
 
 
 @Kernel
 def _with_own(
-    x, found, times, y, count: tl.int64,
+    x, found, times, y, count: tl.int64, width,
     KIND: tl.constexpr, MEAN: tl.constexpr, OWN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What was found at each place joined with x there; x where nothing was."""
@@ -124,7 +127,7 @@ def _with_own(
     if OWN:
         v = joined(own, v, KIND)
     if MEAN or not OWN:
-        n = tl.load(times + at, mask=inside, other=0)
+        n = tl.load(times + at // width, mask=inside, other=0)
         if MEAN:
             among = (tl.maximum(n, 1 - OWN) + OWN).to(v.dtype)
             if v.dtype.is_floating():
@@ -150,36 +153,31 @@ def scatter_reduce(
     usable = x.dtype in NUMBERS and source.dtype is x.dtype and how in _KINDS
     if not usable or (truth and how == "mean"):
         return reference.scatter_reduce(x, index, source, dim, how, own)
-    if not index.numel():
-        return contiguous(x)
     dim %= x.ndim
     how = _OF_BOOLS.get(how, how) if truth else how
-    part = reference.fit(x, (0,) * x.ndim, index.shape, dim)
-    y = contiguous(part)
-    values = source[tuple([slice(n) for n in index.shape])]
-    _reduce_into(plain(y), index, plain(values), dim, how, own)
-    if part.shape == x.shape:
-        return y
-    whole = contiguous(x)
-    copy_into(reference.fit(whole, (0,) * x.ndim, index.shape, dim), y)
-    return whole
-
-
-def _reduce_into(y: Tensor, index: Tensor, values: Tensor, dim: int, how: str, own: bool) -> None:
-    """`scatter_reduce` into a dense tensor that is as large as the index in the other dims."""
+    y = contiguous(reference.fit(x, (0,) * x.ndim, index.shape, dim))
     along = Along(y.shape[dim], 0, y.shape[dim])
     _, entries, rest = _cut(index.shape, dim)
     places = places_of(checked(index, along, dim), entries, rest, along, y.numel())
-    places, order = torch.sort(places, stable=True)
+    values = plain(source[tuple([slice(n) for n in index.shape])])
+    _reduce_into(plain(y).view(-1, 1), places, values.view(-1, 1), how, own)
+    return _within(x, y, dim)
+
+
+def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool) -> None:
+    """Join the rows of `values` into the rows of a dense y, each at its place."""
+    if not values.numel():
+        return
+    rows, width = y.shape
+    places, order = sort_rows(places, most=rows)
     kind, wide = _KINDS[how], wide_of(y.dtype)
-    found = join_runs(places, order, reshape(values, (-1, 1)), y.numel(), kind, wide)
-    times = found
+    found = times = join_runs(places, order, values, rows, kind, wide)
     if how == "mean" or not own:
-        ones = fill(torch.empty((index.numel(), 1), dtype=torch.int64, device=y.device), 1)
-        times = join_runs(places, order, ones, y.numel())
+        ones = fill(torch.empty((len(places), 1), dtype=torch.int64, device=y.device), 1)
+        times = join_runs(places, order, ones, rows)
     _with_own.launch(
         (cdiv(y.numel(), BLOCK),),
-        (y, found, times, y, y.numel()),
+        (y, found, times, y, y.numel(), width),
         (kind, how == "mean", own, BLOCK),
     )
 
@@ -214,10 +212,11 @@ def embedding_grad(
     rows, width = shape
     along = Along(rows, offset, offset + rows, padding)
     places = places_of(index.contiguous(), max(index.numel(), 1), 1, along, rows)
-    y = add_runs(places, dy.reshape(index.numel(), width), rows)
-    if by_frequency:
-        count = add_runs(places, torch.ones_like(places).unsqueeze(1), rows)
-        y = y / count.clamp(min=1)
+    source = reshape(dy, (index.numel(), width))
+    if not by_frequency:
+        return add_runs(places, source, rows)
+    y = fill(torch.empty((rows, width), dtype=dy.dtype, device=dy.device), 0)
+    _reduce_into(y, places, source, "mean", own=False)
     return y
 
 
@@ -273,7 +272,9 @@ CASES = [
         for dtype, kind, lanes, block in (("bf16", "sum", 1, 1024), ("fp32", "max", 128, 1))
     ],
     *[
-        Case(_with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?"), (kind, mean, own, BLOCK))
+        Case(
+            _with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?", "i32"), (kind, mean, own, BLOCK)
+        )
         for kind, mean, own in (("sum", True, False), ("max", False, True))
     ],
     Case(_one_hot, ("*i64", "*i64", "i64?", "i32", "i32"), (BLOCK,)),

@@ -23,6 +23,12 @@ from .layout import Ints, dense_strides, merged, order_of, tile_of
 from .run import Launch, TooLarge, plan
 from .scalar import cast
 
+TORCH = {
+    "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
+    "tensors of 2^31 rows or more that do not merge": "rows are counted in int32",
+    "flips and rolls of no elements": "torch has the errors",
+}
+
 _MOST = 8  # inputs that one launch joins
 
 

@@ -1,7 +1,8 @@
 """sort and topk of rows in registers: each value and its place as one 64-bit number.
 
 The value's bits, turned into an integer that is ordered alike, stand above the place, so equal
-values keep their order and what is sorted are numbers that all differ.
+values keep their order and what is sorted are numbers that all differ. Values of more than 32 bits,
+longer rows and larger k are left to the radix sort.
 """
 
 from __future__ import annotations
@@ -12,40 +13,25 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import order as reference
-from . import ranks
 from .cases import Case
 from .launch import Kernel
-from .ranks import of_rank, suits
+from .movement import contiguous
+from .places import plain
+from .radix import ordered, radix_sort
+from .ranks import of_rank, results, suits
+from .tiles import NUMBERS, cdiv, power_of_2
 
 TORCH = {
-    "values of 64 bits": "there is no room for their places in one 64-bit number",
-    "rows longer than 2048, sorted": "more than registers hold; torch's radix sort is one pass per "
-    "8 bits, which a network over memory cannot reach",
-    "k > 64": "torch's radix select reads each row a fixed number of times",
+    "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
+    "kthvalue and medians of tensors without dims": "there is one number, and nothing to find",
     "unique": "its result's shape depends on values, so the host must wait anyway",
 }
 
-_LONGEST = 2048
+_LONGEST = 2048  # elements of a row that registers hold, sorted
 _MOST = 64  # of topk
 _BLOCK = 1024
-_DTYPES = (
-    torch.float16, torch.bfloat16, torch.float32, torch.bool, torch.uint8, torch.int8,
-    torch.int16, torch.int32,
-)  # fmt: skip
 _NOTHING = tl.constexpr((1 << 63) - 1)  # behind every number
 _NO_VALUE = tl.constexpr(-(1 << 63))  # before every number
-
-
-@triton.jit
-def _ordered(v):
-    """An integer of 32 bits that is ordered as the values are, NaN last and -0 equal to 0."""
-    if v.dtype.is_floating():
-        v = v.to(tl.float32) + 0.0
-        bits = v.to(tl.int32, bitcast=True)
-        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        return tl.where(v != v, 0x7FFFFFFF, key)
-    else:
-        return v.to(tl.int32)
 
 
 @Kernel
@@ -56,7 +42,7 @@ def _sort(
     row = (tl.program_id(0).to(tl.int64) * R + tl.arange(0, R))[:, None]
     at = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (at < n)
-    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
     if DESCENDING:
         key = ~key
     packed = (key.to(tl.int64) << 32) | at
@@ -72,7 +58,7 @@ def _best(x, begin, row, rows, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr, K:
     """The K best of a block, the best first; of equal ones the first."""
     at = begin + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (at < n)
-    key = _ordered(tl.load(x + row * n + at, mask=inside, other=0))
+    key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
     if not LARGEST:
         key = ~key
     packed = (key.to(tl.int64) << 32) | (0x7FFFFFFF - at)
@@ -97,60 +83,66 @@ def _topk(
     tl.store(indices + row * k + at, place, mask=inside)
 
 
-def _rows(x: Tensor, dim: int) -> Tensor:
-    """The dim as the last one, dense; bools as bytes."""
-    x = x.movedim(dim, -1).contiguous()
-    return x.view(torch.uint8) if x.dtype is torch.bool else x
-
-
-def _results(rows: Tensor, x: Tensor, dim: int, k: int) -> tuple[Tensor, ...]:
-    """(values and indices with the dim last, then as they are returned)."""
-    values = torch.empty((*rows.shape[:-1], k), dtype=rows.dtype, device=x.device)
-    indices = torch.empty(values.shape, dtype=torch.int64, device=x.device)
-    return values, indices, values.view(x.dtype).movedim(-1, dim), indices.movedim(-1, dim)
-
-
 def _of_rows(block: int) -> int:
     """Short rows share a program."""
     return max(256 // block, 1)
 
 
 def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, Tensor]:
-    if not x.ndim or not x.numel() or x.dtype not in _DTYPES or x.shape[dim] > _LONGEST:
+    if not x.numel() or x.dtype not in NUMBERS:
         return reference.sort(x, dim, descending, stable)
-    rows = _rows(x, dim)
+    if not x.ndim:
+        values, indices = sort(x.reshape(1), dim, descending, stable)
+        return values.view(()), indices.view(())
+    most = 1 if x.dtype is torch.bool else None
+    values, indices = sort_rows(plain(x.movedim(dim, -1)), descending, most)
+    return values.view(x.dtype).movedim(-1, dim), indices.movedim(-1, dim)
+
+
+def sort_rows(
+    rows: Tensor, descending: bool = False, most: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The values of dense rows (the last dim) in order and where they stood, as torch.sort stable.
+
+    `most`: of integers that are known to be 0 or more, the largest that there may be.
+    """
     n = rows.shape[-1]
-    values, indices, *results = _results(rows, x, dim, n)
-    count, block = rows.numel() // n, max(int(triton.next_power_of_2(n)), 2)
+    wide = rows.itemsize == 8 and (most is None or most >= 2**31)
+    if wide or n > _LONGEST:
+        return radix_sort(rows, descending, most)
+    values, indices = results(rows, n)
+    count, block = rows.numel() // n, max(power_of_2(n), 2)
     together = _of_rows(block)
     _sort.launch(
-        (triton.cdiv(count, together),),
+        (cdiv(count, together),),
         (rows, values, indices, count, n),
         (descending, together, block),
         warps=min(max(together * block // 256, 1), 8),
     )
-    return results[0], results[1]
+    return values, indices
 
 
 def topk(x: Tensor, dim: int, k: int, largest: bool, ordered: bool) -> tuple[Tensor, Tensor]:
-    plain = x.dtype in _DTYPES and x.dtype is not torch.bool  # torch has no topk of bools
-    wrong = not x.ndim or not x.numel() or not plain or not 0 < k <= x.shape[dim]
-    if wrong or k > _MOST:
+    plainly = x.dtype in NUMBERS and x.dtype is not torch.bool  # torch has no topk of bools
+    if not x.ndim or not plainly or not 0 < k <= x.shape[dim] or not x.numel():
         return reference.topk(x, dim, k, largest, ordered)
-    rows = _rows(x, dim)
+    if k > _MOST or x.itemsize == 8:
+        values, indices = sort(x, dim, largest, True)
+        return contiguous(values.narrow(dim, 0, k)), contiguous(indices.narrow(dim, 0, k))
+    rows = x.movedim(dim, -1).contiguous()
     n = rows.shape[-1]
-    values, indices, *results = _results(rows, x, dim, k)
+    values, indices = results(rows, k)
     count = rows.numel() // n
-    best = max(int(triton.next_power_of_2(k)), 2)
-    block = max(min(int(triton.next_power_of_2(n)), _BLOCK), best)
+    best = max(power_of_2(k), 2)
+    block = max(min(power_of_2(n), _BLOCK), best)
     together = _of_rows(block)
     _topk.launch(
-        (triton.cdiv(count, together),),
+        (cdiv(count, together),),
         (rows, values, indices, count, n, k),
         (largest, together, block, best),
         warps=min(max(together * block // 256, 1), 8),
     )
-    return results[0], results[1]
+    return values.movedim(-1, dim), indices.movedim(-1, dim)
 
 
 def kthvalue(x: Tensor, dim: int, k: int) -> tuple[Tensor, Tensor]:
@@ -160,8 +152,8 @@ def kthvalue(x: Tensor, dim: int, k: int) -> tuple[Tensor, Tensor]:
 
 
 CASES = [
-    *ranks.CASES,
     Case(_sort, ("*fp32", "*fp32", "*i64", "i64?", "i32?"), (False, 1, 1024)),
+    Case(_sort, ("*i64", "*i64", "*i64", "i64?", "i32?"), (False, 1, 1024)),
     Case(_sort, ("*bf16", "*bf16", "*i64", "i64?", "i32?"), (True, 16, 16), warps=1),
     Case(_topk, ("*bf16", "*bf16", "*i64", "i64?", "i32", "i32?"), (True, 1, 1024, 64)),
     Case(_topk, ("*fp32", "*fp32", "*i64", "i64?", "i32", "i32?"), (True, 4, 64, 2), warps=1),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..indexing import check_range
 from .launch import Kernel
+from .movement import fill
 from .tiles import cdiv, power_of_2
 
 BLOCK = 1024
@@ -42,7 +43,7 @@ def checked(index: Tensor, along: Along, dim: int) -> Tensor:
 
 
 @triton.jit
-def _find(i, size, offset, whole, padding, WRAP: tl.constexpr):
+def find(i, size, offset, whole, padding, WRAP: tl.constexpr):
     """(the place in the tensor, whether it holds the element, whether there is such an element)"""
     i = i.to(tl.int64)
     if WRAP:
@@ -53,13 +54,15 @@ def _find(i, size, offset, whole, padding, WRAP: tl.constexpr):
 
 
 @triton.jit
-def _split(begin, step, entries, rest):
-    """The parts (lead, place in the index, rest) of the positions from `begin` on."""
+def _split(entries, rest, BLOCK: tl.constexpr):
+    """This program's positions in a flat [lead, entries, rest], and these parts of them."""
     plane = tl.full((), entries, tl.int64) * rest  # a size of 1 is a constant of the compiler
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
     inner = begin % plane + step
     lead = begin // plane + inner // plane
     inner = inner % plane
-    return lead, inner // rest, inner % rest
+    return begin + step, lead, inner // rest, inner % rest
 
 
 @triton.jit
@@ -79,7 +82,7 @@ def gather_rows(
     row = tl.program_id(0).to(tl.int64)
     lead = row // entries
     i = tl.load(index + row % entries)
-    found, held, there = _find(i, size, offset, whole, -1, WRAP)
+    found, held, there = find(i, size, offset, whole, -1, WRAP)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + (lead * size + found) * rest + at, mask=held & (at < rest), other=0)
     tl.store(y + row * rest + at, _or_nan(v, there), mask=at < rest)
@@ -90,14 +93,12 @@ def gather_each(
     x, index, y, count: tl.int64, rest, entries, size, offset, whole,
     WRAP: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    lead, entry, last = _split(begin, step, entries, rest)
-    i = tl.load(index + (begin + step if EACH else entry), mask=inside, other=0)
-    found, held, there = _find(i, size, offset, whole, -1, WRAP)
+    at, lead, entry, last = _split(entries, rest, BLOCK)
+    inside = at < count
+    i = tl.load(index + (at if EACH else entry), mask=inside, other=0)
+    found, held, there = find(i, size, offset, whole, -1, WRAP)
     v = tl.load(x + (lead * size + found) * rest + last, mask=inside & held, other=0)
-    tl.store(y + begin + step, _or_nan(v, there), mask=inside)
+    tl.store(y + at, _or_nan(v, there), mask=inside)
 
 
 @Kernel
@@ -106,14 +107,12 @@ def place_each(
     WRAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For every entry of an index the place in the flat tensor, `nowhere` where it is not held."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    lead, _, last = _split(begin, step, entries, rest)
-    i = tl.load(index + begin + step, mask=inside, other=0)
-    found, held, _ = _find(i, size, offset, whole, padding, WRAP)
+    at, lead, _, last = _split(entries, rest, BLOCK)
+    inside = at < count
+    i = tl.load(index + at, mask=inside, other=0)
+    found, held, _ = find(i, size, offset, whole, padding, WRAP)
     place = tl.where(held, (lead * size + found) * rest + last, nowhere)
-    tl.store(targets + begin + step, place, mask=inside)
+    tl.store(targets + at, place, mask=inside)
 
 
 @Kernel
@@ -127,23 +126,17 @@ def mark_last(places, last, count: tl.int64, nowhere: tl.int64, BLOCK: tl.conste
 @Kernel
 def write_last(
     y, places, last, values, count: tl.int64, rest, entries, size, nowhere: tl.int64,
-    EACH: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr,
+    EACH: tl.constexpr, ONE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the values of the entries that are the last of their places."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    lead, entry, inner = _split(begin, step, entries, rest)
-    number = begin + step if EACH else entry
+    """Write the values (or the one) of the entries that are the last of their places."""
+    at, lead, entry, inner = _split(entries, rest, BLOCK)
+    inside = at < count
+    number = at if EACH else entry
     place = tl.load(places + number, mask=inside, other=0)
     inside &= place < nowhere
     inside &= tl.load(last + place, mask=inside, other=-1) == number
-    if ZERO:
-        v = tl.zeros((BLOCK,), y.dtype.element_ty)
-    else:
-        v = tl.load(values + begin + step, mask=inside)
-    at = place if EACH else (lead * size + place) * rest + inner
-    tl.store(y + at, v, mask=inside)
+    v = tl.load(values + (at * 0 if ONE else at), mask=inside)
+    tl.store(y + (place if EACH else (lead * size + place) * rest + inner), v, mask=inside)
 
 
 def plain(x: Tensor) -> Tensor:
@@ -185,20 +178,22 @@ def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int
 
 
 def write(
-    y: Tensor, places: Tensor, values: Tensor | None, entries: int, rest: int, size: int, each: bool
-) -> None:
-    """Put values (None: zeros) into a dense y; of entries for one place the last stays."""
+    y: Tensor, places: Tensor, values: Tensor | float, entries: int, rest: int, size: int,
+    each: bool,
+) -> None:  # fmt: skip
+    """Put values, or one number, into a dense y; of entries for one place the last stays."""
     nowhere = y.numel() if each else size
-    last = torch.full((nowhere,), -1, dtype=torch.int64, device=y.device)
+    last = fill(torch.empty(nowhere, dtype=torch.int64, device=y.device), -1)
     mark_last.launch(
         (cdiv(places.numel(), BLOCK),), (places, last, places.numel(), nowhere), (BLOCK,)
     )
     lead = 1 if each else y.numel() // max(size * rest, 1)
     count = places.numel() if each else lead * entries * rest
-    result = plain(y)
+    one = not isinstance(values, Tensor)
+    if not isinstance(values, Tensor):
+        values = fill(torch.empty((), dtype=y.dtype, device=y.device), values)
     write_last.launch(
         (cdiv(count, BLOCK),),
-        (result, places, last, result if values is None else plain(values), count, rest, entries,
-         size, nowhere),
-        (each, values is None, BLOCK),
-    )  # fmt: skip
+        (plain(y), places, last, plain(values), count, rest, entries, size, nowhere),
+        (each, one, BLOCK),
+    )

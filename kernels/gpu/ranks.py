@@ -1,7 +1,7 @@
 """Ranks: the value that would stand at a place if a row were sorted, and where it first stands.
 
 The value is found bit by bit, from the highest: how many of the elements that agree so far have a
-zero there says which half it is in. The row stays in registers.
+zero there says which half it is in. The row stays in registers; longer ones are sorted.
 """
 
 from __future__ import annotations
@@ -13,35 +13,19 @@ from torch import Tensor
 
 from .cases import Case
 from .launch import Kernel
+from .radix import natural, radix_sort
+from .tiles import NUMBERS, cdiv, power_of_2
 
 _LONGEST = 16384  # elements of a row: 32 for each of 512 threads
 _TILE = 1024  # elements of short rows that share a program
-_DTYPES = (
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
-    torch.int16, torch.int32, torch.int64,
-)  # fmt: skip
+_SEARCHES = 32  # sorted rows of one program
 
 
 @triton.jit
-def _ordered(v):
-    """A natural number that is ordered as the values are, NaN last and -0 equal to 0."""
-    if v.dtype.is_floating():
-        if v.dtype == tl.float64:
-            v += 0.0
-            bits = v.to(tl.int64, bitcast=True)
-            key = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
-            key = tl.where(v != v, 0x7FFFFFFFFFFFFFFF, key)
-        else:
-            v = v.to(tl.float32) + 0.0
-            bits = v.to(tl.int32, bitcast=True)
-            key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-            key = tl.where(v != v, 0x7FFFFFFF, key)
-    else:
-        key = v if v.dtype == tl.int64 else v.to(tl.int32)
-    if key.dtype == tl.int64:
-        return key.to(tl.uint64, bitcast=True) ^ (1 << 63)
-    else:
-        return key.to(tl.uint32, bitcast=True) ^ (1 << 31)
+def _middle(numbers, n, KIND: tl.constexpr):
+    """The rank of a median in a row of n elements, of which so many are numbers."""
+    rank = tl.maximum((numbers - 1) // 2, 0)
+    return tl.where(numbers < n, n - 1, rank) if KIND == "median" else rank
 
 
 @Kernel
@@ -53,15 +37,10 @@ def _of_rank(
     at = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows)[:, None] & (at < n)
     v = tl.load(x + row[:, None] * n + at, mask=inside, other=0)
-    key = _ordered(v)
+    key = natural(v)
     rank = tl.zeros((R,), tl.int32) + k.to(tl.int32)
     if KIND != "kth":
-        numbers = tl.sum((inside & (v == v)).to(tl.int32), 1)
-        rank = (numbers - 1) // 2
-        if KIND == "median":
-            rank = tl.where(numbers < n, n - 1, rank)
-        else:
-            rank = tl.maximum(rank, 0)
+        rank = _middle(tl.sum((inside & (v == v)).to(tl.int32), 1), n, KIND)
     found = tl.zeros((R,), key.dtype)
     one = tl.full((R,), 1, key.dtype)
     for i in range(BITS):
@@ -78,10 +57,48 @@ def _of_rank(
     tl.store(indices + row, place.to(tl.int64), mask=row < rows)
 
 
+@triton.jit
+def _below(x, n, key):
+    """How many elements of sorted rows, of which each begins at its x, have keys below `key`."""
+    low = tl.zeros(key.shape, tl.int64)
+    high = low + n
+    while tl.max(high - low) > 0:
+        middle = (low + high) // 2
+        v = tl.load(x + middle, mask=low < high, other=0)
+        below = (low < high) & (natural(v) < key)
+        low = tl.where(below, middle + 1, low)
+        high = tl.where(below, high, middle)
+    return low
+
+
+@Kernel
+def _of_sorted(
+    x, order, values, indices, rows: tl.int64, n, k: tl.int64, KIND: tl.constexpr, R: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    inside = row < rows
+    first = x + tl.minimum(row, rows - 1) * n
+    rank = tl.zeros((R,), tl.int64) + k
+    if KIND != "kth":
+        numbers = tl.zeros((R,), tl.int64) + n
+        if x.dtype.element_ty.is_floating():
+            numbers = _below(first, n, natural(tl.full((R,), float("nan"), x.dtype.element_ty)))
+        rank = _middle(numbers, n, KIND)
+    place = _below(first, n, natural(tl.load(first + rank)))
+    tl.store(values + row, tl.load(first + place), mask=inside)
+    tl.store(indices + row, tl.load(order + row * n + place, mask=inside), mask=inside)
+
+
 def suits(x: Tensor, dim: int) -> bool:
     """Whether `of_rank` finds values along this dim."""
-    some = bool(x.ndim and x.numel()) and x.dtype in _DTYPES
-    return some and x.shape[dim] <= _LONGEST
+    plainly = x.dtype in NUMBERS and x.dtype is not torch.bool  # torch has none of bools
+    return plainly and bool(x.ndim and x.numel())
+
+
+def results(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Memory for k values of each row, and their indices."""
+    values = torch.empty((*rows.shape[:-1], k), dtype=rows.dtype, device=rows.device)
+    return values, torch.empty(values.shape, dtype=torch.int64, device=rows.device)
 
 
 def of_rank(x: Tensor, dim: int, kind: str, k: int = 0) -> tuple[Tensor, Tensor]:
@@ -92,13 +109,20 @@ def of_rank(x: Tensor, dim: int, kind: str, k: int = 0) -> tuple[Tensor, Tensor]
     dense = x.movedim(dim, -1).contiguous()
     n = dense.shape[-1]
     count = dense.numel() // n
-    values = torch.empty((*dense.shape[:-1], 1), dtype=x.dtype, device=x.device)
-    indices = torch.empty(values.shape, dtype=torch.int64, device=x.device)
-    block = max(int(triton.next_power_of_2(n)), 2)
+    values, indices = results(dense, 1)
+    if n > _LONGEST:
+        _of_sorted.launch(
+            (cdiv(count, _SEARCHES),),
+            (*radix_sort(dense), values, indices, count, n, k),
+            (kind, _SEARCHES),
+            warps=1,
+        )
+        return values.movedim(-1, dim), indices.movedim(-1, dim)
+    block = max(power_of_2(n), 2)
     together = max(_TILE // block, 1)
     bits = 64 if x.dtype in (torch.float64, torch.int64) else 32
     _of_rank.launch(
-        (triton.cdiv(count, together),),
+        (cdiv(count, together),),
         (dense, values, indices, count, n, k),
         (kind, bits, together, block),
         warps=min(max(together * block // 256, 1), 16),
@@ -118,4 +142,13 @@ CASES = [
         ("*bf16", "median", 32, 16, 64, 4),
         ("*i64", "kth", 64, 1, 2048, 8),
     )
+]
+CASES += [
+    Case(
+        _of_sorted,
+        (kind, "*i64", kind, "*i64", "i64?", "i32", "i64?"),
+        (what, _SEARCHES),
+        warps=1,
+    )
+    for kind, what in (("*bf16", "nanmedian"), ("*i64", "kth"))
 ]

@@ -16,6 +16,7 @@ from torch import Tensor
 from .folds import neutral
 from .launch import Kernel
 from .movement import fill
+from .order import sort_rows
 from .scalar import maximum, minimum
 from .tiles import cdiv, power_of_2
 
@@ -128,7 +129,7 @@ def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
     if not source.numel() or not rows:
         y = torch.empty((rows, source.shape[1]), dtype=source.dtype, device=source.device)
         return fill(y, 0)
-    return join_runs(*torch.sort(places, stable=True), source, rows)
+    return join_runs(*sort_rows(places, most=rows), source, rows)
 
 
 def join_runs(

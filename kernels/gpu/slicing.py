@@ -22,9 +22,13 @@ def put(shape: Sequence[int], cuts: Cuts | None, dy: Tensor) -> Tensor:
 def _put(
     x: Tensor, shape: Sequence[int], cuts: tuple[tuple[slice | int, ...], ...] | None
 ) -> Tensor:
-    y = fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), 0)
-    if cuts is not None:
-        copy_into(y[cuts[0]], x[cuts[1]])
+    y = torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
+    if cuts is None:
+        return fill(y, 0)
+    part = y[cuts[0]]
+    if part.numel() < y.numel():
+        fill(y, 0)
+    copy_into(part, x[cuts[1]])
     return y
 
 

@@ -9,6 +9,7 @@ from triton_harness import assert_twin
 
 from onefold.errors import OnefoldError
 from onefold.kernels import gathering, indexing, select
+from onefold.kernels.gpu import order
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int32, torch.bool]
 SUMMED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64]
@@ -139,6 +140,13 @@ def test_long_runs_are_joined_over_chunks(count, rows, width, seed):
     index = torch.randint(0, rows, (count,), generator=generator) ** 2 // rows  # many low ones
     dy = torch.randn(count, width, generator=generator, dtype=torch.float64)
     assert_twin(gathering.embedding_grad, dy, index, (rows, width), 0, -1, False, slack=20)
+
+
+def test_runs_of_many_rows_are_sorted_by_radix(monkeypatch):
+    monkeypatch.setattr(order, "_LONGEST", 8)
+    index, dy = torch.randint(0, 40, (33,)), torch.randn(33, 2, dtype=torch.float64)
+    assert_twin(gathering.embedding_grad, dy, index, (40, 2), 0, 3, False, slack=20)
+    assert_twin(gathering.scatter_reduce, torch.ones(40), index, torch.ones(33), 0, "sum", True)
 
 
 def test_one_hot():
