@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from triton_launches import all_kernels
 
 from onefold.errors import OnefoldValueError
-from onefold.kernels.aot import budget, workers
+from onefold.kernels.aot import budget, compile, workers
 from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
 
 PTX = """
@@ -32,6 +33,19 @@ AMD = """
     .vgpr_spill_count: 3
 """
 GOOD = Facts(64, 0, 1000, 128, 16, 8, 16, "wgmma", True)
+
+
+def without_a_case(cases):
+    """The kernels that are compiled for no target."""
+    compiled = {case.kernel for case in cases if case.targets}
+    return sorted(name for name, kernel in all_kernels().items() if kernel not in compiled)
+
+
+def test_every_kernel_has_a_case():
+    cases = compile.all_cases().values()
+    assert without_a_case(cases) == []
+    others = [case for case in cases if case.kernel.name != "_fold"]
+    assert without_a_case(others) == ["folds._fold"]
 
 
 def test_read_from_ptx():
