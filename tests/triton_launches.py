@@ -1,12 +1,10 @@
 """Which Triton kernels there are, and which of them a run of the interpreter tests launches."""
 
 from functools import wraps
-from importlib import import_module
-from pkgutil import iter_modules
 
 import pytest
 
-from onefold.kernels import gpu
+from onefold.kernels.gpu import families
 from onefold.kernels.gpu.launch import Kernel
 
 
@@ -17,8 +15,7 @@ def name_of(kernel):
 
 def all_kernels():
     """Every kernel that a module of kernels/gpu defines, by name."""
-    modules = [import_module(f"{gpu.__name__}.{info.name}") for info in iter_modules(gpu.__path__)]
-    found = [value for module in modules for value in vars(module).values()]
+    found = [value for module in families.modules() for value in vars(module).values()]
     return {name_of(kernel): kernel for kernel in found if isinstance(kernel, Kernel)}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
+from .cases import Case
 
 PATH = Path(__file__).with_name("configs.json")
 Config = Mapping[str, int]
@@ -27,8 +28,9 @@ class Tuned:
 
     `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
     sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
-    random numbers, and returns a function that runs the kernel on them and gives its result. A
-    family lists its own as `TUNED`.
+    random numbers, and returns a function that runs the kernel on them and gives its result.
+    `cases(name, config)` are the forms that are compiled ahead of time for an entry of the table.
+    A family lists its own as `TUNED`.
     """
 
     kernel: str
@@ -36,6 +38,7 @@ class Tuned:
     shapes: Mapping[str, tuple[int, ...]]  # sizes that stand for a shape class
     allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
     call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
+    cases: Callable[[str, Config], Sequence[Case]]
     name: Callable[[torch.dtype], str] = str
 
 

@@ -12,7 +12,7 @@ def test_products(dtype):
     sizes = (40, 36, 48)
     rule, *others = tuned.allowed(dtype, sizes)
     some = [rule, *others[:: max(1, len(others) // 3)]]
-    small = type(tuned)("matmul", (dtype,), {"tiny": sizes}, lambda *_: some, tuned.call)
+    small = type(tuned)("matmul", (dtype,), {"tiny": sizes}, lambda *_: some, tuned.call, None)
     seconds = iter(range(10, 0, -1))
     found = search(small, dtype, "tiny", lambda call: next(seconds))
     assert len(found.tried) == len(some)
