@@ -11,16 +11,9 @@ _backward = torch.ops.aten.convolution_backward.default
 
 
 def convolution(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int,
+) -> Tensor:  # fmt: skip
     """torch.convolution."""
     return torch.convolution(
         x, w, bias, stride, padding, dilation, transposed, output_padding, groups
@@ -28,16 +21,9 @@ def convolution(
 
 
 def convolution_weight_grad(
-    dy: Tensor,
-    x: Tensor,
-    shape: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int,
+) -> Tensor:  # fmt: skip
     """The gradient of a convolution for its weight, which has this shape."""
     if dy.numel() == 0 or x.numel() == 0:
         return x.new_zeros(shape)

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from . import loss, matmul, reduce
+from .loss import whole_class_loss, whole_class_loss_grad
 
 CHUNK = 2048  # rows; enough for a matrix product to be as fast as a large one
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a chunk is worked on with."""
-
-    matmul_nt: Callable[..., Tensor]
-    matmul: Callable[..., Tensor]
-    mm_tn: Callable[..., Tensor]
-    loss: Callable[..., Tensor]
-    grad: Callable[..., Tensor]
-    total: Callable[..., Tensor]
-
-
-_TORCH = Parts(
-    matmul.matmul_nt, torch.matmul, matmul.mm_tn, loss.whole_class_loss,
-    loss.whole_class_loss_grad, reduce.total,
-)  # fmt: skip
-
-
 def in_chunks(
-    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, with_grads: bool, parts: Parts
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int, with_grads: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum of the losses, and (empty without `with_grads`) its gradients for x and weight.
 
@@ -47,26 +26,26 @@ def in_chunks(
     one = torch.ones((), dtype=x.dtype, device=x.device)
     for start in range(0, rows.shape[0], CHUNK):
         part, wanted = rows[start : start + CHUNK], target[start : start + CHUNK]
-        logits = parts.matmul_nt(part, weight)
-        attrs = (None, False, "sum", ignore_index, 0.0)
-        each = parts.loss(logits, wanted, None, False, "none", ignore_index, 0.0)
-        loss += parts.total(each, None, False, wide)
+        logits = part.matmul(weight.mT)
+        each = whole_class_loss(logits, wanted, None, False, "none", ignore_index, 0.0)
+        loss += each.sum(dtype=wide)
         if with_grads:
-            slope = parts.grad(one, logits, wanted, *attrs)
+            attrs = (None, False, "sum", ignore_index, 0.0)
+            slope = whole_class_loss_grad(one, logits, wanted, *attrs)
             del logits
-            dx[start : start + CHUNK] = parts.matmul(slope, weight)
-            dw += parts.mm_tn(slope, part)
+            dx[start : start + CHUNK] = slope.matmul(weight)
+            dw += slope.t().mm(part)
     dx = dx.view(x.shape) if with_grads else dx
     return loss.to(x.dtype), dx, dw.to(weight.dtype)
 
 
 def linear_class_loss(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int) -> Tensor:
     """The sum of the cross entropies of x @ weight.T; x is (..., h), the target lacks h."""
-    return in_chunks(x, weight, target, ignore_index, False, _TORCH)[0]
+    return in_chunks(x, weight, target, ignore_index, False)[0]
 
 
 def linear_class_loss_kept(
     x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same, with its gradients for x and weight, for which the logits are at hand."""
-    return in_chunks(x, weight, target, ignore_index, True, _TORCH)
+    return in_chunks(x, weight, target, ignore_index, True)

@@ -1,9 +1,9 @@
-"""float8 by blocks: quantize_fp8 and scaled_matmul. Both are without a gradient."""
+"""float8 by blocks: quantize_fp8 and scaled_matmul. Both are without a gradient, and say so."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,12 +35,23 @@ def _on_borders(size: int, block: int, parts: int) -> bool:
     return block == 1 or size % (block * parts) == 0
 
 
-class QuantizeFp8(Op):
+class _WithoutGradient(Op):
+    """Backward through it is an error, as through torch's scaled product: no zero, no silence."""
+
+    saves = ()
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        raise OnefoldRuntimeError(
+            f"{self.name} has no gradient. Call it under no_grad where none is needed, or in an "
+            "autograd.Function whose backward gives it"
+        )
+
+
+class QuantizeFp8(_WithoutGradient):
     """(values, scales) of x by blocks of its last two dims"""
 
     name = "quantize_fp8"
     num_outputs = 2
-    differentiable = False
     flops_per_element = 3.0
     kernel = staticmethod(kernels.quantize_fp8)
 
@@ -63,11 +74,10 @@ class QuantizeFp8(Op):
         ]
 
 
-class ScaledMatmul(Op):
+class ScaledMatmul(_WithoutGradient):
     """y = (a * a_scale) @ (b * b_scale), the scales by blocks: (a, a_scale, b, b_scale)"""
 
     name = "scaled_matmul"
-    differentiable = False
     kernel = staticmethod(kernels.scaled_matmul)
 
     def infer(
@@ -112,7 +122,7 @@ def quantize_fp8(
     columns share a scale; one number means columns of one row, as activations have it, and
     (128, 128) is usual for weights. The scales are (..., rows / block, columns / block), rounded
     up; each makes the largest number of its block the largest of `dtype`. Rows and columns may be
-    split where that cuts no block. There is no gradient.
+    split where that cuts no block. There is no gradient: backward through it is an error.
 
     Source: DeepSeek-V3 Technical Report (2024), section 3.3. Raises OnefoldValueError for a dtype
     that is no float8 or a block without elements.
@@ -143,7 +153,7 @@ def scaled_matmul(
     and for one row or `block` rows of `a`, one column or `block` columns of `b`: a_scale is
     (m or m / block, k / block), b_scale (k / block, n or n / block), rounded up. Rows of `a`,
     columns of `b` and the sum may be split where that cuts no block; a split sum gives partial
-    sums in `out_dtype`. There is no gradient.
+    sums in `out_dtype`. There is no gradient: backward through it is an error.
 
     Raises OnefoldRuntimeError when shapes do not fit, OnefoldValueError for another `out_dtype`
     than float32, bfloat16 or float16.

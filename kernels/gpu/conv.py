@@ -7,6 +7,8 @@ asks which input places reach it. Few channels, and groups of few, have kernels 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,20 +17,24 @@ from torch import Tensor
 
 from .. import conv as reference
 from .cases import Case
+from .configs import Config, Tuned
 from .conv_places import (
     LEAST,
     Ints,
     Sizes,
     as_planes,
     channels_last,
-    precision_of,
+    kind_of,
     source_of,
-    tiles,
+    tile_of,
+    tiles_allowed,
     two,
     works,
 )
 from .conv_weight import weight_grad
 from .launch import Kernel
+from .movement import contiguous, reshape
+from .product_rule import Tile, shape_class
 from .tiles import cdiv, power_of_2
 
 TORCH = {
@@ -139,10 +145,10 @@ def small_groups(
 def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
     """[channels of the result, kH, kW, channels of a group of the input], dense."""
     if not transposed:
-        return w.permute(0, 2, 3, 1).contiguous()
+        return channels_last(w)
     channels, outs, *taps = w.shape
-    split = w.reshape(groups, channels // groups, outs, *taps).permute(0, 2, 3, 4, 1)
-    return split.contiguous().view(groups * outs, *taps, channels // groups)
+    split = reshape(w, (groups, channels // groups, outs, *taps)).permute(0, 2, 3, 4, 1)
+    return contiguous(split).view(groups * outs, *taps, channels // groups)
 
 
 def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
@@ -152,16 +158,9 @@ def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
 
 
 def convolution(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
+) -> Tensor:  # fmt: skip
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x):
         return reference.convolution(x, w, bias, *given)
@@ -187,24 +186,18 @@ def convolution(
         return y.permute(0, 3, 1, 2)
     flat = channels % LEAST != 0
     depth = channels * weights.shape[1] * weights.shape[2] if flat else channels
-    bm, bn, bk, warps = tiles(places, outs, depth, x.dtype, flat)
+    kind = kind_of(x.dtype)
+    bm, bn, bk, warps, stages = tile or tile_of("convolution", kind, places, outs, depth, flat)
     grid = (cdiv(places, bm), cdiv(outs, bn), groups)
-    constants = (*window, flat, precision_of(x.dtype), bm, bn, bk)
-    product.launch(grid, args, constants, warps=warps)
+    constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bm, bn, bk)
+    product.launch(grid, args, constants, warps, stages)
     return y.permute(0, 3, 1, 2)
 
 
 def convolution_weight_grad(
-    dy: Tensor,
-    x: Tensor,
-    shape: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Tensor:
+    dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints,
+    transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
+) -> Tensor:  # fmt: skip
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x) or not dy.numel() or not x.numel():
         return reference.convolution_weight_grad(dy, x, shape, *given)
@@ -213,9 +206,52 @@ def convolution_weight_grad(
     if transposed:  # the input is to the result what the result is to the input
         rows, columns = columns, rows
     taps = two(shape[2:], 1)
-    return weight_grad(rows, columns, taps, sizes, groups).view(shape)
+    return weight_grad(rows, columns, taps, sizes, groups, tile).view(shape)
 
 
+def _places(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    """(places, outs, channels) of a convolution of images, side, channels, outs."""
+    images, side, channels, outs = sizes
+    return images * side * side, outs, channels
+
+
+def _of_weight(sizes: tuple[int, ...]) -> tuple[int, int, int]:
+    places, outs, channels = _places(sizes)
+    return outs, channels, places
+
+
+def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...], back: bool) -> Any:
+    images, side, channels, outs = sizes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+
+    def made(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=dtype, device=device, generator=draws)
+
+    x, dy = made(images, channels, side, side), made(images, outs, side, side)
+    w = made(outs, channels, 3, 3)
+    window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    if back:
+        return lambda: convolution_weight_grad(dy, x, w.shape, *window, Tile(**config))
+    return lambda: convolution(x, w, None, *window, Tile(**config))
+
+
+def _tuned(kernel: str, of: Callable[[tuple[int, ...]], tuple[int, int, int]], back: bool) -> Tuned:
+    return Tuned(
+        kernel,
+        (torch.bfloat16, torch.float32),
+        {shape_class(*of(sizes)): sizes for sizes in _SIZES},
+        lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), *of(sizes))],
+        partial(_call, back=back),
+        name=kind_of,
+    )
+
+
+_SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))
+TUNED = [
+    _tuned("convolution", _places, False),
+    _tuned("convolution_weight_grad", _of_weight, True),
+]
 _ONE = (1, 1, 1, 1, 1, 1, False, False)
 
 CASES = [

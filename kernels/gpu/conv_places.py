@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .configs import config
+from .movement import contiguous
+from .product_rule import Tile, shape_class
 from .tiles import power_of_2
 
 Ints = tuple[int, ...]
@@ -49,12 +53,15 @@ def as_planes(x: Tensor) -> Tensor:
 
 def channels_last(x: Tensor) -> Tensor:
     """Dense as [N, H, W, C]."""
-    return x.permute(0, 2, 3, 1).contiguous()
+    turned = x.permute(0, 2, 3, 1)
+    return turned if turned.is_contiguous() else contiguous(turned)
 
 
-def precision_of(dtype: torch.dtype) -> str:
-    """How float32 is multiplied: as torch's flag for convolutions says."""
-    return "tf32" if dtype is torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
+def kind_of(dtype: torch.dtype) -> str:
+    """How products are made: float32 as torch's flag for convolutions says."""
+    if dtype is torch.float32:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+    return "double" if dtype is torch.float64 else "half"
 
 
 @triton.jit
@@ -72,16 +79,38 @@ def source_of(
         return i, (i >= 0) & (i < size)
 
 
-def tiles(
-    places: int, outs: int, depth: int, dtype: torch.dtype, flat: bool
-) -> tuple[int, int, int, int]:
-    """(rows, columns, depth, warps) of a program's tile; a flat one has an address per element."""
-    half = dtype.itemsize == 2
-    bm = 128 if places >= 4096 else 64 if places >= 64 else 16
-    bn = min(max(power_of_2(outs), 16), 128 if half else 64)
-    bk = min(max(power_of_2(depth), 16), 64 if half else 32)
+def by_rule(kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
+    """The rule's tile; a flat one has an address per element."""
+    m = 128 if places >= 4096 else 64 if places >= 64 else 16
+    n = min(max(power_of_2(outs), 16), 128 if kind == "half" else 64)
+    k = min(max(power_of_2(depth), 16), 64 if kind == "half" else 32)
     if flat:
-        bm, bn, bk = min(bm, 64), min(bn, 64), min(bk, 32)
-    if dtype is torch.float64:
-        bm, bn, bk = min(bm, 32), min(bn, 32), 16
-    return bm, bn, bk, 8 if bm * bn >= 128 * 128 else 4
+        m, n, k = min(m, 64), min(n, 64), min(k, 32)
+    if kind == "double":
+        m, n, k = min(m, 32), min(n, 32), 16
+    return Tile(m, n, k, 8 if m * n >= 128 * 128 else 4, 3)
+
+
+@lru_cache(maxsize=4096)
+def tile_of(kernel: str, kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
+    """The tile that the table has for a kernel, or else the rule's."""
+    rule = by_rule(kind, places, outs, depth, flat)
+    name = shape_class(places, outs, depth) + ("-flat" if flat else "")
+    return Tile(**config(kernel, kind, name, rule._asdict()))
+
+
+def tiles_allowed(kind: str, places: int, outs: int, depth: int) -> list[Tile]:
+    """The rule's tile and what the tuner may try instead of it."""
+    rule = by_rule(kind, places, outs, depth, False)
+    found = [rule]
+    for m in (64, 128, 256):
+        for n in (32, 64, 128, 256):
+            if m < 2 * places and n < 2 * outs and m * n <= 128 * 256:
+                steps = {max(rule.k // 2, 16), rule.k}
+                found += [
+                    Tile(m, n, k, warps, stages)
+                    for k in sorted(steps)
+                    for warps in (4, 8)
+                    for stages in (2, 3, 4)
+                ]
+    return list(dict.fromkeys(found))

@@ -11,8 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
-from .conv_places import LEAST, Pair, Sizes, channels_last, precision_of, source_of, tiles
+from .conv_places import LEAST, Pair, Sizes, channels_last, kind_of, source_of, tile_of
 from .launch import Kernel
+from .product_rule import Tile
 from .tiles import cdiv, power_of_2
 
 
@@ -123,7 +124,9 @@ def _part(places: int, tile_count: int) -> int:
     return max(power_of_2(least), 64 if places < 4096 else 512)
 
 
-def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int) -> Tensor:
+def weight_grad(
+    rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups: int, tile: Tile | None = None
+) -> Tensor:
     """dw[o, c, r, s] = sum of rows[n, o, i, j] * columns[n, c, i', j'] over n, i and j.
 
     i' and j' are the places that tap (r, s) reads for i and j.
@@ -133,14 +136,16 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
     outs, channels, places = outs // groups, channels // groups, n * oh * ow
     depth = taps[0] * taps[1] * channels
     wide = torch.float64 if rows.dtype is torch.float64 else torch.float32
+    kind = kind_of(rows.dtype)
     small = groups > 1 and min(channels, outs) < LEAST
     flat = channels % LEAST != 0
     if small:
         bn, bk = min(max(power_of_2(groups * outs), 16), 64), 32
         grid = (cdiv(groups * outs, bn), depth)
-        warps = 4
     else:
-        bn, bc, bk, warps = tiles(outs, depth if flat else channels, places, rows.dtype, flat)
+        bn, bc, bk, warps, stages = tile or tile_of(
+            "convolution_weight_grad", kind, outs, depth if flat else channels, places, flat
+        )
         across = cdiv(depth, bc) if flat else taps[0] * taps[1] * cdiv(channels, bc)
         grid = (cdiv(outs, bn), across)
     part = _part(places, grid[0] * grid[1] * (1 if small else groups))
@@ -154,8 +159,8 @@ def weight_grad(rows: Tensor, columns: Tensor, taps: Pair, sizes: Sizes, groups:
     if small:
         _part_small_groups.launch((*grid, number), args, (*window, bn, bk))
     else:
-        constants = (*window, flat, precision_of(rows.dtype), bn, bc, bk)
-        _part_product.launch((*grid, groups * number), args, constants, warps=warps)
+        constants = (*window, flat, "tf32" if kind == "tf32" else "ieee", bn, bc, bk)
+        _part_product.launch((*grid, groups * number), args, constants, warps, stages)
     dw = torch.empty((groups * outs, channels, *taps), dtype=rows.dtype, device=rows.device)
     _join.launch(
         (cdiv(dw.numel(), 256),),

@@ -1,37 +1,58 @@
-"""The cross entropy of a linear layer's outputs in chunks, by the twins of product and loss."""
+"""The cross entropy of a linear layer's outputs in chunks, by the twins of product and loss.
+
+One kernel makes the losses and the gradient of a chunk's logits; products add to the weight's
+gradient as they are stored.
+"""
 
 from __future__ import annotations
-
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from .. import matmul
-from ..linear_loss import Parts, in_chunks
-from ..select import twin
-from . import loss, reduce
+from .. import linear_loss as torchs
 from .cases import Case
+from .loss import row_losses, row_losses_and_grad
+from .movement import cat, copy_into, reshape
+from .product import Finish, product
+from .reduce import total
+from .tiles import wide_of
 
+TORCH = {"no elements": "torch knows what the loss of nothing is"}
 CASES: list[Case] = []  # it has no kernels of its own
 
 
-@cache
-def _parts() -> Parts:
-    product_nt, product, product_tn = (
-        twin(function) or function for function in (matmul.matmul_nt, torch.matmul, matmul.mm_tn)
-    )
-    return Parts(
-        product_nt, product, product_tn, loss.whole_class_loss, loss.whole_class_loss_grad,
-        reduce.total,
-    )  # fmt: skip
+def _chunks(x: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Some rows, and their targets."""
+    rows = reshape(x, (x.shape[:-1].numel(), x.shape[-1])).split(torchs.CHUNK)
+    return list(zip(rows, reshape(target, (-1,)).split(torchs.CHUNK), strict=True))
 
 
 def linear_class_loss(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int) -> Tensor:
-    return in_chunks(x, weight, target, ignore_index, False, _parts())[0]
+    if not x.numel() or not weight.numel():
+        return torchs.linear_class_loss(x, weight, target, ignore_index)
+    losses = [
+        row_losses(product(rows, weight.t()), wanted, ignore_index)
+        for rows, wanted in _chunks(x, target)
+    ]
+    return total(cat(losses), None, False, x.dtype)
 
 
 def linear_class_loss_kept(
     x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return in_chunks(x, weight, target, ignore_index, True, _parts())
+    if not x.numel() or not weight.numel():
+        return torchs.linear_class_loss_kept(x, weight, target, ignore_index)
+    chunks = _chunks(x, target)
+    dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
+    dw: Tensor | None = None
+    losses = []
+    for number, ((rows, wanted), part) in enumerate(
+        zip(chunks, dx.split(torchs.CHUNK), strict=True), 1
+    ):
+        each, slope = row_losses_and_grad(product(rows, weight.t()), wanted, ignore_index)
+        losses.append(each)
+        copy_into(part, product(slope, weight))
+        dtype = weight.dtype if number == len(chunks) else wide_of(weight.dtype)
+        dw = product(slope.t(), rows, Finish(x=dw), dtype=dtype)
+    assert dw is not None
+    return total(cat(losses), None, False, x.dtype), dx.view(x.shape), dw

@@ -6,6 +6,8 @@ again what it has just read, to write the gradient.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -14,14 +16,17 @@ from torch import Tensor
 from .. import loss as torchs
 from ..loss import Classes, check_targets
 from .cases import Case
+from .configs import Config
 from .folds import fold
 from .launch import Kernel
+from .rows import Shared
 from .softmax import base, passed
 from .tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
 
 TORCH = {
     "no elements": "torch knows what the loss of nothing is",
     "logits that are no floating point numbers": "torch has the errors",
+    "looking for targets that are no class": "on the CPU only; on the GPU it would wait for it",
 }
 
 
@@ -120,17 +125,20 @@ def _totals(
 
 @Kernel
 def _class_loss_grad(
-    dy, x, target, weight, lse, sums, dx, kept, n, inner, offset, total, ignored,
+    x, dy, target, weight, lse, sums, dx, losses, kept, n, inner, offset, total, ignored,
     LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, EACH: tl.constexpr,
     MEAN: tl.constexpr, WIDE: tl.constexpr,
     ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
+    """Without dy it is 1; `losses` is where the losses themselves are wanted, too."""
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
     wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
     valid = inside & (wanted != ignored)
     local = tl.where(valid, wanted - offset, -1)
-    if EACH:
+    if dy is None:
+        g = valid.to(WIDE)
+    elif EACH:
         g = tl.load(dy + index, mask=valid, other=0.0).to(WIDE)
     else:
         g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
@@ -145,6 +153,10 @@ def _class_loss_grad(
     if SMOOTHING != 0.0:
         every += share * tl.load(sums + 1) if WEIGHTED else share * total
     a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    if losses is not None:
+        here = (local >= 0) & (local < n)
+        v = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
+        tl.store(losses + index, tl.where(here, (a - v) + b, 0.0), mask=inside)
     at = tl.arange(0, BR)
     # From the end on: what was read last is still in the cache.
     NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
@@ -190,9 +202,17 @@ def _suits(x: Tensor) -> bool:
     return x.numel() > 0 and x.dtype in NUMBERS and x.dtype.is_floating_point
 
 
-def _tiles(x: Tensor) -> tuple[Tensor, Tiles]:
-    dense, outer, n, inner = one_group(x, (1 if x.ndim > 1 else 0,))
-    return dense, tiles(outer, n, inner, False, _WIDEST // (x.itemsize // 2))
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = tiles(outer, n, inner, False, _WIDEST // (dtype.itemsize // 2))
+    return t, t.warps
+
+
+_SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_grad", _rule)
+
+
+def _sizes(x: Tensor) -> tuple[Tensor, int, int, int]:
+    """Dense memory of the logits as (outer, classes, inner), and these three sizes."""
+    return one_group(x, (1 if x.ndim > 1 else 0,))
 
 
 def _dense(x: Tensor | None) -> Tensor | None:
@@ -205,11 +225,12 @@ def _length(x: Tensor | None) -> int:
 
 def _losses(
     x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes,
-    form: str, dtype: torch.dtype,
+    form: str, dtype: torch.dtype, config: Config | None = None,
 ) -> Tensor:  # fmt: skip
     """The loss of each target."""
     check_targets(target, classes)
-    dense, t = _tiles(x)
+    dense, outer, n, inner = _sizes(x)
+    t, warps = _SHARED.of(x.dtype, outer, n, inner, config)
     y = torch.empty(target.shape, dtype=dtype, device=x.device)
     _class_loss.launch(
         t.grid,
@@ -217,7 +238,7 @@ def _losses(
          classes.first, classes.total, classes.ignore_index),
         (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)], t.rows,
          t.kept_block, t.block),
-        warps=t.warps,
+        warps=warps,
     )  # fmt: skip
     return y
 
@@ -267,10 +288,12 @@ def whole_class_loss(
 
 
 def _grad(
-    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
-    classes: Classes, form: str, mean: bool,
+    dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
+    config: Config | None = None,
 ) -> Tensor:  # fmt: skip
-    dense, t = _tiles(x)
+    dense, outer, n, inner = _sizes(x)
+    t, warps = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     wide = wide_of(x.dtype)
     sums: Tensor | None = None
@@ -279,11 +302,11 @@ def _grad(
         _run_totals(target, weight, None, sums, classes, wide)
     _class_loss_grad.launch(
         t.grid,
-        (dy.contiguous(), dense, target.contiguous(), _dense(weight), _dense(lse), sums, dx,
+        (dense, _dense(dy), target.contiguous(), _dense(weight), _dense(lse), sums, dx, losses,
          t.kept, t.n, t.inner, classes.first, classes.total, classes.ignore_index),
-        (form, weight is not None, float(classes.smoothing), dy.ndim > 0, mean, TRITON[wide],
-         t.rows, t.kept_block, t.block),
-        warps=t.warps,
+        (form, weight is not None, float(classes.smoothing), dy is not None and dy.ndim > 0, mean,
+         TRITON[wide], t.rows, t.kept_block, t.block),
+        warps=warps,
     )  # fmt: skip
     return dx
 
@@ -310,6 +333,20 @@ def whole_class_loss_grad(
     return _grad(dy, x, target, weight, None, classes, form, reduction == "mean")
 
 
+def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    """The loss of each row of logits, unrounded."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    return _losses(x, target, None, None, classes, "found", wide_of(x.dtype))
+
+
+def row_losses_and_grad(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """The loss of each row of logits, unrounded, and the gradient of their sum."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    check_targets(target, classes)
+    losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
+    return losses, _grad(None, x, target, None, None, classes, "found", False, losses)
+
+
 def target_weights(
     target: Tensor, weight: Tensor | None, classes: Classes, dtype: torch.dtype
 ) -> Tensor:
@@ -330,6 +367,27 @@ def target_weights(
     return y
 
 
+def _call(x: Tensor) -> tuple[Tensor, Tensor, Classes]:
+    """Logits, targets and classes for the tuner."""
+    rows = x.squeeze(2)
+    n = rows.shape[1]
+    return rows, torch.arange(rows.shape[0], device=x.device) % n, Classes(0, n, -100, 0.0)
+
+
+def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows, target, classes = _call(x)
+    return lambda: _losses(rows, target, None, None, classes, "found", rows.dtype, config)
+
+
+def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows, target, classes = _call(x)
+    return lambda: _grad(
+        None, rows, target, None, None, classes, "found", False, config=config
+    )  # fmt: skip
+
+
+_SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
+TUNED = [_SHARED.tuned(_SIZES, _tuned), _GRAD_SHARED.tuned(_SIZES, _tuned_grad)]
 _SHAPES = ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
 _NUMBERS = ("i32",) * 5 + ("i32?",)
 CASES = [
@@ -344,7 +402,7 @@ CASES = [
 CASES += [
     Case(
         _class_loss_grad,
-        ("*fp32", "*bf16", "*i64", None, None, "*fp32", "*bf16", *_NUMBERS),
+        ("*bf16", "*fp32", "*i64", None, None, "*fp32", "*bf16", None, *_NUMBERS),
         ("found", False, 0.0, False, True, tl.float32, *shape),
         warps=warps,
     )
@@ -364,9 +422,15 @@ CASES += [
     ),
     Case(
         _class_loss_grad,
-        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", *_NUMBERS),
+        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", None, *_NUMBERS),
         ("given", True, 0.1, True, False, tl.float32, True, 1, _WIDEST // 2),
         warps=8,
+    ),
+    Case(
+        _class_loss_grad,
+        ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS),
+        ("found", False, 0.0, False, False, tl.float32, True, 1, _WIDEST),
+        warps=16,
     ),
     Case(
         _totals,

@@ -5,6 +5,7 @@ Rows that fit stay in registers; those wider than 32768 are passed over twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import torch
@@ -15,18 +16,19 @@ from torch import Tensor
 from .. import norm as torchs
 from . import norm_grad
 from .cases import Case, tensors
+from .configs import Config
 from .launch import Kernel
 from .moments import moments_of
 from .norm_grad import layer_norm_grad, layer_norm_kept_grad, rms_norm_grad, squares_of
-from .rows import as_rows
-from .tiles import TRITON, first_of, holding, wide_of
+from .rows import Shared, as_rows
+from .tiles import TRITON, Tiles, first_of, holding, wide_of
 
 Shape = tuple[int, ...]
 TORCH = {"no elements": "nothing to do"}
 
 __all__ = [
-    "CASES", "TORCH", "layer_norm", "layer_norm_grad", "layer_norm_kept", "layer_norm_kept_grad",
-    "rms_norm", "rms_norm_grad",
+    "CASES", "TORCH", "TUNED", "layer_norm", "layer_norm_grad", "layer_norm_kept",
+    "layer_norm_kept_grad", "rms_norm", "rms_norm_grad",
 ]  # fmt: skip
 
 
@@ -80,9 +82,17 @@ def _norm(
         tl.store(rstd + row, r, mask=inside)
 
 
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = holding(outer, n, inner, 32768)
+    return t, t.warps
+
+
+_SHARED = Shared("norm", _rule)
+
+
 def _run(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float,
-    centred: bool, kept: bool = False,
+    centred: bool, kept: bool = False, config: Config | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     rows = as_rows(x, len(shape))
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -94,14 +104,14 @@ def _run(
         statistics = (*lead, *(1,) * len(shape))
         mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
     columns = prod(shape)
-    t = holding(rows.shape[0], columns, 1, 32768)
+    t, warps = _SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
     one = t.block >= columns
     _norm.launch(
         t.grid,
         (rows, _dense(weight), _dense(bias), y, mean, rstd, rows.shape[0], columns, eps),
         (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
          t.block),
-        warps=t.warps,
+        warps=warps,
     )  # fmt: skip
     return y, mean, rstd
 
@@ -136,6 +146,13 @@ def layer_norm_kept(
     return y, mean, rstd
 
 
+def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows = x.squeeze(2)
+    weight, bias = rows[:2].contiguous()
+    return lambda: _run(rows, weight, bias, weight.shape, 1e-5, True, config=config)[0]
+
+
+TUNED = [_SHARED.tuned(norm_grad.SIZES, _tuned), *norm_grad.TUNED]
 CASES = [
     Case(
         _norm,

@@ -7,6 +7,8 @@ kernels: one for x, row by row, and one that goes down the columns for weight an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
@@ -14,11 +16,12 @@ from torch import Tensor
 
 from .. import norm as torchs
 from .cases import Case
+from .configs import Config
 from .folds import fold
 from .launch import Kernel
 from .moments import moments_of
-from .rows import as_rows
-from .tiles import TRITON, first_of, power_of_2, tiles, wide_of
+from .rows import Shared, as_rows
+from .tiles import TRITON, Tiles, cdiv, first_of, power_of_2, tiles, wide_of
 
 Shape = tuple[int, ...]
 _WIDEST = 8192  # columns of which x, dy, weight and the two sums fit in the registers of 16 warps
@@ -160,9 +163,18 @@ def _weight_grad(
         tl.store(out + n, tl.sum(db, 1), mask=inside)
 
 
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    block = power_of_2(n)
+    several = max(min(4096 // block, power_of_2(cdiv(outer, _PROGRAMS))), 1)
+    return Tiles(outer, n, inner, True, several, block, 1, block), _warps(several * block)
+
+
+_SHARED = Shared("norm_grad", _rule, whole=True)
+
+
 def _run(
     dy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor | None,
-    shape: Shape, eps: float, centred: bool,
+    shape: Shape, eps: float, centred: bool, config: Config | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Gradients of x, and of weight and bias as rows of one tensor."""
     x, dy = as_rows(x, len(shape)), as_rows(dy, len(shape))
@@ -178,15 +190,14 @@ def _run(
         assert rstd is not None
         sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centred, kept))
     else:
-        block = power_of_2(n)
-        several = max(min(4096 // block, power_of_2(-(-rows // _PROGRAMS))), 1)
-        programs = min(-(-rows // several), _PROGRAMS)
+        t, warps = _SHARED.of(x.dtype, rows, n, 1, config)
+        programs = min(t.programs, _PROGRAMS)
         sums = torch.empty((programs, 2 if centred else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
             (dy, x, w, mean, rstd, dx, sums, rows, n, eps),
-            (centred, kept, w is not None, TRITON[wide], several, block),
-            warps=_warps(several * block),
+            (centred, kept, w is not None, TRITON[wide], t.kept_block, t.block),
+            warps=warps,
         )
     return dx, fold(sums, (0,), False, "sum", of_weight, wide)
 
@@ -246,6 +257,13 @@ def rms_norm_grad(
     return dx.view(x.shape), sums[0].view(shape)
 
 
+def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    dy, weight = x.squeeze(2), x[0, :, 0].contiguous()
+    return lambda: _run(dy, dy, weight, None, None, weight.shape, 1e-5, True, config)[1]
+
+
+SIZES = ((8192, 1024, 1), (8192, 4096, 1), (8192, 8192, 1))
+TUNED = [_SHARED.tuned(SIZES, _tuned)]
 _BF16 = ("*bf16",) * 3
 CASES = [
     Case(

@@ -1,14 +1,23 @@
-"""Rows: tensors as matrices whose rows one program works on, and how wide its block is."""
+"""Rows: tensors as matrices whose rows one program works on, and what the table has for them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
+import torch
 from torch import Tensor
 
-from .tiles import power_of_2
+from .configs import Config, Tuned, config
+from .product_rule import shape_class
+from .tiles import Tiles, cdiv, power_of_2
 
-WIDEST = 32768  # columns of one block; wider rows spill registers, so kernels loop over blocks
+_MOST = 65536  # elements of a tile
+Sizes = tuple[int, int, int]  # outer, n, inner: see `tiles`
+Given = tuple[Tiles, int]  # tiles, and the warps of a program
+Rule = Callable[[torch.dtype, int, int, int], Given]
 
 
 def as_rows(x: Tensor, last: int) -> Tensor:
@@ -18,11 +27,67 @@ def as_rows(x: Tensor, last: int) -> Tensor:
     return x.contiguous().view(rows, columns)
 
 
-def block_of(columns: int) -> int:
-    """The width of a block that holds a row, or the widest one."""
-    return min(power_of_2(max(columns, 1)), WIDEST)
+@dataclass(frozen=True)
+class Shared:
+    """How the rows of one kernel are shared out among programs: by the table, or else by its rule.
+
+    `whole` says that a tile must hold all of a row.
+    """
+
+    kernel: str
+    rule: Rule
+    whole: bool = False
+
+    def of(
+        self, dtype: torch.dtype, outer: int, n: int, inner: int, chosen: Config | None = None
+    ) -> Given:
+        """Tiles and warps for a tensor of these sizes; what is `chosen` comes before the table."""
+        if chosen is None:
+            return _found(self, dtype, outer, n, inner)
+        return _with(self.rule(dtype, outer, n, inner)[0], chosen)
+
+    def allowed(self, dtype: torch.dtype, sizes: tuple[int, ...]) -> list[Config]:
+        """The rule's choice and what the tuner may try instead of it."""
+        outer, n, inner = sizes
+        rule = _config(self.rule(dtype, outer, n, inner))
+        kept, block = rule["kept"], rule["block"]
+        found = [rule]
+        for rows in (kept // 2, kept, 2 * kept, 4 * kept):
+            for width in (block,) if self.whole else (block // 4, block // 2, block, 2 * block):
+                fits = 1 <= rows <= power_of_2(outer * inner) and 16 <= width <= power_of_2(n)
+                if fits and rows * width <= _MOST:
+                    found += [{"kept": rows, "block": width, "warps": w} for w in (2, 4, 8, 16)]
+        return [rule, *(other for other in found if other != rule)]
+
+    def tuned(
+        self, shapes: tuple[Sizes, ...], make: Callable[[Tensor, Config], Callable[[], Tensor]]
+    ) -> Tuned:
+        """For the tuner: `make(x, config)` gives what runs the kernel on such an x."""
+
+        def call(
+            chosen: Config, dtype: torch.dtype, sizes: tuple[int, ...]
+        ) -> Callable[[], Tensor]:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            draws = torch.Generator(device).manual_seed(0)
+            return make(torch.randn(sizes, dtype=dtype, device=device, generator=draws), chosen)
+
+        named: Mapping[str, tuple[int, ...]] = {shape_class(*sizes): sizes for sizes in shapes}
+        return Tuned(self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call)
 
 
-def warps_of(block: int) -> int:
-    """Warps for a block of this width, of which each thread has 8 to 32 elements."""
-    return min(max(block // 512, 1), 16)
+@lru_cache(maxsize=4096)
+def _found(shared: Shared, dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+    rule = shared.rule(dtype, outer, n, inner)
+    name = shape_class(outer, n, inner)
+    return _with(rule[0], config(shared.kernel, dtype, name, _config(rule)))
+
+
+def _config(given: Given) -> Config:
+    tiles, warps = given
+    return {"kept": tiles.kept_block, "block": tiles.block, "warps": warps}
+
+
+def _with(tiles: Tiles, found: Config) -> Given:
+    kept, block = found["kept"], found["block"]
+    chunk = cdiv(tiles.n, block) * block
+    return replace(tiles, kept_block=kept, block=block, chunk=chunk), found["warps"]

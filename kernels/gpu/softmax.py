@@ -13,8 +13,11 @@ from torch import Tensor
 
 from .. import softmax as torchs
 from .cases import Case
+from .configs import Config
 from .launch import Kernel
-from .tiles import NUMBERS, TRITON, first_of, holding, one_group, wide_of
+from .movement import copy_into
+from .rows import Shared
+from .tiles import NUMBERS, TRITON, Tiles, first_of, holding, one_group, wide_of
 
 TORCH = {
     "complex numbers and integers": "torch has the errors",
@@ -123,20 +126,36 @@ def _softmax_grad(
             tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
 
 
-def _run(x: Tensor, dim: int, dtype: torch.dtype | None, log: bool) -> Tensor:
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = holding(outer, n, inner, 32768)
+    return t, t.warps
+
+
+def _grad_rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = holding(outer, n, inner, 16384)
+    return t, t.warps
+
+
+_SHARED, _GRAD_SHARED = Shared("softmax", _rule), Shared("softmax_grad", _grad_rule)
+
+
+def _run(
+    x: Tensor, dim: int, dtype: torch.dtype | None, log: bool, config: Config | None = None
+) -> Tensor:
     dtype = dtype or x.dtype
     if not x.numel() or not dtype.is_floating_point or x.dtype not in NUMBERS:
         return (torchs.log_softmax if log else torchs.softmax)(x, dim, dtype)
     if not x.dtype.is_floating_point:
-        x = x.to(dtype)
+        given, x = x, torch.empty(x.shape, dtype=dtype, device=x.device)
+        copy_into(x, given)
     dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
-    t = holding(outer, n, inner, 32768)
+    t, warps = _SHARED.of(dtype, outer, n, inner, config)
     _softmax.launch(
         t.grid,
         (dense, y, t.kept, n, inner),
         (log, t.block >= n, TRITON[wide_of(dtype)], t.rows, t.kept_block, t.block),
-        warps=t.warps,
+        warps=warps,
     )
     return y
 
@@ -149,18 +168,18 @@ def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     return _run(x, dim, dtype, True)
 
 
-def _run_grad(dy: Tensor, y: Tensor, dim: int, log: bool) -> Tensor:
+def _run_grad(dy: Tensor, y: Tensor, dim: int, log: bool, config: Config | None = None) -> Tensor:
     if not y.numel() or y.dtype not in NUMBERS or dy.shape != y.shape:
         return (torchs.log_softmax_grad if log else torchs.softmax_grad)(dy, y, dim)
     dims = (dim % y.ndim,) if y.ndim else ()
     dense, outer, n, inner = one_group(y, dims)
     dx = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-    t = holding(outer, n, inner, 16384)
+    t, warps = _GRAD_SHARED.of(y.dtype, outer, n, inner, config)
     _softmax_grad.launch(
         t.grid,
         (dy.contiguous(), dense, dx, t.kept, n, inner),
         (log, t.block >= n, TRITON[wide_of(y.dtype)], t.rows, t.kept_block, t.block),
-        warps=t.warps,
+        warps=warps,
     )
     return dx
 
@@ -173,6 +192,13 @@ def log_softmax_grad(dy: Tensor, y: Tensor, dim: int) -> Tensor:
     return _run_grad(dy, y, dim, True)
 
 
+_SIZES = (
+    (8192, 1024, 1), (8192, 4096, 1), (4096, 16384, 1), (2048, 131072, 1), (1024, 64, 1024),
+)  # fmt: skip
+TUNED = [
+    _SHARED.tuned(_SIZES, lambda x, config: lambda: _run(x, 1, None, False, config)),
+    _GRAD_SHARED.tuned(_SIZES, lambda x, config: lambda: _run_grad(x, x, 1, False, config)),
+]
 _FORMS = ((True, True, 1, 4096), (True, True, 1, 32768), (False, True, 1, 8192))
 _COLUMNS = ((True, False, 16, 256), (False, False, 16, 1024))
 CASES = [

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from onefold.engine.interp import grad_mode
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
@@ -39,6 +40,20 @@ def test_a_split_that_cuts_a_block_is_gathered(world):
     wanted = names.quantize_fp8(make_local(x), 4)
     assert torch.equal(value_of(scales), wanted.scales.shards[0])
     assert torch.equal(value_of(values).float(), wanted.values.shards[0].float())
+
+
+def test_backward_says_that_there_is_no_gradient(world):
+    x = make_local(torch.randn(4, 8)).requires_grad_()
+    values, scale = names.quantize_fp8(x, 4)
+    assert values.requires_grad
+    w = names.quantize_fp8(make_local(torch.randn(8, 4)), (4, 4))
+    y = names.scaled_matmul(values, scale, *w, block=4, out_dtype=torch.float32)
+    with pytest.raises(OnefoldError, match="scaled_matmul has no gradient"):
+        names.sum(y).backward()
+    with pytest.raises(OnefoldError, match="quantize_fp8 has no gradient"):
+        names.sum(scale).backward()
+    with grad_mode(False):
+        assert not names.quantize_fp8(x, 4).scales.requires_grad
 
 
 def zeros(*shape, dtype=E4M3):

@@ -12,10 +12,11 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-def quantize(x, block, dtype=E4M3):
+def quantize(x, block, dtype=E4M3, twin=None):
     """By the twin, which must give the reference's bits."""
+    twin = twin or select.twin(float8.quantize_fp8)
     with poisoned_memory():
-        values, scales = select.twin(float8.quantize_fp8)(x, block, dtype)
+        values, scales = twin(x, block, dtype)
     wanted, wanted_scales = float8.quantize_fp8(x, block, dtype)
     assert values.dtype is dtype and values.shape == wanted.shape
     assert torch.equal(values.view(torch.uint8), wanted.view(torch.uint8))
@@ -33,9 +34,52 @@ def test_quantize(dtype, kind):
         ((3, 2, 33, 65), (32, 32)),
         ((0, 64), (1, 32)),
         ((5, 7), (2, 3)),
+        ((7, 50), (1, 20)),
+        ((150, 130), (130, 120)),
+        ((2, 20000), (1, 20000)),
     ):
         quantize((torch.randn(shape) * 10).to(dtype), block, kind)
     quantize(torch.randn(64, 33).to(dtype).T, (1, 32), kind)
+
+
+def off_by_a_bit(values, scales):
+    bits = values.view(torch.uint8).clone()
+    bits[-1, -1] ^= 1
+    return bits.view(values.dtype), scales
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        off_by_a_bit,
+        lambda values, scales: (values, scales.nextafter(torch.tensor(9.0))),
+        lambda values, scales: (values.view(E5M2), scales),
+        lambda values, scales: (values[:-1], scales),
+        lambda values, scales: (values, scales.fill_(float("nan"))),
+    ],
+)
+def test_what_is_quantized_wrongly_is_seen(change):
+    x = torch.randn(5, 70)
+    quantize(x, (1, 32), twin=float8.quantize_fp8)
+    with pytest.raises(AssertionError):
+        quantize(x, (1, 32), twin=lambda *args: change(*float8.quantize_fp8(*args)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s, b, t * (1 + 1e-4), *rest),
+        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s.roll(1, 1), b, t, *rest),
+        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s, b.roll(1, 0), t, *rest),
+        lambda *args: float8.scaled_matmul(*args).double(),
+        lambda *args: float8.scaled_matmul(*args).fill_(float("nan")),
+    ],
+)
+def test_a_wrong_product_is_seen(wrong):
+    a, b = torch.randn(5, 70), torch.randn(70, 33)
+    multiply(a, b, 32, twin=float8.scaled_matmul)
+    with pytest.raises(AssertionError):
+        multiply(a, b, 32, twin=wrong)
 
 
 def test_quantize_extremes():
@@ -55,8 +99,9 @@ def test_quantize_extremes():
     assert torch.equal(values.float().isnan(), wanted[0].float().isnan())
 
 
-def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32):
+def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, twin=None):
     """By the twin; against the float64 product of the dequantized, beside that of their sizes."""
+    twin = twin or select.twin(float8.scaled_matmul)
     columns = block if columns is None else columns
     left, right = (
         quantize(a, (rows, block)),
@@ -66,7 +111,7 @@ def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32):
         turned = quantize(b.T.contiguous(), (1, block))
         right = turned[0].T, turned[1].T
     with poisoned_memory():
-        y = select.twin(float8.scaled_matmul)(*left, *right, block, rows, columns, dtype)
+        y = twin(*left, *right, block, rows, columns, dtype)
     wide = float8.dequantize(*left, (rows, block), torch.float64)
     other = float8.dequantize(*right, (block, columns), torch.float64)
     exact, size = wide @ other, wide.abs() @ other.abs()
@@ -84,8 +129,13 @@ def test_scaled_matmul(dtype):
     multiply(torch.randn(3, 300), torch.randn(300, 5), 128, dtype=dtype)
 
 
-def test_other_forms_are_left_to_torch():
-    multiply(torch.randn(3, 8), torch.randn(8, 5), 4)
+@pytest.mark.parametrize("block", [4, 72, 160, 256])
+def test_any_block(block):
+    multiply(torch.randn(3, 2 * block), torch.randn(2 * block, 5), block)
+    multiply(torch.randn(9, block + 7), torch.randn(block + 7, 70), block, rows=block, columns=1)
+
+
+def test_no_elements():
     multiply(torch.randn(0, 64), torch.randn(64, 5), 32)
     multiply(torch.randn(2, 0), torch.randn(0, 5), 32)
 
