@@ -47,8 +47,10 @@ def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
         assert found.setdefault(_key(case), case) is case, f"two cases are {_key(case)}"
     tuned = all_tuned()
     for name, config in configs.read(table).items():
-        kernel, dtype, _, arch = name.split()
-        for case in tuned[kernel].cases(dtype, config):
+        kernel, dtype, shape_class, arch = name.split()
+        cases, sizes = tuned[kernel].cases, tuned[kernel].shapes[shape_class]
+        assert cases is not None, f"{name}: its family says of no forms to compile"
+        for case in cases(dtype, sizes, config):
             if arch in case.targets:
                 known = found.get(_key(case))
                 wanted = {arch, *(known.targets if known else ())}

@@ -29,8 +29,8 @@ class Tuned:
     `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
     sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
     random numbers, and returns a function that runs the kernel on them and gives its result.
-    `cases(name, config)` are the forms that are compiled ahead of time for an entry of the table.
-    A family lists its own as `TUNED`.
+    `cases(name, sizes, config)` are the forms that are compiled ahead of time for an entry of the
+    table. A family lists its own as `TUNED`.
     """
 
     kernel: str
@@ -38,8 +38,8 @@ class Tuned:
     shapes: Mapping[str, tuple[int, ...]]  # sizes that stand for a shape class
     allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
     call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
-    cases: Callable[[str, Config], Sequence[Case]]
     name: Callable[[torch.dtype], str] = str
+    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]] | None = None
 
 
 def config(

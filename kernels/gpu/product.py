@@ -172,7 +172,7 @@ def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callabl
 _DTYPES = {"half": "bf16", "tf32": "fp32", "ieee": "fp32", "double": "fp64", "whole": "i64"}
 
 
-def _cases(kind: str, config: Config) -> list[Case]:
+def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
     """In each layout that a layer's products have, forward and backward."""
     tile, dtype = Tile(**config), _DTYPES[kind]
     found: list[Case] = []
@@ -195,8 +195,8 @@ TUNED = [
         {shape_class(*sizes): sizes for sizes in _SIZES},
         _allowed,
         _call,
-        _cases,
         name=kind_of,
+        cases=_cases,
     )
 ]
 CASES = [

@@ -143,7 +143,7 @@ def table(tmp_path):
     """A table with one entry that no case has."""
     path = tmp_path / "configs.json"
     tile = {"m": 64, "n": 64, "k": 32, "warps": 8, "stages": 2}
-    entries = {"matmul half 64x64x64 sm_90": tile, "matmul half 64x64x64 sm_89": tile}
+    entries = {"matmul half 8192x8192x8192 sm_90": tile, "matmul half 8192x8192x8192 sm_89": tile}
     configs.write(path, entries)
     return path
 
@@ -161,7 +161,7 @@ def test_entries_of_the_table_are_forms(table):
 
 def test_an_entry_that_is_a_case_already_adds_nothing_to_it(table):
     tile = {"m": 128, "n": 256, "k": 64, "warps": 8, "stages": 3}
-    configs.write(table, {"matmul half 64x64x64 sm_90": tile})
+    configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
     plain, found = compile.all_cases(), compile.all_cases(table)
     assert len(found) > len(plain)
     assert {key: found[key].targets for key in plain} == {
