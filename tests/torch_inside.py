@@ -29,9 +29,6 @@ INSIDE: dict[str, dict[str, str]] = {
         "fill_": "no keys: the sums of nothing",
     },
     "conv": {"convolution convolution_backward": "windows of three dims, see TORCH"},
-    "float8": {
-        "new_zeros copy_ abs amax div clamp_ _to_copy mul mm": "blocks of sizes in TORCH",
-    },
     "gathering": {
         "aminmax lt ge _local_scalar_dense": _CHECKED,
         "new_full": "one number for all entries",
@@ -41,7 +38,6 @@ INSIDE: dict[str, dict[str, str]] = {
     "indexing": {
         "lt add where sub ge bitwise_and mul scalar_tensor": "several indices are joined to one",
     },
-    "linear_loss": {"zeros ones add_ mm copy_": "sums over chunks"},
     "loss": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
     "order": {"sort topk": "what TORCH says"},
     "places": {
@@ -49,8 +45,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "full": "marks before the last entry of each place is found",
     },
     "pointwise": {
-        "_to_copy div mul neg pow _conj_physical exp sin cos abs sgn sub eq where angle isnan "
-        "reciprocal scalar_tensor": _COMPLEX,
+        "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle scalar_tensor": _COMPLEX,
         "digamma polygamma": "iterations that Triton's libraries have not",
     },
     "runs": {"sort": "places in their order, so that sums are made in it"},
