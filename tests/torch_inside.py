@@ -45,7 +45,8 @@ INSIDE: dict[str, dict[str, str]] = {
         "full": "marks before the last entry of each place is found",
     },
     "pointwise": {
-        "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle scalar_tensor": _COMPLEX,
+        "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
+        "scalar_tensor": "numbers beside them",
         "digamma polygamma": "iterations that Triton's libraries have not",
     },
     "runs": {"sort": "places in their order, so that sums are made in it"},
