@@ -52,13 +52,15 @@ attention, conv, gathering, loss, matmul, norm, optim, pointwise, pool, random, 
 
 @dataclass
 class Maker:
-    """Makes the random inputs of a row."""
+    """Makes the random inputs of a row: rounded to a dtype, then `held` in another, if given."""
 
     dtype: torch.dtype
     device: str
+    held: torch.dtype | None = None
 
     def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return torch.randn(shape, dtype=dtype or self.dtype, device=self.device)
+        made = torch.randn(shape, dtype=dtype or self.dtype, device=self.device)
+        return made if self.held is None else made.to(self.held)
 
     def below(self, high: int, *shape: int) -> torch.Tensor:
         return torch.randint(high, shape, device=self.device)
@@ -121,6 +123,12 @@ class Row:
     @property
     def title(self) -> str:
         return f"{self.family}: {self.name} {'x'.join(map(str, self.sizes))}"
+
+    @property
+    def checked(self) -> Sizes:
+        """At most 2048 of each size: numbers are compared in float64, which is slow."""
+        return tuple(min(size, 2048) if DEVICE == "cuda" else tiny
+                     for size, tiny in zip(self.sizes, self.tiny, strict=True))  # fmt: skip
 
     def bytes(self, sizes: Sizes) -> int:
         return self.elements(*sizes) * self.dtype.itemsize

@@ -3,12 +3,14 @@
     python benchmarks/kernels.py                # prints the table, writes results/kernels.json
     python benchmarks/kernels.py --only matmul norm
     python benchmarks/kernels.py --quick        # fewer rounds, without torch.compile
+    python benchmarks/kernels.py --dry --quick  # that all of it runs, also without a GPU
 
 Candidates take turns; each call gets inputs that are no longer in the GPU's cache; times are
 medians of CUDA events. A kernel that moves memory is measured by the share it reaches of the
 bandwidth of a copy, one that multiplies by the share of torch's rate for 8192 x 8192 x 8192
 products in bfloat16. Rows that have a target on an H200 print it, and whether it was reached; so
-does the time that the host takes for an eager op.
+does the time that the host takes for an eager op. Every row's numbers are compared with torch in
+float64, from which they may be twice as far as torch's own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +32,7 @@ import matplotlib.pyplot as plt
 import timing
 import torch
 import triton
-from kernel_rows import Maker, Row
+from kernel_rows import DEVICE, Maker, Row
 from tqdm import tqdm
 
 import onefold as flow
@@ -39,6 +41,7 @@ CACHE = 256 << 20  # bytes of inputs in use before the first are used again
 MOST_COPIES = 8
 ROUNDS, QUICK_ROUNDS = 30, 8
 HOST_CALLS = 2000
+ROUNDING = 2**-8  # of bfloat16, in which most rows are
 HOST_TARGET = 8e-6  # seconds of the host for an eager op
 Call = Callable[..., Any]
 
@@ -62,6 +65,7 @@ class Result:
     failed: dict[str, str]
     target: str = ""
     reached: float | None = None  # the share of the target; None where it has none, or did not run
+    errors: dict[str, float] | None = None  # of torch and onefold, against torch in float64
 
     def share(self, name: str, ceilings: Ceilings) -> float:
         """How much of the ceiling above this kernel a candidate reaches."""
@@ -83,12 +87,14 @@ def candidates(
         yield "liger", lambda *args: call(function, *args)
 
 
-def measure(row: Row, quick: bool = False) -> Result:
-    """Time the candidates of a row in turn."""
+def measure(row: Row, quick: bool = False, dry: bool = False) -> Result:
+    """Time the candidates of a row in turn, and compare their numbers; `dry`: at a tiny size."""
     torch._dynamo.reset()
+    if dry:
+        row = replace(row, sizes=row.tiny, target=None)
     size = max(row.bytes(row.sizes), 1)
-    copies = min(max(2, -(-CACHE // size)), MOST_COPIES)
-    make = Maker(row.dtype, "cuda")
+    copies = 2 if dry else min(max(2, -(-CACHE // size)), MOST_COPIES)
+    make = Maker(row.dtype, DEVICE)
     inputs = [row.inputs(make, *row.sizes) for _ in range(copies)]
     calls: dict[str, Call] = {}
     failed: dict[str, str] = {}
@@ -96,25 +102,51 @@ def measure(row: Row, quick: bool = False) -> Result:
         try:
             for args in inputs[:2]:
                 call(*args)
-            torch.cuda.synchronize()
+            synchronize()
             calls[name] = call
         except Exception as error:  # noqa: BLE001 - one that fails is told of, the others go on
             failed[name] = f"{type(error).__name__}: {error}".split("\n")[0][:200]
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for index in range(QUICK_ROUNDS if quick else ROUNDS):
+    for index in range(2 if dry else QUICK_ROUNDS if quick else ROUNDS):
         for name, call in calls.items():
             times[name].append(_event_seconds(call, inputs[index % copies]))
     seconds = {name: statistics.median(found) for name, found in times.items()}
-    return result_of(row, seconds, failed)
+    del inputs
+    errors = errors_of(row) if {"onefold", "torch"} <= calls.keys() else None
+    return result_of(row, seconds, failed, errors)
 
 
-def result_of(row: Row, seconds: dict[str, float], failed: dict[str, str]) -> Result:
+def errors_of(row: Row) -> dict[str, float] | None:
+    """How far torch and onefold are from torch in float64, relative to the largest number there.
+
+    None where numbers are random, or are no floats.
+    """
+    if row.random:
+        return None
+
+    def run(call: Call, held: torch.dtype | None = None) -> torch.Tensor:
+        torch.manual_seed(0)
+        result: torch.Tensor = call(*row.inputs(Maker(row.dtype, DEVICE, held), *row.checked))
+        return result.detach()
+
+    exact = run(row.torch, torch.float64)
+    if not exact.dtype.is_floating_point:
+        return None
+    size = max(float(exact.abs().max()), 1e-30)
+    found = {"torch": run(row.torch), "onefold": run(row.ours)}
+    return {name: float((y.double() - exact).abs().max()) / size for name, y in found.items()}
+
+
+def result_of(
+    row: Row, seconds: dict[str, float], failed: dict[str, str],
+    errors: dict[str, float] | None = None,
+) -> Result:  # fmt: skip
     """What was measured of a row, beside its target."""
     moved, flops = row.bytes(row.sizes), row.flops(*row.sizes)
     reached = None
     if row.target is not None and {"onefold", "torch"} <= seconds.keys():
         reached = row.target.reached(seconds, moved, flops)
-    return Result(row.title, moved, flops, seconds, failed, str(row.target or ""), reached)
+    return Result(row.title, moved, flops, seconds, failed, str(row.target or ""), reached, errors)
 
 
 def host_result(seconds: float) -> Result:
@@ -137,7 +169,17 @@ def host_seconds(device: str, calls: int = HOST_CALLS) -> float:
     return statistics.median(times)
 
 
+def synchronize() -> None:
+    """Wait for the GPU, where there is one."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
 def _event_seconds(call: Call, args: Sequence[Any]) -> float:
+    if DEVICE == "cpu":  # a dry run
+        began = time.perf_counter()
+        call(*args)
+        return time.perf_counter() - began
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     call(*args)
@@ -146,16 +188,16 @@ def _event_seconds(call: Call, args: Sequence[Any]) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def ceilings() -> Ceilings:
-    """Measured by torch: a copy of 1 GiB, and a large product."""
-    source = torch.randn(1 << 29, device="cuda").to(torch.bfloat16)
+def ceilings(side: int = 8192) -> Ceilings:
+    """Measured by torch: a copy of 1 GiB, and a large product; less for a smaller side."""
+    source = torch.randn(8 * side * side, device=DEVICE).to(torch.bfloat16)
     target = torch.empty_like(source)
-    a, b = (torch.randn(8192, 8192, device="cuda").to(torch.bfloat16) for _ in range(2))
+    a, b = (torch.randn(side, side, device=DEVICE).to(torch.bfloat16) for _ in range(2))
     found = []
     for call, args in ((target.copy_, (source,)), (torch.mm, (a, b))):
         call(*args)
         found.append(statistics.median(_event_seconds(call, args) for _ in range(ROUNDS)))
-    return Ceilings(2 * source.numel() * source.itemsize / found[0], 2 * 8192**3 / found[1])
+    return Ceilings(2 * source.numel() * source.itemsize / found[0], 2 * side**3 / found[1])
 
 
 def text(result: Result, limits: Ceilings) -> str:
@@ -177,8 +219,23 @@ def text(result: Result, limits: Ceilings) -> str:
     return "\n".join(lines)
 
 
+def exact_enough(result: Result) -> bool:
+    """Whether onefold is at most twice as far from float64 as torch, or as a rounding."""
+    assert result.errors is not None
+    return result.errors["onefold"] <= 2 * result.errors["torch"] + 2 * ROUNDING
+
+
 def verdict(result: Result) -> list[str]:
-    """The line on its target, if it has one."""
+    """The lines on its numbers, if they were compared, and on its target, if it has one."""
+    lines = []
+    if result.errors is not None:
+        word = "within twice torch's" if exact_enough(result) else "TOO LARGE"
+        mine, plain = result.errors["onefold"], result.errors["torch"]
+        lines = [f"  error: {mine:.1e}, torch {plain:.1e}: {word}"]
+    return lines + _aim(result)
+
+
+def _aim(result: Result) -> list[str]:
     if not result.target:
         return []
     if result.reached is None:
@@ -191,8 +248,12 @@ def summary(results: Sequence[Result]) -> str:
     """The targets alone, one line each."""
     aimed = [result for result in results if result.target]
     met = sum(result.reached is not None and result.reached >= 1 for result in aimed)
+    compared = [result for result in results if result.errors is not None]
+    far = [result for result in compared if not exact_enough(result)]
     lines = [f"{met} of {len(aimed)} targets reached"]
-    lines += [f"{result.title}:{line}" for result in aimed for line in verdict(result)]
+    lines += [f"{result.title}:{line}" for result in aimed for line in _aim(result)]
+    lines += [f"{len(compared) - len(far)} of {len(compared)} rows within twice torch's error"]
+    lines += [f"{result.title}:{verdict(result)[0]}" for result in far]
     return "\n".join(lines)
 
 
@@ -239,6 +300,9 @@ def parse(arguments: list[str] | None, families: Sequence[str]) -> argparse.Name
         "--only", nargs="+", metavar="FAMILY", choices=families, default=list(families),
         help=f"of {', '.join(families)}",
     )  # fmt: skip
+    parser.add_argument(
+        "--dry", action="store_true", help="everything once at tiny sizes, with or without a GPU"
+    )
     parser.add_argument("--quick", action="store_true", help="a look: fewer rounds, no compile")
     return parser.parse_args(arguments)
 
@@ -266,22 +330,24 @@ def main(arguments: list[str] | None = None) -> None:
     rows = kernel_rows_rest.all_rows()
     families = ["host", *dict.fromkeys(row.family for row in rows)]
     options = parse(arguments, families)
-    if not torch.cuda.is_available():
+    if DEVICE == "cpu" and not options.dry:
         sys.exit("kernels are measured on a GPU, and torch.cuda.is_available() is False")
-    limits = ceilings()
+    limits = ceilings(64) if options.dry else ceilings()
     print(f"copy {limits.bandwidth / 1e12:.2f} TB/s, product {limits.rate / 1e12:.0f} TFLOP/s")
     results = []
     if "host" in options.only:
-        results.append(host_result(host_seconds("cuda")))
+        results.append(host_result(host_seconds(DEVICE, 2 if options.dry else HOST_CALLS)))
         print(text(results[-1], limits))
     bar = tqdm([row for row in rows if row.family in options.only], unit="row")
     for row in bar:
         bar.set_postfix_str(row.title)
-        results.append(measure(row, options.quick))
+        results.append(measure(row, options.quick, options.dry))
         tqdm.write(text(results[-1], limits))
-        torch.cuda.empty_cache()
+        if DEVICE == "cuda":
+            torch.cuda.empty_cache()
     print(summary(results))
-    print(f"written to {report(results, limits)}, and a picture beside it")
+    if not options.dry:
+        print(f"written to {report(results, limits)}, and a picture beside it")
 
 
 if __name__ == "__main__":

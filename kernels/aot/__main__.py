@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 from ...errors import OnefoldValueError
+from ..gpu import configs
 from ..gpu.cases import TARGETS
 from ..gpu.launch import INTERPRETED
 from . import budget, compile, workers
@@ -44,8 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
             "Unset it for this command."
         )
     wanted = [
-        (key, target)
-        for key, case in compile.all_cases().items()
+        (key, target, options.table)
+        for key, case in compile.all_cases(options.table).items()
         for target in case.targets
         if target in options.targets and options.match in key
     ]
@@ -53,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed: list[str] = []
     progress = _Progress(len(wanted))
 
-    def done(task: tuple[str, str], facts: Facts | None, error: str) -> None:
-        name = " ".join(task)
+    def done(task: tuple[str, str, Path], facts: Facts | None, error: str) -> None:
+        name = " ".join(task[:2])
         progress.step(name)
         if facts is None:
             failed.append(f"{name}: {error}")
@@ -62,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
             found[name] = facts
 
     workers.run(compile.work, wanted, options.processes, _LIMIT, done)
+    others = {name.split()[-1] for name in configs.read(options.table)} - set(TARGETS)
+    if others:
+        print(f"The table's entries for {', '.join(sorted(others))} are not compiled here.")
     whole = len(options.targets) == len(TARGETS) and not options.match
     if options.write:
         return _write(found, failed, whole)
@@ -76,6 +81,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--write", action="store_true", help="make what is found the budget")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--match", default="", help="only cases whose name holds this")
+    parser.add_argument(
+        "--table", type=Path, default=configs.PATH, help="configurations to compile besides"
+    )
     parser.add_argument("--processes", type=int, default=max(2, (os.cpu_count() or 2) // 2))
     return parser.parse_args(arguments)
 
@@ -84,7 +92,7 @@ def _write(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
     kept: dict[str, Facts] = {}
     if not whole and budget.PATH.exists():
         kept, _ = budget.read(budget.PATH)
-    limits = budget.compare(found, found).failed
+    limits = budget.limits(found)
     for line in (*failed, *limits):
         print(line)
     if not failed:
@@ -97,14 +105,10 @@ def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
     then, compiler = budget.read(budget.PATH)
     if not whole:
         then = {key: facts for key, facts in then.items() if key in found}
-    same = compiler == compile.COMPILER
-    if not same:
-        print(f"The budget is of {compiler}, this is {compile.COMPILER}: registers, shared memory")
-        print("and counts of loads are not compared.")
+    if compiler != compile.COMPILER:
+        return _report(found, failed, compiler)
     gone = [name for name in then if any(line.startswith(f"{name}: ") for line in failed)]
-    result = budget.compare(
-        {key: facts for key, facts in then.items() if key not in gone}, found, same
-    )
+    result = budget.compare({key: then[key] for key in then if key not in gone}, found)
     for line in (*result.better, *failed, *result.failed):
         print(line)
     if failed or result.failed:
@@ -113,6 +117,19 @@ def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
         return 1
     print(f"{len(found)} forms within the budget.")
     return 0
+
+
+def _report(found: dict[str, Facts], failed: list[str], compiler: str) -> int:
+    """With another compiler than the budget's: what compiles and starts, and what spills."""
+    failed += budget.limits(found)
+    spilled = {key: facts.spills for key, facts in found.items() if facts.spills}
+    for key in sorted(spilled):
+        print(f"{key}: spills {spilled[key]}")
+    for line in failed:
+        print(line)
+    print(f"\n{len(found)} forms compile with {compile.COMPILER}; {len(spilled)} of them spill.")
+    print(f"The budget is of {compiler}: nothing is compared with it.")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -46,20 +46,24 @@ def read(path: Path) -> tuple[dict[str, Facts], str]:
         ) from error
 
 
-def compare(budget: Table, found: Table, same_compiler: bool = True) -> Comparison:
-    """Compare what was found with the budget.
+def limits(found: Table) -> list[str]:
+    """What does not start on its target, whatever the budget says."""
+    return [
+        f"{key}: does not start: {text}"
+        for key in sorted(found)
+        for text in beyond(found[key], key.rpartition(" ")[2])
+    ]
 
-    With another compiler than the budget's, registers and counts are not compared: what spills,
-    what does not fit, and what is no longer wide or multiplied by matrix instructions still is.
-    """
-    result = Comparison()
+
+def compare(budget: Table, found: Table) -> Comparison:
+    """Compare what was found with a budget of the same compiler."""
+    result = Comparison(limits(found))
     for key in sorted(found):
         now, then = found[key], budget.get(key)
-        result.failed += [f"{key}: does not start: {text}" for text in beyond(now, _target(key))]
         if then is None:
             result.failed.append(f"{key}: not in the budget: {_short(now)}")
             continue
-        worse, better = _differences(then, now, same_compiler)
+        worse, better = _differences(then, now)
         if worse:
             result.failed.append(f"{key}: worse: {', '.join(worse)}")
         if better:
@@ -71,26 +75,22 @@ def compare(budget: Table, found: Table, same_compiler: bool = True) -> Comparis
     return result
 
 
-def _target(key: str) -> str:
-    return key.rpartition(" ")[2]
-
-
 def _short(facts: Facts) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.as_json().items())
 
 
-def _differences(then: Facts, now: Facts, same_compiler: bool) -> tuple[list[str], list[str]]:
+def _differences(then: Facts, now: Facts) -> tuple[list[str], list[str]]:
     worse: list[str] = []
     better: list[str] = []
     for name in (part.name for part in fields(Facts)):
         old, new = getattr(then, name), getattr(now, name)
-        sense = _sense(name, old, new, same_compiler)
+        sense = _sense(name, old, new)
         if sense:
             (worse if sense > 0 else better).append(f"{name} {old!r} -> {new!r}")
     return worse, better
 
 
-def _sense(name: str, old: int | str | bool, new: int | str | bool, same_compiler: bool) -> int:
+def _sense(name: str, old: int | str | bool, new: int | str | bool) -> int:
     """1 where a fact became worse, -1 where it became better, 0 where it is as good."""
     if old == new:
         return 0
@@ -101,13 +101,9 @@ def _sense(name: str, old: int | str | bool, new: int | str | bool, same_compile
         return 1 if new < old else -1
     if name == "registers":
         old, new = -(-old // _STEP), -(-new // _STEP)
-        return (new > old) - (new < old) if same_compiler else 0
+        return (new > old) - (new < old)
     if name == "loads":
-        if not same_compiler:
-            return 0
         return int(new > _MORE_LOADS * old) - int(old > _MORE_LOADS * new)
-    if name == "shared" and not same_compiler:
-        return 0
     if name == "threads":
         return 0
     return 1 if new > old else -1

@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import triton
@@ -19,8 +17,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.cache import get_cache_manager
 
-from .. import gpu
-from ..gpu.cases import Case
+from ..gpu import configs
+from ..gpu.cases import TARGETS, Case
+from ..gpu.families import all_tuned, listed
 from ..gpu.launch import INTERPRETED
 from .facts import Facts, of_amd, of_nvidia
 
@@ -37,25 +36,36 @@ _SMALL = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
 
 
 @cache
-def all_cases() -> dict[str, Case]:
-    """The cases of every module in kernels/gpu, by the kernel's module and the case."""
+def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
+    """The forms that the modules of kernels/gpu list, and those of the entries of a table.
+
+    By the kernel's module and the case. An entry is compiled for its own architecture, if that is
+    a target.
+    """
     found: dict[str, Case] = {}
-    for case in _cases(gpu.__name__, list(gpu.__path__)):
-        module = case.kernel.jit.fn.__module__.rpartition(".")[2]
-        key = f"{module}.{case}"
-        assert found.get(key, case) is case, f"two cases are {key}"
-        found[key] = case
+    for case in listed("CASES"):
+        assert found.setdefault(_key(case), case) is case, f"two cases are {_key(case)}"
+    tuned = all_tuned()
+    for name, config in configs.read(table).items():
+        kernel, dtype, shape_class, arch = name.split()
+        cases, sizes = tuned[kernel].cases, tuned[kernel].shapes[shape_class]
+        assert cases is not None, f"{name}: its family says of no forms to compile"
+        for case in cases(dtype, sizes, config):
+            if arch in case.targets:
+                known = found.get(_key(case))
+                wanted = {arch, *(known.targets if known else ())}
+                targets = tuple(target for target in TARGETS if target in wanted)
+                found[_key(case)] = replace(case, targets=targets, why=f"the table has {name}")
     return found
 
 
-def _cases(package: str, path: list[str]) -> Iterator[Case]:
-    for module in sorted(iter_modules(path), key=lambda info: info.name):
-        yield from getattr(import_module(f"{package}.{module.name}"), "CASES", ())
+def _key(case: Case) -> str:
+    return f"{case.kernel.jit.fn.__module__.rpartition('.')[2]}.{case}"
 
 
-def work(key: str, target: str) -> Facts:
+def work(key: str, target: str, table: Path) -> Facts:
     """The facts of one form, by name; runs in a worker."""
-    return facts_of(all_cases()[key], target)
+    return facts_of(all_cases(table)[key], target)
 
 
 def facts_of(case: Case, target: str) -> Facts:

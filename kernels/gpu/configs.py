@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
+from .cases import Case
 
 PATH = Path(__file__).with_name("configs.json")
 Config = Mapping[str, int]
@@ -27,8 +28,9 @@ class Tuned:
 
     `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
     sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
-    random numbers, and returns a function that runs the kernel on them and gives its result. A
-    family lists its own as `TUNED`.
+    random numbers, and returns a function that runs the kernel on them and gives its result.
+    `cases(name, sizes, config)` are the forms that are compiled ahead of time for an entry of the
+    table. A family lists its own as `TUNED`.
     """
 
     kernel: str
@@ -37,6 +39,7 @@ class Tuned:
     allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
     call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
     name: Callable[[torch.dtype], str] = str
+    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]] | None = None
 
 
 def config(

@@ -122,6 +122,21 @@ def find(x: Tensor, value: Tensor, dims: tuple[int, ...], offset: int) -> Tensor
     return y[0] if t.splits == 1 else fold(y, (0,), False, "min", torch.int64)
 
 
+@Kernel
+def _in_whole(places, n, whole, start):
+    place = tl.load(places)
+    moved = place // n * whole + place % n + start
+    tl.store(places, tl.where(place == 9223372036854775807, place, moved))
+
+
+def place_in_whole(places: Tensor, n: int, whole: int, start: int) -> None:
+    """Count one place in wholes of so many elements, of which it is counted in parts of n.
+
+    The part of each begins at `start`. NOWHERE stays.
+    """
+    _in_whole.launch((1,), (places, n, whole, start), warps=1)
+
+
 CASES = [
     Case(
         _extreme,
@@ -136,5 +151,6 @@ CASES += [
         _first,
         ("*fp32", "*fp32", "*i64", "i32", "i32", "i32", "i32", "i32"),
         (True, 2, 2048),
-    )
+    ),
+    Case(_in_whole, ("*i64", "i32?", "i32?", "i32?"), warps=1),
 ]

@@ -6,6 +6,7 @@ their results in their order: the bits are the same in every run and on every ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, inf
 from typing import Any
@@ -16,9 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
+from .configs import Config
 from .launch import Kernel
 from .lazy import MOST_INPUTS, Lazy, function_of, gelu_and_sum
-from .tiles import TRITON, Tiles, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
+from .rows import Given, Shared
+from .tiles import TRITON, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
 
 
 @triton.jit
@@ -131,9 +134,10 @@ def neutral(kind: str, wide: torch.dtype) -> float:
 
 
 def _launch(
-    x: Tensor | Lazy, center: Tensor | None, y: Tensor, t: Tiles, count: int,
+    x: Tensor | Lazy, center: Tensor | None, y: Tensor, given: Given, count: int,
     constants: tuple[Any, ...],
 ) -> None:  # fmt: skip
+    t, warps = given
     tensors = x.tensors if isinstance(x, Lazy) else (x,)
     absent = (None,) * (MOST_INPUTS - len(tensors))
     chain, whole = (x.function, x.whole) if isinstance(x, Lazy) else (None, None)
@@ -141,6 +145,7 @@ def _launch(
         t.grid,
         (*tensors, *absent, whole, center, y, t.kept, t.n, t.inner, t.chunk, count),
         (*constants, t.rows, t.kept_block, t.block, chain),
+        warps=warps,
         fused=chain is None,
     )
 
@@ -167,26 +172,28 @@ def fold(
     result = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
     x = x.contiguous()
     worked = (order, TRITON[wide], neutral(kind, wide))
-    *before, last = _steps(tuple(x.shape), dims)
-    for t in before:
-        y = torch.empty((t.splits, t.kept), dtype=wide, device=x.device)
-        _launch(x, center, y, t, count, (kind, map, "none", *worked))
+    *before, last = _steps(tuple(x.shape), dims, x.dtype, wide)
+    for given in before:
+        y = torch.empty((given[0].splits, given[0].kept), dtype=wide, device=x.device)
+        _launch(x, center, y, given, count, (kind, map, "none", *worked))
         x, center, map = y, None, "none"
     _launch(x, center, result, last, count, (kind, map, finish, *worked))
     return result
 
 
 @lru_cache(maxsize=4096)
-def _steps(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[Tiles, ...]:
+def _steps(
+    shape: tuple[int, ...], dims: tuple[int, ...], dtype: torch.dtype, wide: torch.dtype
+) -> tuple[Given, ...]:
     """The tiles of one launch after the other: for each group of dims, and for what it is split."""
     found = groups(shape, dims)
-    steps: list[Tiles] = []
+    steps: list[Given] = []
     while True:
         last = max((i for i, (_, reduced) in enumerate(found) if reduced), default=len(found))
         several = any(reduced for _, reduced in found[:last])
         alone = [(size, reduced and i == last) for i, (size, reduced) in enumerate(found)]
-        t = tiles(*triple(alone))
-        steps.append(t)
+        t, warps = SHARED.of(wide if steps else dtype, *triple(alone))
+        steps.append((t, warps))
         if t.splits == 1 and not several:
             return tuple(steps)
         found = _merged([(t.splits, True), *found[:last], *found[last + 1 :]])
@@ -210,15 +217,51 @@ def divisor(freedom: float) -> tuple[int, float]:
     return count, count - freedom
 
 
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+    t = tiles(outer, n, inner)
+    # Of columns a thread holds many: with half as many threads, chains on them would spill.
+    return t, 4 if t.rows or t.kept_block * t.block <= 2048 else 8
+
+
+SHARED = Shared("fold", _rule)
+_SUM = ("sum", "none", "none", 0, tl.float32, 0)
+
+
+def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
+    outer, n, inner = x.shape
+    given = SHARED.of(x.dtype, outer, n, inner, chosen)
+    y = torch.empty((given[0].splits, given[0].kept), dtype=torch.float32, device=x.device)
+
+    def run() -> Tensor:
+        _launch(x, None, y, given, 1, _SUM)
+        return fold(y, (0,), False, "sum", torch.float32)
+
+    return run
+
+
+def _cases(dtype: str, rows: bool, chosen: Config) -> list[Case]:
+    types = (f"*{dtype}", *(None,) * 5, "*fp32", *("i32",) * 5)
+    constants = (*_SUM, rows, chosen["kept"], chosen["block"], None)
+    return [Case(_fold, types, constants, chosen["warps"])]
+
+
+TUNED = [
+    SHARED.tuned(
+        ((16384, 8192, 1), (1024, 1024, 1), (1, 16384, 8192), (1, 65536, 1024), (1, 1 << 26, 1)),
+        _sums,
+        _cases,
+    )
+]
 _ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
 CASES = [
     Case(
         _fold,
         (kind, None, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
         ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
+        warps=warps,
     )
     for kind, out in _ROWS
-    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
 ]
 _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
 CASES += [
@@ -226,9 +269,10 @@ CASES += [
         _fold,
         (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32", *("i32",) * 5),
         ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, _CHAIN),
+        warps=warps,
         fused=False,
     )
-    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
 ]
 CASES += [
     Case(
@@ -245,5 +289,6 @@ CASES += [
         _fold,
         ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
         ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32, None),
+        warps=8,
     ),
 ]

@@ -15,7 +15,7 @@ from .configs import Config, Tuned
 from .launch import Kernel
 from .operands import Pair, pair
 from .product_rule import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
-from .product_tiles import finish, form, tiles
+from .product_tiles import cases, finish, form, tiles
 from .tables import DTYPES as POINTED
 from .tiles import cdiv
 
@@ -169,6 +169,21 @@ def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callabl
     return run
 
 
+_DTYPES = {"half": "bf16", "tf32": "fp32", "ieee": "fp32", "double": "fp64", "whole": "i64"}
+
+
+def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    """In each layout that a layer's products have, forward and backward."""
+    tile, dtype = Tile(**config), _DTYPES[kind]
+    found: list[Case] = []
+    for layout in ("nn", "nt", "tn"):
+        for even in (True, False):
+            found += cases(dtype, kind, tile, layout, even)
+        if descriptors.may_copy(kind, tile):
+            found.append(descriptors.case(dtype, kind, tile, layout))
+    return found
+
+
 _SIZES = (
     (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 2048),
     (1024, 1024, 1024), (8192, 16384, 4096), (8192, 4096, 16384), (16, 4096, 4096),
@@ -181,6 +196,7 @@ TUNED = [
         _allowed,
         _call,
         name=kind_of,
+        cases=_cases,
     )
 ]
 CASES = [

@@ -88,11 +88,14 @@ def give_scratch() -> None:
     triton.set_allocator(_scratch)
 
 
+def may_copy(kind: str, tile: Tile) -> bool:
+    """Whether tiles of this size are copied by descriptors, where the operands are so."""
+    return kind in ("half", "tf32") and tile.m >= 64 and tile.n >= 64
+
+
 def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
     """Whether these operands are described and copied so, and it is worth it."""
-    if INTERPRETED or p.batches != 1 or kind not in ("half", "tf32"):
-        return False
-    if tile.m < 64 or tile.n < 64:
+    if INTERPRETED or p.batches != 1 or not may_copy(kind, tile):
         return False
     if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
         return False
@@ -121,7 +124,8 @@ def run(
     )
 
 
-def _case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
+def case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
+    """The compiled form of a tile, on the GPUs that have it."""
     given = f"*{dtype}" if chain else None
     types = (*tensors(dtype, "a", "b", "y"), *(given,) * 2, None, given, *("i32",) * 7)
     constants = (
@@ -136,7 +140,7 @@ def _case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = F
 
 _LARGE = Tile(128, 256, 64, 8, 3)
 CASES = [
-    *[_case("bf16", "half", _LARGE, layout) for layout in ("nn", "nt", "tn")],
-    _case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", chain=True),
-    _case("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+    *[case("bf16", "half", _LARGE, layout) for layout in ("nn", "nt", "tn")],
+    case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", chain=True),
+    case("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
 ]

@@ -150,10 +150,11 @@ def form(
     return (a, b, kind, even, wide, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS)
 
 
-def _cases(
+def cases(
     dtype: str, kind: str, tile: Tile, layout: str = "nn", even: bool = True, y: str = "",
     chain: bool = False,
 ) -> list[Case]:  # fmt: skip
+    """The compiled form of a tile on each maker's GPUs."""
     given = f"*{dtype}" if chain else None
     types = (
         *(f"*{dtype}",) * 2, f"*{y or dtype}", *(given,) * 2, None, given, *("i32",) * 5, "i32?",
@@ -168,17 +169,17 @@ def _cases(
 _LARGE = Tile(128, 256, 64, 8, 3)
 _MIDDLE = Tile(128, 128, 64, 8, 3)
 CASES = [
-    *_cases("bf16", "half", _LARGE),
-    *_cases("bf16", "half", _MIDDLE),
-    *_cases("bf16", "half", _MIDDLE, "nt", chain=True),
-    *_cases("bf16", "half", _MIDDLE, "tn", y="fp32"),
-    *_cases("fp16", "half", _MIDDLE, "tt", even=False),
-    *_cases("bf16", "half", Tile(64, 64, 64, 4, 4), even=False),
-    *_cases("bf16", "half", Tile(16, 64, 128, 4, 3), "nt"),
-    *_cases("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
-    *_cases("fp32", "tf32", Tile(64, 64, 32, 4, 4), "tn", even=False),
-    *_cases("fp32", "ieee", Tile(128, 64, 16, 8, 3)),
-    *_cases("fp32", "ieee", Tile(32, 32, 32, 4, 3), "nt", even=False),
-    *_cases("fp64", "double", Tile(64, 64, 16, 4, 3)),
-    *_cases("i64", "whole", Tile(16, 16, 16, 4, 1), even=False),
+    *cases("bf16", "half", _LARGE),
+    *cases("bf16", "half", _MIDDLE),
+    *cases("bf16", "half", _MIDDLE, "nt", chain=True),
+    *cases("bf16", "half", _MIDDLE, "tn", y="fp32"),
+    *cases("fp16", "half", _MIDDLE, "tt", even=False),
+    *cases("bf16", "half", Tile(64, 64, 64, 4, 4), even=False),
+    *cases("bf16", "half", Tile(16, 64, 128, 4, 3), "nt"),
+    *cases("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+    *cases("fp32", "tf32", Tile(64, 64, 32, 4, 4), "tn", even=False),
+    *cases("fp32", "ieee", Tile(128, 64, 16, 8, 3)),
+    *cases("fp32", "ieee", Tile(32, 32, 32, 4, 3), "nt", even=False),
+    *cases("fp64", "double", Tile(64, 64, 16, 4, 3)),
+    *cases("i64", "whole", Tile(16, 16, 16, 4, 1), even=False),
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import reduce as torchs
 from . import extremes, folds, moments, picking, scans
-from .extremes import extreme, find
+from .extremes import extreme, find, place_in_whole
 from .folds import divisor, fold
 from .moments import logarithm_of_sum, variance
 from .picking import picked, placed
@@ -203,14 +203,13 @@ def first_index_flat(
     if not _suits(x) or x.dtype is not value.dtype:
         return torchs.first_index_flat(x, value, offset, shape, target)
     found = find(x.reshape(-1), value, (0,), 0).reshape(())
-    rest, step = found, 1
-    index = torch.zeros_like(found)
+    inner = 1
     sizes = zip(reversed(x.shape), reversed(offset), reversed(shape), strict=True)
     for size, start, whole in sizes:
-        index = index + (rest % size + start) * step
-        rest = rest // size
-        step *= whole
-    return torch.where(found == extremes.NOWHERE, found, index).reshape(tuple(target))
+        if size != whole:
+            place_in_whole(found, size * inner, whole * inner, start * inner)
+        inner *= whole
+    return found.reshape(tuple(target))
 
 
 def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -10,11 +10,13 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .cases import Case
 from .configs import Config, Tuned, config
 from .product_rule import shape_class
 from .tiles import Tiles, cdiv, power_of_2
 
 _MOST = 65536  # elements of a tile
+_SHORT = {"bfloat16": "bf16", "float32": "fp32"}
 Sizes = tuple[int, int, int]  # outer, n, inner: see `tiles`
 Given = tuple[Tiles, int]  # tiles, and the warps of a program
 Rule = Callable[[torch.dtype, int, int, int], Given]
@@ -60,9 +62,15 @@ class Shared:
         return [rule, *(other for other in found if other != rule)]
 
     def tuned(
-        self, shapes: tuple[Sizes, ...], make: Callable[[Tensor, Config], Callable[[], Tensor]]
+        self,
+        shapes: tuple[Sizes, ...],
+        make: Callable[[Tensor, Config], Callable[[], Tensor]],
+        cases: Callable[[str, bool, Config], Sequence[Case]] | None = None,
     ) -> Tuned:
-        """For the tuner: `make(x, config)` gives what runs the kernel on such an x."""
+        """For the tuner: `make(x, config)` gives what runs the kernel on such an x.
+
+        `cases(dtype, rows, config)` are its compiled forms, of rows or of columns.
+        """
 
         def call(
             chosen: Config, dtype: torch.dtype, sizes: tuple[int, ...]
@@ -71,8 +79,15 @@ class Shared:
             draws = torch.Generator(device).manual_seed(0)
             return make(torch.randn(sizes, dtype=dtype, device=device, generator=draws), chosen)
 
+        def forms(name: str, sizes: tuple[int, ...], chosen: Config) -> Sequence[Case]:
+            assert cases is not None
+            return cases(_SHORT[name], sizes[2] == 1, chosen)
+
         named: Mapping[str, tuple[int, ...]] = {shape_class(*sizes): sizes for sizes in shapes}
-        return Tuned(self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call)
+        return Tuned(
+            self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call,
+            cases=forms if cases else None,
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -89,5 +104,6 @@ def _config(given: Given) -> Config:
 
 def _with(tiles: Tiles, found: Config) -> Given:
     kept, block = found["kept"], found["block"]
-    chunk = cdiv(tiles.n, block) * block
-    return replace(tiles, kept_block=kept, block=block, chunk=chunk), found["warps"]
+    chunk = cdiv(cdiv(tiles.n, tiles.splits), block) * block
+    shared = replace(tiles, kept_block=kept, block=block, chunk=chunk, splits=cdiv(tiles.n, chunk))
+    return shared, found["warps"]

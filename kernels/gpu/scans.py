@@ -6,14 +6,18 @@ scanned, and each chunk scanned from where those before it end: no program waits
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
+from .configs import Config
 from .launch import Kernel
-from .tiles import TRITON, Tiles, first_of, one_group, tiles, wide_of
+from .rows import Given, Shared
+from .tiles import TRITON, first_of, one_group, tiles, wide_of
 
 
 @triton.jit
@@ -59,19 +63,20 @@ def _scan(
         tl.store(y + split * kept + index, end, mask=inside)
 
 
-def scan(x: Tensor, dim: int, product: bool, back: bool) -> Tensor:
-    """Running sums or products along a dim."""
+def scan(x: Tensor, dim: int, product: bool, back: bool, chosen: Config | None = None) -> Tensor:
+    """Running sums or products along a dim, in tiles that are `chosen` or the table's."""
     dtype = x.dtype if x.dtype.is_floating_point else torch.int64
     dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
-    t = tiles(outer, n, inner)
+    given = SHARED.of(x.dtype, outer, n, inner, chosen)
+    t = given[0]
     wide = wide_of(dtype)
     carries = torch.empty((t.splits if t.splits > 1 else 0, t.kept), dtype=wide, device=x.device)
     if t.splits > 1:
-        _launch(dense, None, carries, t, (product, back, True, False), wide)
-        through = tiles(1, t.splits, t.kept, split=False)
+        _launch(dense, None, carries, given, (product, back, True, False), wide)
+        through = tiles(1, t.splits, t.kept, split=False), 4
         _launch(carries, None, carries, through, (product, back, False, False), wide)
-    _launch(dense, carries, y, t, (product, back, False, t.splits > 1), wide)
+    _launch(dense, carries, y, given, (product, back, False, t.splits > 1), wide)
     return y
 
 
@@ -119,16 +124,35 @@ def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
 
 
 def _launch(
-    x: Tensor, carries: Tensor | None, y: Tensor, t: Tiles, constants: tuple[bool, ...],
+    x: Tensor, carries: Tensor | None, y: Tensor, given: Given, constants: tuple[bool, ...],
     wide: torch.dtype,
 ) -> None:  # fmt: skip
+    t, warps = given
     _scan.launch(
         t.grid,
         (x, carries, y, t.kept, t.n, t.inner, t.chunk),
         (*constants, TRITON[wide], t.rows, t.kept_block, t.block),
+        warps=warps,
     )
 
 
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+    return tiles(outer, n, inner), 4
+
+
+def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
+    return lambda: scan(x, 1, False, False, chosen)
+
+
+def _cases(dtype: str, rows: bool, chosen: Config) -> list[Case]:
+    tile = (tl.float32, rows, chosen["kept"], chosen["block"])
+    types = (f"*{dtype}", "*fp32", f"*{dtype}", *("i32",) * 4)
+    return [Case(_scan, types, (False, back, False, True, *tile), chosen["warps"])
+            for back in (False, True)]  # fmt: skip
+
+
+SHARED = Shared("scan", _rule)
+TUNED = [SHARED.tuned(((16384, 8192, 1), (1, 1 << 24, 1), (1, 16384, 4096)), _sums, _cases)]
 CASES = [
     Case(
         _scan,

@@ -5,26 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 
 import torch
 
 from ...errors import OnefoldError, OnefoldRuntimeError, OnefoldValueError
-from .. import gpu
 from ..gpu import configs
+from ..gpu.families import all_tuned
 from . import events
 from .search import Timer, search
-
-
-def all_tuned() -> dict[str, configs.Tuned]:
-    """What the families list as TUNED, by kernel."""
-    found: dict[str, configs.Tuned] = {}
-    for info in sorted(iter_modules(gpu.__path__), key=lambda info: info.name):
-        module = import_module(f"{gpu.__name__}.{info.name}")
-        found |= {tuned.kernel: tuned for tuned in getattr(module, "TUNED", ())}
-    return found
 
 
 def tune(families: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:

@@ -1,12 +1,17 @@
 """The check of compiled kernels: facts read from assembly, the budget, and compilers that die."""
 
+import importlib
 from dataclasses import replace
 
 import pytest
+from triton_launches import all_kernels
 
 from onefold.errors import OnefoldValueError
-from onefold.kernels.aot import budget, workers
+from onefold.kernels.aot import budget, compile, workers
 from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
+from onefold.kernels.gpu import configs
+
+command = importlib.import_module("onefold.kernels.aot.__main__")
 
 PTX = """
 .reqntid 384
@@ -32,6 +37,19 @@ AMD = """
     .vgpr_spill_count: 3
 """
 GOOD = Facts(64, 0, 1000, 128, 16, 8, 16, "wgmma", True)
+
+
+def without_a_case(cases):
+    """The kernels that are compiled for no target."""
+    compiled = {case.kernel for case in cases if case.targets}
+    return sorted(name for name, kernel in all_kernels().items() if kernel not in compiled)
+
+
+def test_every_kernel_has_a_case():
+    cases = compile.all_cases().values()
+    assert without_a_case(cases) == []
+    others = [case for case in cases if case.kernel.name != "_fold"]
+    assert without_a_case(others) == ["folds._fold"]
 
 
 def test_read_from_ptx():
@@ -86,8 +104,6 @@ def test_a_worse_kernel_is_noticed(name):
     [line] = result.failed
     assert line == f"k sm_90: worse: {name} {getattr(GOOD, name)!r} -> {WORSE[name]!r}"
     assert result.better == []
-    with_other = budget.compare(then, now, same_compiler=False)
-    assert (with_other.failed == []) == (name in {"registers", "shared", "loads"})
 
 
 @pytest.mark.parametrize("name", BETTER)
@@ -120,6 +136,64 @@ def test_file(tmp_path):
         path.write_text(text)
         with pytest.raises(OnefoldValueError, match="--write"):
             budget.read(path)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table with one entry that no case has."""
+    path = tmp_path / "configs.json"
+    tile = {"m": 64, "n": 64, "k": 32, "warps": 8, "stages": 2}
+    entries = {"matmul half 8192x8192x8192 sm_90": tile, "matmul half 8192x8192x8192 sm_89": tile}
+    configs.write(path, entries)
+    return path
+
+
+def test_entries_of_the_table_are_forms(table):
+    plain, found = compile.all_cases(), compile.all_cases(table)
+    added = {key: case for key, case in found.items() if key not in plain}
+    assert {key.split("(")[0] for key in added} == {
+        "product_tiles.tiles", "product_descriptors._persistent"
+    }  # fmt: skip
+    assert {case.targets for case in added.values()} == {("sm_90",)}
+    assert all("64,64,32," in key and key.endswith(" 8x2") for key in added)
+    assert {key: found[key] for key in plain} == plain
+
+
+def test_an_entry_that_is_a_case_already_adds_nothing_to_it(table):
+    tile = {"m": 128, "n": 256, "k": 64, "warps": 8, "stages": 3}
+    configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
+    plain, found = compile.all_cases(), compile.all_cases(table)
+    assert len(found) > len(plain)
+    assert {key: found[key].targets for key in plain} == {
+        key: case.targets for key, case in plain.items()
+    }
+
+
+@pytest.mark.slow
+def test_the_command_compiles_them(table, capfd):
+    """And asks for a budget of them, if this is the compiler that the budget is of."""
+    options = ["--table", str(table), "--match", "True,half,None,None,64,64,32", "--processes", "1"]
+    status = command.main(options)
+    said = capfd.readouterr().out
+    assert "entries for sm_89 are not compiled here" in said
+    if budget.read(budget.PATH)[1] == compile.COMPILER:
+        assert status == 1
+        assert said.count("not in the budget: registers") == 1
+    else:
+        assert status == 0
+
+
+def test_with_another_compiler_nothing_is_compared(monkeypatch, capsys):
+    monkeypatch.setattr(compile, "COMPILER", "triton 0.0")
+    spilled = {"a.k(i32; 1) 4x3 sm_90": replace(GOOD, spills=8)}
+    assert command._compare(spilled, [], True) == 0
+    said = capsys.readouterr().out
+    assert "sm_90: spills 8" in said
+    assert "1 forms compile with triton 0.0; 1 of them spill." in said
+    assert "nothing is compared" in said
+    assert command._compare({}, ["a: the compiler died"], True) == 1
+    large = {"a.k(i32; 1) 4x3 sm_90": replace(GOOD, shared=10**6)}
+    assert command._compare(large, [], True) == 1
 
 
 @pytest.mark.slow

@@ -82,6 +82,7 @@ def test_targets():
     none = benchmark.result_of(row, {"torch": 1.0}, {"onefold": "no"})
     said = benchmark.summary([fast, slow, none, benchmark.host_result(4e-6)]).splitlines()
     assert said[0] == "2 of 4 targets reached"
+    assert said.pop() == "0 of 0 rows within twice torch's error"
     for line, word in zip(said[1:], ["reached", "MISSED", "did not run", "reached"], strict=True):
         assert word in line
 

@@ -6,9 +6,11 @@ the device.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
+import triton_launches
 from device_checks import DEVICE
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -17,6 +19,14 @@ ON_THE_CPU = ["test_interpreter.py", "test_table.py"]
 
 if not INTERPRETED:
     collect_ignore_glob = ON_THE_CPU if DEVICE == "cuda" else ["test_*.py"]
+
+
+def pytest_configure(config):
+    """In the interpreter, a run of all these tests must launch every kernel."""
+    if INTERPRETED:
+        launches = triton_launches.Launches(Path(__file__).parent, triton_launches.all_kernels())
+        launches.record()
+        config.pluginmanager.register(launches, "launches")
 
 
 def pytest_collection_modifyitems(items):

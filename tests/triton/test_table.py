@@ -4,11 +4,12 @@ import op_table
 import pytest
 import samples
 import torch
+import torch_inside
 from training_steps import MODELS, Train, inputs_for
 
 from onefold.engine.plan import ops
 from onefold.graph.passes import fuse_chains
-from onefold.kernels.gpu import table
+from onefold.kernels.gpu import norm, table
 
 
 def test_every_op_has_twins_or_a_reason():
@@ -90,3 +91,29 @@ def test_work_of_torch_is_noticed():
     assert row == table.Row(("norm.layer_norm",), ("exp",))
     left = {"a": table.Row(("norm.a",), ()), "b": row}
     assert table.missing(left, ["a", "b", "never run"]) == ["b", "never run"]
+
+
+@pytest.mark.slow
+def test_twins_do_in_torch_what_is_listed():
+    seen = torch_inside.observe(torch_inside.some(samples.load()))
+    assert torch_inside.differences(seen, torch_inside.INSIDE) == []
+
+
+def test_torch_inside_a_twin_is_noticed(monkeypatch):
+    some = [sample for sample in samples.load() if sample.name == "layer_norm"][:1]
+    assert torch_inside.observe(some) == {}
+    launch = norm.as_rows
+
+    def with_torch(x, last):
+        return launch(torch.exp(x), last)
+
+    with_torch.__code__ = with_torch.__code__.replace(co_filename=norm.__file__)
+    monkeypatch.setattr(norm, "as_rows", with_torch)
+    seen = torch_inside.observe(some)
+    assert set(seen) == {"norm"}
+    assert set(seen["norm"]) == {"exp"}
+    assert torch_inside.differences(seen, {}) == [
+        "norm uses torch's exp: give it a Triton path, or a reason in INSIDE"
+    ]
+    listed = {"norm": {"exp log": "why"}}
+    assert torch_inside.differences(seen, listed) == ["norm no longer uses log: remove it"]

@@ -1,0 +1,136 @@
+"""What Triton twins do in torch inside, on real data, and why: `INSIDE` is all of it."""
+
+import sys
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+from op_table import is_work
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from onefold.kernels import gpu
+from onefold.testing.checks import local_results
+
+MOST = 3  # samples of one op: more show nothing new
+FOLDER = Path(gpu.__file__).parent
+# Where the graph of a function is asked for, on tensors that stand for others.
+ASKED = {"expression_of", "why_not", "stand_in", "_plan"}
+# Copies that make a tensor dense are torch's everywhere.
+ALLOWED = {"clone"}
+# Module of kernels/gpu -> operators of torch -> why twins there use them.
+_CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
+_COMPLEX = "complex numbers: Triton has none"
+INSIDE: dict[str, dict[str, str]] = {
+    "attention": {
+        "zeros": "rows of packed sequences that are in none",
+        "fill_": "no keys: the sums of nothing",
+    },
+    "conv": {"convolution convolution_backward": "windows of three dims, see TORCH"},
+    "gathering": {
+        "aminmax lt ge _local_scalar_dense": _CHECKED,
+        "new_full": "one number for all entries",
+        "copy_": "what is scattered into a part",
+        "sort": "places in their order, so that sums are made in it",
+    },
+    "indexing": {
+        "lt add where sub ge bitwise_and mul scalar_tensor": "several indices are joined to one",
+    },
+    "loss": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
+    "order": {"sort topk": "what TORCH says"},
+    "places": {
+        "aminmax lt ge _local_scalar_dense": _CHECKED,
+        "full": "marks before the last entry of each place is found",
+    },
+    "pointwise": {
+        "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
+        "scalar_tensor": "numbers beside them",
+        "digamma polygamma": "iterations that Triton's libraries have not",
+    },
+    "runs": {"sort": "places in their order, so that sums are made in it"},
+}
+
+
+class Inside(TorchDispatchMode):
+    """While it is active, operators of torch that a module of kernels/gpu calls are noted."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = defaultdict(Counter)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function._schema.name.removeprefix("aten::")
+        if is_work(function) and name not in ALLOWED and has_values(result):
+            module = caller()
+            if module:
+                self.seen[module][name] += 1
+        return result
+
+
+def has_values(result):
+    """Whether some memory was filled: not that of tensors without elements, or without memory."""
+    leaves = tree_leaves(result)
+    return any(not isinstance(x, torch.Tensor) or (x.numel() and not x.is_meta) for x in leaves)
+
+
+def caller():
+    """The module of kernels/gpu that called an operator; "" where none did, or for no values."""
+    frame, module = sys._getframe(2), ""
+    while frame:
+        here = module_of(frame.f_code.co_filename)
+        if here == "triton" and not module:
+            return ""
+        if here and frame.f_code.co_name in ASKED:
+            return ""
+        module, frame = module or here, frame.f_back
+    return module
+
+
+@cache
+def module_of(file):
+    """The module of kernels/gpu that a file is, "triton" where it is Triton's, else ""."""
+    path = Path(file)
+    if path.parent == FOLDER:
+        return path.stem
+    return "triton" if "triton" in path.parts or path.name.startswith("triton_") else ""
+
+
+@contextmanager
+def recording():
+    """What twins do inside while it is open."""
+    with Inside() as inside:
+        yield inside.seen
+
+
+def some(samples):
+    """The first samples of each op."""
+    count = Counter()
+    for sample in samples:
+        count[sample.name] += 1
+        if count[sample.name] <= MOST:
+            yield sample
+
+
+def observe(samples):
+    """What twins do inside in these samples."""
+    with recording() as seen:
+        for sample in samples:
+            local_results(sample, second=False)
+    return seen
+
+
+def differences(seen, listed):
+    """What twins were seen to use and is not listed, and what is listed and was not seen."""
+    texts = []
+    for module in sorted({*seen, *listed}):
+        known = set(" ".join(listed.get(module, {})).split())
+        found = set(seen.get(module, {}))
+        texts += [
+            f"{module} uses torch's {name}: give it a Triton path, or a reason in INSIDE"
+            for name in sorted(found - known)
+        ]
+        texts += [f"{module} no longer uses {name}: remove it" for name in sorted(known - found)]
+    return texts

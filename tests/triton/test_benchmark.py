@@ -1,0 +1,46 @@
+"""benchmarks/kernels.py at tiny sizes: all of it runs, with numbers near those of float64."""
+
+import sys
+
+import pytest
+from device_checks import DEVICE
+from source_tree import REPO
+
+sys.path.insert(0, str(REPO / "benchmarks"))
+
+import kernel_rows_rest
+
+import kernels
+
+ROWS = kernel_rows_rest.all_rows()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
+def test_every_row_is_measured_and_exact_enough(row):
+    result = kernels.measure(row, quick=True, dry=True)
+    assert "onefold" not in result.failed, result.failed
+    assert result.seconds["onefold"] > 0
+    assert "onefold" in kernels.text(result, kernels.ceilings(16))
+    if result.errors is not None:
+        assert kernels.exact_enough(result), result.errors
+    compared = not row.random and row.name != "argmax" and not result.failed
+    assert (result.errors is not None) == compared
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="there it takes long")
+def test_a_wrong_kernel_is_noticed():
+    row = next(row for row in ROWS if row.name == "softmax")
+    wrong = kernels.replace(row, ours=lambda x: row.torch(x) * 1.1)
+    result = kernels.measure(wrong, quick=True, dry=True)
+    assert not kernels.exact_enough(result)
+    assert "TOO LARGE" in kernels.text(result, kernels.ceilings(16))
+    assert "TOO LARGE" in kernels.summary([result])
+
+
+def test_the_command_runs_dry(capsys):
+    kernels.main(["--dry", "--quick", "--only", "host", "norm"])
+    said = capsys.readouterr().out
+    assert "1 of 1 targets reached" in said or "0 of 1 targets reached" in said
+    assert "within twice torch's error" in said
+    assert "written" not in said
