@@ -70,7 +70,6 @@ class Kernel:
             self.jit[grid](*args, *constants)
             return None
         device = args[0].get_device()
-        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         key: list[Any] = [device, warps, stages, fused, *constants]
         passed: list[Any] = []
         for arg, plain in zip(args, self._plain, strict=False):
@@ -88,9 +87,16 @@ class Kernel:
             start(compiled, grid, device, (*passed, *constants))
             return compiled
         options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
-        with torch.cuda.device(device):
-            compiled = self._compiled[form] = self.jit[grid](*args, *constants, **options)
+        compiled = self._compiled[form] = self._compile(grid, device, (*args, *constants), options)
         return compiled
+
+    def _compile(
+        self, grid: tuple[int, ...], device: int, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """The form for these arguments, which has then been run once."""
+        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
+        with torch.cuda.device(device):
+            return self.jit[grid](*args, **options)
 
     def prepared(
         self,
