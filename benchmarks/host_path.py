@@ -46,7 +46,7 @@ def without_gpu() -> None:
     nothing = Nothing()
     launch.Kernel._compile = lambda *given: nothing  # type: ignore[method-assign]
     on_cpu = torch.empty(0).get_device()
-    launch._driver = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
+    launch.driver_functions = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
 
 
 def calls() -> Calls:
@@ -79,9 +79,9 @@ def calls() -> Calls:
             lambda: F.linear(cube, square, one),
         ),
         "cat": (lambda: flow.cat((x, y), 0), lambda: torch.cat((one, one), 0)),
-        "transpose, contiguous": (
-            lambda: flow.transpose(x, 0, 1).contiguous(),
-            lambda: torch.transpose(square, 0, 1).contiguous(),
+        "copy of a transpose": (
+            lambda: flow.clone(flow.transpose(x, 0, 1)),
+            lambda: torch.clone(torch.transpose(square, 0, 1)),
         ),
         f"SGD, {MANY} tensors": steps("SGD", momentum=0.9),
         f"AdamW, {MANY} tensors": steps("AdamW", weight_decay=0.01),
