@@ -24,6 +24,8 @@ def poisoned_memory():
     def poisoned(make):
         def call(*args, **kwargs):
             made = make(*args, **kwargs)
+            if type(made) is not torch.Tensor:  # a shadow, which has no memory
+                return made
             if made.dtype.is_floating_point:
                 return made.fill_(float("nan"))
             return made.fill_(True if made.dtype is torch.bool else torch.iinfo(made.dtype).max)

@@ -150,8 +150,8 @@ def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ..
             start(compiled, grid, device, args)
         return
     compiled.run(
-        *three(grid), stream_of(device), compiled.function, compiled.packed_metadata, None, None, None,
-        *args,
+        *three(grid), stream_of(device), compiled.function, compiled.packed_metadata,
+        None, None, None, *args,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Plans: what a function of tensors does is noted once for each combination of layouts, then redone.
+"""Plans: what a twin does is noted once for each combination of layouts, and then done again.
 
 A twin chooses tiles, splits and views by the shapes, strides and dtypes of its arguments: the same
 each time. So a call with known layouts has no more to do than to allocate the results, read the
@@ -12,7 +12,7 @@ it is; on AMD, where compiled code depends on the size of the memory around a te
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from itertools import count
 from types import NoneType
 from typing import Any
@@ -28,6 +28,7 @@ Function = Callable[..., Any]
 
 AT_ONCE = False  # whether a plan is made the first time; in tests
 _MOST = 4096  # combinations of layouts that one function keeps
+_LONGEST = 16  # of longer lists it takes less time to do the work than to read all layouts
 _BY_VALUE = {int, bool, str, NoneType, torch.dtype, torch.device, torch.memory_format}
 _GROUPS = {tuple, list, torch.Size}
 
@@ -38,9 +39,9 @@ class _NoKey(Exception):
 
 @cache
 def planned(function: Function) -> Function:
-    """The function, with plans for tensors, numbers, words, and lists of them.
+    """The function, with plans for tensors, numbers, words, and short lists of them.
 
-    Other arguments, and those that are given by name, are passed on.
+    With other arguments, or tensors that are given by name, it is called as it is.
     """
     if ON_AMD:
         return function
@@ -48,8 +49,6 @@ def planned(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        if named:
-            return function(*args, **named)
         try:
             key = tuple(
                 [
@@ -59,15 +58,18 @@ def planned(function: Function) -> Function:
                     for arg in args
                 ]
             )
+            if named:
+                key += tuple([(name, _key_of(value)) for name, value in named.items()])
         except _NoKey:
-            return function(*args)
+            return function(*args, **named)
         plan = plans.get(key)
         if plan is not None:
             return plan(*args)
         if len(plans) >= _MOST:
             plans.clear()
-        plans[key] = _again(function, plans, key)
-        return plans[key](*args) if AT_ONCE else function(*args)
+        bound = partial(function, **named) if named else function
+        plans[key] = again = _again(bound, plans, key)
+        return again(*args) if AT_ONCE else bound(*args)
 
     return call
 
@@ -105,7 +107,7 @@ def _noted(function: Function, args: Sequence[Any]) -> Replay | None:
     try:
         result = note(function, tape, _put(args, iter(tape.shadows)))
         return Replay(function, tape, result, _unpacked(args, count()))
-    except Exception:  # what is wrong with the arguments the function itself says
+    except Exception:  # noqa: BLE001 - what is wrong with the arguments the function itself says
         return None
 
 
@@ -115,11 +117,13 @@ def _key_of(arg: Any) -> Any:
         return kind, arg
     if kind is float:
         return kind, arg or repr(arg)  # 0.0 and -0.0 are equal
-    if kind is Tensor:
-        return arg.dtype, arg.shape, arg.stride(), arg.device
-    if kind in _GROUPS:
-        return kind, *[_key_of(part) for part in arg]
+    if kind in _GROUPS and len(arg) <= _LONGEST:
+        return kind, *[_layout(part) if type(part) is Tensor else _key_of(part) for part in arg]
     raise _NoKey
+
+
+def _layout(x: Tensor) -> Any:
+    return x.dtype, x.shape, x.stride(), x.device
 
 
 def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:

@@ -29,10 +29,11 @@ from .tape import Launch, NotNoted, Place, Tape
 
 ALIGNMENT = 16  # bytes
 
-# torch's functions of the same names without their checks of arguments, a microsecond each.
+# torch.empty_strided without its checks of arguments, which take a microsecond.
+_guards: Any = torch._C._dynamo.guards
 _EMPTY: dict[str, Callable[..., Tensor]] = {
-    "cpu": torch._C._dynamo.guards._empty_strided_cpu,
-    "cuda": torch._C._dynamo.guards._empty_strided_cuda,
+    "cpu": _guards._empty_strided_cpu,
+    "cuda": _guards._empty_strided_cuda,
 }
 
 
@@ -46,7 +47,7 @@ class Replay:
         self, function: Callable[..., Any], tape: Tape, result: Any, names: Sequence[str]
     ) -> None:
         self.function = function
-        self.device = tape.device
+        self.device, self.index = tape.device, tape.index
         self.given = tape.given
         self.places = tape.places
         self.steps = tape.steps
@@ -105,12 +106,11 @@ class Replay:
     def written(self, forms: Sequence[Any]) -> Callable[..., Any]:
         """The function that does all this with these compiled forms."""
         current, stream = launch.driver_functions()
-        index = self.device.index
         values: dict[str, Any] = {
             "plainly": self.function,
             "current": current,
             "stream": stream,
-            "device": -1 if index is None else index,
+            "device": self.index,
             "empty": _EMPTY[self.device.type],
         }
         exec("\n    ".join(self._lines(values, forms)), values)

@@ -49,13 +49,13 @@ class Launch(NamedTuple):
 
 
 class Shadow(Tensor):
-    """A tensor without memory; `inner`, on torch's device "meta", knows whose view it is."""
+    """A tensor without memory; `bare`, on torch's device "meta", knows whose view it is."""
 
-    inner: Tensor
+    bare: Tensor
 
     @staticmethod
     def __new__(cls, inner: Tensor, device: torch.device) -> Self:
-        shadow: Self = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        shadow: Self = Tensor._make_wrapper_subclass(
             cls,
             inner.shape,
             strides=inner.stride(),
@@ -63,11 +63,11 @@ class Shadow(Tensor):
             dtype=inner.dtype,
             device=device,
         )
-        shadow.inner = inner
+        shadow.bare = inner
         return shadow
 
     @classmethod
-    def __torch_dispatch__(cls, *_: Any) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(cls, *_: Any) -> Any:
         raise NotNoted
 
     def data_ptr(self) -> int:
@@ -78,8 +78,8 @@ class Tape(TorchDispatchMode):
     """What is done while it is active."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.device = tensors[0].device
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device, self.index = tensors[0].device, tensors[0].get_device()
         self.places: list[Place] = []  # of the arguments, then of the allocations
         self.steps: list[Launch | Callable[[], Any]] = []
         self.watched: list[tuple[Callable[[], Any], Any]] = []
@@ -106,7 +106,7 @@ class Tape(TorchDispatchMode):
         allocates = name in _ALLOCATIONS
         if not allocates and name not in _VIEWS and not _is_view(function._schema):
             raise NotNoted
-        args, kwargs = tree_map_only(Shadow, lambda x: x.inner, (args, kwargs or {}))
+        args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs or {}))
         if allocates:
             if torch.device(kwargs.get("device") or self.device) != self.device:
                 raise NotNoted
@@ -117,9 +117,9 @@ class Tape(TorchDispatchMode):
         """Raises NotNoted for what is no shadow."""
         if not isinstance(x, Shadow):
             raise NotNoted
-        inner = x.inner
+        inner = x.bare
         source = self._sources[inner.untyped_storage()._cdata]
-        offset = inner.storage_offset() * inner.itemsize
+        offset = int(inner.storage_offset()) * inner.itemsize
         return Place(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)
 
     def launched(
