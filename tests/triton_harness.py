@@ -25,7 +25,7 @@ def poisoned_memory():
     def poisoned(make):
         def call(*args, **kwargs):
             made = make(*args, **kwargs)
-            if type(made) is not torch.Tensor:  # a shadow, which has no memory
+            if type(made) is not torch.Tensor or made.is_meta:  # it has no memory
                 return made
             if made.dtype.is_floating_point:
                 return made.fill_(float("nan"))

@@ -1,8 +1,8 @@
 """Tape: what a function of tensors allocates and launches, noted instead of done.
 
 The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
-Views of them and new tensors are shadows, too. Whatever needs values or addresses, or does work in
-torch, ends the attempt: such a function cannot be noted.
+Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
+torch's work on them, ends the attempt: such a function cannot be noted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
@@ -103,12 +103,20 @@ class Tape(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = function._schema.name.removeprefix("aten::")
+        given, kwargs = tree_flatten((args, kwargs or {}))[0], dict(kwargs or {})
+        of_shadows = any(isinstance(x, Shadow) for x in given)
         allocates = name in _ALLOCATIONS
+        device = torch.device(kwargs.get("device") or (self.device if of_shadows else "cpu"))
+        if not of_shadows and not (allocates and device == self.device):
+            # What torch makes of no argument is of no account, unless a kernel is given it.
+            if torch.Tag.nondeterministic_seeded in function.tags:
+                raise NotNoted
+            return function(*args, **kwargs)
         if not allocates and name not in _VIEWS and not _is_view(function._schema):
             raise NotNoted
-        args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs or {}))
+        args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs))
         if allocates:
-            if torch.device(kwargs.get("device") or self.device) != self.device:
+            if device != self.device:
                 raise NotNoted
             return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
         return tree_map_only(Tensor, lambda x: Shadow(x, self.device), function(*args, **kwargs))
