@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .tape import watched
 from .tiles import power_of_2
 
 Ints = tuple[int, ...]
@@ -54,7 +55,11 @@ def channels_last(x: Tensor) -> Tensor:
 
 def precision_of(dtype: torch.dtype) -> str:
     """How float32 is multiplied: as torch's flag for convolutions says."""
-    return "tf32" if dtype is torch.float32 and torch.backends.cudnn.allow_tf32 else "ieee"
+    return "tf32" if dtype is torch.float32 and watched(_allows_tf32) else "ieee"
+
+
+def _allows_tf32() -> bool:
+    return torch.backends.cudnn.allow_tf32
 
 
 @triton.jit
