@@ -27,7 +27,8 @@ from .tape import Tape, note
 Function = Callable[..., Any]
 
 AT_ONCE = False  # whether a plan is made the first time; in tests
-_MOST = 4096  # combinations of layouts that one function keeps
+_MOST = 4096  # plans of one function
+_MOST_MET = 512  # combinations of layouts without one: numbers may be new each time
 _LONGEST = 16  # of longer lists it takes less time to do the work than to read all layouts
 _BY_VALUE = {int, bool, str, NoneType, torch.dtype, torch.device, torch.memory_format}
 _GROUPS = {tuple, list, torch.Size}
@@ -46,6 +47,7 @@ def planned(function: Function) -> Function:
     if ON_AMD:
         return function
     plans: dict[Any, Function] = {}
+    met: set[Any] = set()  # once
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -65,37 +67,39 @@ def planned(function: Function) -> Function:
         plan = plans.get(key)
         if plan is not None:
             return plan(*args)
+        if key not in met and not AT_ONCE:
+            if len(met) >= _MOST_MET:
+                met.clear()
+            met.add(key)
+            return function(*args, **named)
+        met.discard(key)
         if len(plans) >= _MOST:
             plans.clear()
         bound = partial(function, **named) if named else function
-        plans[key] = again = _again(bound, plans, key)
-        return again(*args) if AT_ONCE else bound(*args)
+        plans[key] = plan = _plan(bound, args, plans, key)
+        return plan(*args)
 
     return call
 
 
-def _again(function: Function, plans: dict[Any, Function], key: Any) -> Function:
-    """What makes the plan, and puts it in its own place."""
+def _plan(
+    function: Function, args: Sequence[Any], plans: dict[Any, Function], key: Any
+) -> Function:
+    """The plan of a call, which puts a faster one in its place; the function where it has none."""
+    replay = _noted(function, args)
+    if replay is None:
+        return function
 
-    def note_it(*args: Any) -> Any:
-        replay = _noted(function, args)
-        if replay is None:
-            plans[key] = function
+    def slowly(*args: Any) -> Any:
+        tensors = list(_tensors(args))
+        if not replay.fits(tensors):
             return function(*args)
+        result, forms = replay.once(tensors)
+        if not INTERPRETED:
+            plans[key] = replay.written(forms)
+        return result
 
-        def slowly(*args: Any) -> Any:
-            tensors = list(_tensors(args))
-            if not replay.fits(tensors):
-                return function(*args)
-            result, forms = replay.once(tensors)
-            if not INTERPRETED:
-                plans[key] = replay.written(forms)
-            return result
-
-        plans[key] = slowly
-        return slowly(*args)
-
-    return note_it
+    return slowly
 
 
 def _noted(function: Function, args: Sequence[Any]) -> Replay | None:
