@@ -32,7 +32,8 @@ def pick(reference: Function, device_type: str) -> Function:
     """
     if not uses_triton(device_type):
         return reference
-    return twin(reference) or reference
+    chosen = twin(reference)
+    return reference if chosen is None else import_module(f"{_HERE}.gpu.plans").planned(chosen)
 
 
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:
@@ -40,8 +41,8 @@ def pick_into(reference: Function, into: Function, device_type: str) -> Function
 
     A twin that has no such form allocates its result.
     """
-    chosen = pick(reference, device_type)
-    if chosen is reference:
+    chosen = twin(reference) if uses_triton(device_type) else None
+    if chosen is None:
         return into
     if takes_out(chosen):
         return chosen

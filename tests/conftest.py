@@ -12,6 +12,10 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
     triton_interpreter.apply()
 
+    from onefold.kernels.gpu import plans
+
+    plans.AT_ONCE = True  # so that what is called once is replayed, too
+
 from onefold.distributed.world import virtual_world
 
 REPO = Path(__file__).resolve().parents[1]

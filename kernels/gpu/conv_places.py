@@ -13,6 +13,7 @@ from torch import Tensor
 from .configs import config
 from .movement import contiguous
 from .product_rule import Tile, shape_class
+from .tape import watched
 from .tiles import power_of_2
 
 Ints = tuple[int, ...]
@@ -60,8 +61,12 @@ def channels_last(x: Tensor) -> Tensor:
 def kind_of(dtype: torch.dtype) -> str:
     """How products are made: float32 as torch's flag for convolutions says."""
     if dtype is torch.float32:
-        return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+        return "tf32" if watched(_allows_tf32) else "ieee"
     return "double" if dtype is torch.float64 else "half"
+
+
+def _allows_tf32() -> bool:
+    return torch.backends.cudnn.allow_tf32
 
 
 @triton.jit

@@ -22,9 +22,11 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
+from .tape import active
+
 _ALIGNMENT = 16  # bytes; and what integers are specialised on
 _NARROW = 2**31  # bytes; AMD's loads of smaller tensors take offsets of 32 bits
-_ON_AMD = torch.version.hip is not None
+ON_AMD = torch.version.hip is not None
 INTERPRETED = bool(knobs.runtime.interpret)
 
 
@@ -66,18 +68,21 @@ class Kernel:
         assert len(args) + len(constants) == len(self.names), (self.names, args, constants)
         if 0 in grid:
             return None
+        tape = active()
+        if tape is not None:
+            tape.launched(self, grid, args, constants, (warps, stages, fused))
+            return None
         if INTERPRETED:
             self.jit[grid](*args, *constants)
             return None
         device = args[0].get_device()
-        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         key: list[Any] = [device, warps, stages, fused, *constants]
         passed: list[Any] = []
         for arg, plain in zip(args, self._plain, strict=False):
             if isinstance(arg, Tensor):
                 at = arg.data_ptr()
                 key += arg.dtype, at % _ALIGNMENT == 0
-                if _ON_AMD:
+                if ON_AMD:
                     key.append(arg.untyped_storage().size() < _NARROW)
                 passed.append(at)
             else:
@@ -88,9 +93,16 @@ class Kernel:
             start(compiled, grid, device, (*passed, *constants))
             return compiled
         options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
-        with torch.cuda.device(device):
-            compiled = self._compiled[form] = self.jit[grid](*args, *constants, **options)
+        compiled = self._compiled[form] = self._compile(grid, device, (*args, *constants), options)
         return compiled
+
+    def _compile(
+        self, grid: tuple[int, ...], device: int, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """The form for these arguments, which has then been run once."""
+        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
+        with torch.cuda.device(device):
+            return self.jit[grid](*args, **options)
 
     def prepared(
         self,
@@ -110,6 +122,9 @@ class Kernel:
         handles: dict[int, Any] = {}  # by device, for tensors that are all aligned
 
         def run(args: Sequence[Any]) -> None:
+            if active() is not None:
+                self.launch(grid, (*args, *numbers), constants, warps, fused=fused)
+                return
             device = args[0].get_device()
             addresses = [x.data_ptr() for x in args[:tensors]]
             # One that is not aligned is seen in the low bits of them all together.
@@ -121,7 +136,7 @@ class Kernel:
                 start(compiled, grid, device, (*addresses, *args[tensors:], *ends))
                 return
             compiled = self.launch(grid, (*args, *numbers), constants, warps, fused=fused)
-            if compiled is not None and bits % _ALIGNMENT == 0 and not _ON_AMD:
+            if compiled is not None and bits % _ALIGNMENT == 0 and not ON_AMD:
                 handles[device] = compiled
 
         return run
@@ -129,22 +144,29 @@ class Kernel:
 
 def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ...]) -> None:
     """Run a compiled kernel on a device, in torch's current stream there."""
-    on, stream_of = _driver()
-    if on() != device:
+    current, stream_of = driver_functions()
+    if current() != device:
         with torch.cuda.device(device):
             start(compiled, grid, device, args)
         return
-    x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
     compiled.run(
-        x, y, z, stream_of(device), compiled.function, compiled.packed_metadata, None, None, None,
-        *args,
+        *three(grid), stream_of(device), compiled.function, compiled.packed_metadata,
+        None, None, None, *args,
     )  # fmt: skip
 
 
+def three(grid: tuple[int, ...]) -> tuple[int, ...]:
+    """The grid with all its dims."""
+    return grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+
+
 @cache
-def _driver() -> tuple[Callable[[], int], Callable[[int], int]]:
-    """What tells the current device, and the handle of a device's current stream."""
-    return driver.active.get_current_device, driver.active.get_current_stream
+def driver_functions() -> tuple[Callable[[], int], Callable[[int], int]]:
+    """What tells the current device, and the handle of a device's current stream.
+
+    CUDA is in use by then, so that torch need not be asked to begin with it.
+    """
+    return torch._C._cuda_getDevice, driver.active.get_current_stream
 
 
 @lru_cache(maxsize=65536)

@@ -17,6 +17,7 @@ from .launch import INTERPRETED, Kernel
 from .operands import Pair
 from .product_rule import Tile, count
 from .product_tiles import GELU_AND_SUM, GROUP_OF_ROWS, finish, place
+from .tape import aligned, before_launch
 
 _ALIGNMENT = 16  # bytes, of each row's address
 # Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
@@ -85,6 +86,10 @@ def _scratch(size: int, alignment: int, stream: object) -> Tensor:
 
 def give_scratch() -> None:
     """Let the next kernel that is launched have the memory that it describes tensors in."""
+    before_launch(_set_scratch)
+
+
+def _set_scratch() -> None:
     triton.set_allocator(_scratch)
 
 
@@ -103,9 +108,8 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
         return False
     size = y.element_size()
     steps = (p.a_step, p.b_step, p.n)
-    starts = (p.a.data_ptr(), p.b.data_ptr(), y.data_ptr())
     even = not any(step * size % _ALIGNMENT for step in steps)
-    return even and not any(start % _ALIGNMENT for start in starts)
+    return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
 
 
 def run(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from .configs import config
+from .tape import watched
 
 AMD = torch.version.hip is not None
 _BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
@@ -71,7 +72,8 @@ def kind_of(dtype: torch.dtype) -> str:
         return "half"
     if dtype is torch.float32:
         # Both torch.set_float32_matmul_precision and allow_tf32 are seen here.
-        return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+        precision = watched(torch.get_float32_matmul_precision)
+        return "ieee" if precision == "highest" else "tf32"
     return "double" if dtype is torch.float64 else "whole"
 
 

@@ -48,7 +48,8 @@ def kernel(monkeypatch):
     monkeypatch.setattr(launch, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     monkeypatch.setattr(torch.Tensor, "get_device", lambda x: DEVICE)
-    monkeypatch.setattr(launch, "_driver", lambda: (lambda: DEVICE, lambda device: device + 100))
+    driver = lambda: DEVICE, lambda device: device + 100
+    monkeypatch.setattr(launch, "driver_functions", lambda: driver)
     return copy
 
 
@@ -128,7 +129,8 @@ def test_another_device_is_made_the_current_one(kernel, monkeypatch):
             current[0] = self.before
 
     monkeypatch.setattr(torch.cuda, "device", Device)
-    monkeypatch.setattr(launch, "_driver", lambda: (lambda: current[0], lambda device: device))
+    driver = lambda: current[0], lambda device: device
+    monkeypatch.setattr(launch, "driver_functions", lambda: driver)
     x, y = aligned("x", "y")
     kernel.launch((1,), (x, y, 32, 7), (64,))
     kernel.launch((1,), (x, y, 32, 7), (64,))

@@ -1,0 +1,180 @@
+"""Tape: what a function of tensors allocates and launches, noted instead of done.
+
+The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
+Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
+torch's work on them, ends the attempt: such a function cannot be noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+_ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
+_VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
+
+
+class NotNoted(Exception):
+    """The function does what no tape holds."""
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: in the memory of the argument or allocation with this number."""
+
+    source: int
+    offset: int  # bytes
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Launch(NamedTuple):
+    """One launch: tensors among the arguments are places."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    constants: tuple[Any, ...]
+    options: tuple[int, int, bool]  # warps, stages, fused
+
+    @property
+    def all_args(self) -> tuple[Any, ...]:
+        return self.args + self.constants
+
+
+class Shadow(Tensor):
+    """A tensor without memory; `bare`, on torch's device "meta", knows whose view it is."""
+
+    bare: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, device: torch.device) -> Self:
+        shadow: Self = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=device,
+        )
+        shadow.bare = inner
+        return shadow
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: Any) -> Any:
+        raise NotNoted
+
+    def data_ptr(self) -> int:
+        raise NotNoted
+
+
+class Tape(TorchDispatchMode):
+    """What is done while it is active."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device, self.index = tensors[0].device, tensors[0].get_device()
+        self.places: list[Place] = []  # of the arguments, then of the allocations
+        self.steps: list[Launch | Callable[[], Any]] = []
+        self.watched: list[tuple[Callable[[], Any], Any]] = []
+        self._sources: dict[int, int] = {}  # by storage
+        self._kept: list[Tensor] = []  # so that no storage is taken for another
+        self.shadows = [self._source(x) for x in tensors]
+        self.given = len(tensors)
+
+    def _source(self, x: Tensor) -> Shadow:
+        inner = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        return self._allocated(inner)
+
+    def _allocated(self, inner: Tensor) -> Shadow:
+        number = len(self.places)
+        self._kept.append(inner)
+        self._sources[inner.untyped_storage()._cdata] = number
+        self.places.append(Place(number, 0, tuple(inner.shape), inner.stride(), inner.dtype))
+        return Shadow(inner, self.device)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function._schema.name.removeprefix("aten::")
+        given, kwargs = tree_flatten((args, kwargs or {}))[0], dict(kwargs or {})
+        of_shadows = any(isinstance(x, Shadow) for x in given)
+        allocates = name in _ALLOCATIONS
+        device = torch.device(kwargs.get("device") or (self.device if of_shadows else "cpu"))
+        if not of_shadows and not (allocates and device == self.device):
+            # What torch makes of no argument is of no account, unless a kernel is given it.
+            if torch.Tag.nondeterministic_seeded in function.tags:
+                raise NotNoted
+            return function(*args, **kwargs)
+        if not allocates and name not in _VIEWS and not _is_view(function._schema):
+            raise NotNoted
+        args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs))
+        if allocates:
+            if device != self.device:
+                raise NotNoted
+            return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
+        return tree_map_only(Tensor, lambda x: Shadow(x, self.device), function(*args, **kwargs))
+
+    def place_of(self, x: Any) -> Place:
+        """Raises NotNoted for what is no shadow."""
+        if not isinstance(x, Shadow):
+            raise NotNoted
+        inner = x.bare
+        source = self._sources[inner.untyped_storage()._cdata]
+        offset = int(inner.storage_offset()) * inner.itemsize
+        return Place(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)
+
+    def launched(
+        self, kernel: Any, grid: Any, args: Any, constants: Any, options: tuple[int, int, bool]
+    ) -> None:
+        given = tuple([self.place_of(x) if isinstance(x, Tensor) else x for x in args])
+        self.steps.append(Launch(kernel, tuple(grid), given, tuple(constants), options))
+
+
+def _is_view(schema: Any) -> bool:
+    aliases = [value.alias_info for value in schema.returns]
+    return bool(aliases) and all(info is not None and not info.is_write for info in aliases)
+
+
+_active: ContextVar[Tape | None] = ContextVar("tape", default=None)
+active = _active.get
+
+
+def note(function: Callable[..., Any], tape: Tape, args: Sequence[Any]) -> Any:
+    """What the function gives for these arguments, which have the tape's shadows in them."""
+    token = _active.set(tape)
+    try:
+        with tape:
+            return function(*args)
+    finally:
+        _active.reset(token)
+
+
+def before_launch(call: Callable[[], Any]) -> None:
+    """Call this now, and whenever a plan gets here."""
+    tape = active()
+    if tape is not None:
+        tape.steps.append(call)
+    call()
+
+
+def watched(state: Callable[[], Any]) -> Any:
+    """What this says of torch's state; a plan is for the state in which it was made."""
+    value = state()
+    tape = active()
+    if tape is not None:
+        tape.watched.append((state, value))
+    return value
+
+
+def aligned(x: Tensor, alignment: int = 16) -> bool:
+    """Whether the address is a multiple of so many bytes; plans are for arguments that are."""
+    tape = active()
+    address = x.data_ptr() if tape is None else tape.place_of(x).offset
+    return address % alignment == 0
