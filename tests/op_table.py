@@ -3,6 +3,7 @@
 `python tests/op_table.py` rewrites kernels/gpu/table.json.
 """
 
+import os
 import warnings
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
@@ -131,6 +132,7 @@ def recording():
         for module, name in MAKERS:
             made = record.making(getattr(module, name))
             stack.enter_context(mock.patch.object(module, name, made))
+        stack.enter_context(mock.patch.dict(os.environ, {"ONEFOLD_KERNELS": "triton"}))
         stack.enter_context(mock.patch.object(op_module.Local, "pick", pick))
         stack.enter_context(mock.patch.object(in_place, "pick_into", record.pick_into))
         stack.enter_context(record)
