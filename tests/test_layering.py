@@ -53,8 +53,7 @@ ENGINE = (
 # (importer, external package): why it is imported inside a function.
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
-    ("kernels.aot.compile", "importlib"): "walks every module of kernels/gpu for its cases",
-    ("kernels.tune.__main__", "importlib"): "walks every module of kernels/gpu for what it tunes",
+    ("kernels.gpu.families", "importlib"): "walks every module of kernels/gpu for its lists",
 }
 
 IMPORTS = read_imports(REPO)
