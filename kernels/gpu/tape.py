@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from .symbols import Asked, is_symbol, kind_of
+
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
 
@@ -35,7 +37,7 @@ class Place(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch: tensors among the arguments are places."""
+    """One launch: tensors among the arguments are places, symbols are numbers."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -77,9 +79,10 @@ class Shadow(Tensor):
 class Tape(TorchDispatchMode):
     """What is done while it is active."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.device, self.index = tensors[0].device, tensors[0].get_device()
+        on_device = tensors[0] if tensors else torch.empty(0, device=device)
+        self.device, self.index = on_device.device, on_device.get_device()
         self.places: list[Place] = []  # of the arguments, then of the allocations
         self.steps: list[Launch | Callable[[], Any]] = []
         self.watched: list[tuple[Callable[[], Any], Any]] = []
@@ -107,7 +110,7 @@ class Tape(TorchDispatchMode):
         of_shadows = any(isinstance(x, Shadow) for x in given)
         allocates = name in _ALLOCATIONS
         device = torch.device(kwargs.get("device") or (self.device if of_shadows else "cpu"))
-        if not of_shadows and not (allocates and device == self.device):
+        if not of_shadows and not (allocates and self._is_here(device)):
             # What torch makes of no argument is of no account, unless a kernel is given it.
             if torch.Tag.nondeterministic_seeded in function.tags:
                 raise NotNoted
@@ -116,10 +119,13 @@ class Tape(TorchDispatchMode):
             raise NotNoted
         args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs))
         if allocates:
-            if device != self.device:
+            if not self._is_here(device):
                 raise NotNoted
             return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
         return tree_map_only(Tensor, lambda x: Shadow(x, self.device), function(*args, **kwargs))
+
+    def _is_here(self, device: torch.device) -> bool:
+        return device.type == self.device.type and device.index in (None, self.device.index)
 
     def place_of(self, x: Any) -> Place:
         """Raises NotNoted for what is no shadow."""
@@ -133,8 +139,20 @@ class Tape(TorchDispatchMode):
     def launched(
         self, kernel: Any, grid: Any, args: Any, constants: Any, options: tuple[int, int, bool]
     ) -> None:
-        given = tuple([self.place_of(x) if isinstance(x, Tensor) else x for x in args])
-        self.steps.append(Launch(kernel, tuple(grid), given, tuple(constants), options))
+        given = []
+        for x, any_value in zip(args, kernel.plain, strict=False):
+            if isinstance(x, Tensor):
+                given.append(self.place_of(x))
+            elif is_symbol(x):
+                if kind_of(x) is int and not any_value:
+                    raise Asked(x.number.place)
+                given.append(x.number)
+            else:
+                given.append(x)
+        for x in (*grid, *constants, *options):
+            if is_symbol(x):
+                raise Asked(x.number.place)
+        self.steps.append(Launch(kernel, tuple(grid), tuple(given), tuple(constants), options))
 
 
 def _is_view(schema: Any) -> bool:
