@@ -37,24 +37,25 @@ class Table(NamedTuple):
 
 def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> Table:
     """The table of lists of equal length, of dense tensors; tensors of one row are equally long."""
-    addresses = tuple([tuple([x.data_ptr() for x in row]) for row in zip(*lists, strict=True)])
+    addresses = tuple([x.data_ptr() for some in lists for x in some])
     sizes = tuple([x.numel() for x in lists[0]])
     return _made(addresses, sizes, block, lists[0][0].device)
 
 
 @lru_cache(maxsize=64)
 def _made(
-    addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], block: int, device: torch.device
+    addresses: tuple[int, ...], sizes: tuple[int, ...], block: int, device: torch.device
 ) -> Table:
     size = torch.tensor(sizes)
+    columns = torch.tensor(addresses).view(-1, len(sizes))
     count = (size + block - 1) // block
     behind = count.cumsum(0)
     first = behind - count
-    rows = torch.cat([torch.tensor(addresses), size[:, None], first[:, None]], 1)
+    rows = torch.cat([columns.T, size[:, None], first[:, None]], 1)
     tensor = torch.repeat_interleave(torch.arange(len(sizes)), count)
     which = torch.arange(len(tensor)) - first[tensor]
     data = torch.cat([rows.flatten(), tensor << 32 | which])
-    aligned = all(address % 16 == 0 for row in addresses for address in row)
+    aligned = all(address % 16 == 0 for address in addresses)
     return Table(data.to(device, non_blocking=True), rows.numel(), len(tensor), aligned)
 
 
