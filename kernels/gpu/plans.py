@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..fused_attention import Pairs
+from ..loss import Classes
 from .launch import INTERPRETED, ON_AMD
 from .replay import Replay
 from .symbols import Asked, Number, probes, symbol
@@ -32,9 +34,20 @@ AT_ONCE = False  # whether a plan is made the first time; in tests
 _MOST = 4096  # plans of one function
 _MOST_MET = 512  # combinations of layouts without one: numbers may be new each time
 _LONGEST = 16  # of longer lists it takes less time to do the work than to read all layouts
-_BY_VALUE = {int, bool, str, NoneType, torch.dtype, torch.device, torch.memory_format}
+_BY_VALUE = {
+    Classes,
+    Pairs,
+    int,
+    bool,
+    str,
+    NoneType,
+    type,
+    torch.dtype,
+    torch.device,
+    torch.memory_format,
+}
 _NUMBERS = {int, float}
-_GROUPS = {tuple, list, torch.Size}
+_GROUPS = (tuple, list)
 
 
 class _NoKey(Exception):
@@ -183,7 +196,9 @@ def _key_of(arg: Any, read: bool = True) -> Any:
         return kind, arg or repr(arg)  # 0.0 and -0.0 are equal
     if kind is Tensor:
         return arg.dtype, arg.shape, arg.stride(), arg.device
-    if kind in _GROUPS and len(arg) <= _LONGEST:
+    if kind is slice:
+        return kind, arg.start, arg.stop, arg.step
+    if isinstance(arg, _GROUPS) and len(arg) <= _LONGEST:
         return kind, *map(_key_of, arg)
     raise _NoKey
 
@@ -192,7 +207,7 @@ def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
     for arg in args:
         if isinstance(arg, Tensor):
             yield arg
-        elif type(arg) in _GROUPS:
+        elif isinstance(arg, _GROUPS):
             yield from _tensors(arg)
 
 
@@ -201,11 +216,16 @@ def _put(args: Sequence[Any], tensors: Iterator[Any]) -> list[Any]:
     return [
         next(tensors)
         if isinstance(arg, Tensor)
-        else type(arg)(_put(arg, tensors))
-        if type(arg) in _GROUPS
+        else _remade(type(arg), _put(arg, tensors))
+        if isinstance(arg, _GROUPS)
         else arg
         for arg in args
     ]
+
+
+def _remade(kind: Any, parts: Sequence[Any]) -> Any:
+    """A list, tuple or named tuple of these parts."""
+    return kind(parts) if kind in (tuple, list, torch.Size) else kind._make(parts)
 
 
 def _unpacked(args: Sequence[Any], numbers: Iterator[int]) -> list[str]:
@@ -214,7 +234,7 @@ def _unpacked(args: Sequence[Any], numbers: Iterator[int]) -> list[str]:
         f"x{next(numbers)}"
         if isinstance(arg, Tensor)
         else f"({''.join(f'{part}, ' for part in _unpacked(arg, numbers))})"
-        if type(arg) in _GROUPS
+        if isinstance(arg, _GROUPS)
         else "_"
         for arg in args
     ]

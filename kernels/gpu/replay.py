@@ -56,20 +56,20 @@ class Replay:
         self.watched = tape.watched
         self.names = names
         self.several = type(result) is tuple
-        self.results: list[int | None] = []
+        self.results: list[Place | None] = []
         for x in result if self.several else (result,):
             self.results.append(None if x is None else self._result(tape.place_of(x)))
 
-    def _result(self, place: Place) -> int:
-        """The number of the memory that a result is; what is allocated is so in its layout."""
+    def _result(self, place: Place) -> Place:
+        """Where a result lies; if it is all of what is allocated, that is so in its layout."""
         number = place.source
-        if place != self.places[number]:
-            whole = self.places[number]
-            whole_view = place.offset == 0 and _bytes(place) == _bytes(whole)
-            if number < self.given or number in self.results or not whole_view:
-                raise NotNoted
+        whole = self.places[number]
+        if place.dtype is not whole.dtype:
+            raise NotNoted
+        first = number >= self.given and all(x is None or x.source != number for x in self.results)
+        if first and place.offset == 0 and prod(place.shape) == prod(whole.shape):
             self.places[number] = place
-        return number
+        return place
 
     def like(self, other: Replay) -> bool:
         """Whether the same was noted."""
@@ -100,7 +100,7 @@ class Replay:
                 continue
             given = [self._given(x, sources, args) for x in step.args]
             forms.append(step.kernel.launch(step.grid, given, step.constants, *step.options))
-        found = [None if number is None else sources[number] for number in self.results]
+        found = [None if place is None else self._at(place, sources) for place in self.results]
         return tuple(found) if self.several else found[0], forms
 
     def _given(self, x: Any, sources: Sequence[Tensor], args: Sequence[Any]) -> Any:
@@ -162,8 +162,19 @@ class Replay:
             if number in read:
                 yield f"a{number} = x{number}.data_ptr()"
         yield from self._runs(values, forms)
-        found = ", ".join("None" if number is None else f"x{number}" for number in self.results)
+        found = ", ".join(map(self._found, self.results))
         yield f"return ({found},)" if self.several else f"return {found}"
+
+    def _found(self, place: Place | None) -> str:
+        """A result as text."""
+        if place is None:
+            return "None"
+        name = f"x{place.source}"
+        if place == self.places[place.source]:
+            return name
+        start = place.offset // place.dtype.itemsize
+        at = f"{name}.storage_offset() + {start}" if place.source < self.given else start
+        return f"{name}.as_strided({tuple(place.shape)}, {tuple(place.strides)}, {at})"
 
     def _runs(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
         left = iter(forms)
@@ -196,7 +207,3 @@ def _argument(arg: Any, name: str, values: dict[str, Any]) -> str:
         return repr(arg)
     values[name] = arg
     return name
-
-
-def _bytes(place: Place) -> int:
-    return prod(place.shape) * place.dtype.itemsize

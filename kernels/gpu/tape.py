@@ -128,10 +128,12 @@ class Tape(TorchDispatchMode):
         return device.type == self.device.type and device.index in (None, self.device.index)
 
     def place_of(self, x: Any) -> Place:
-        """Raises NotNoted for what is no shadow."""
+        """Raises NotNoted for what is no shadow, or has other values than its memory."""
         if not isinstance(x, Shadow):
             raise NotNoted
         inner = x.bare
+        if inner.is_conj() or inner.is_neg():
+            raise NotNoted
         source = self._sources[inner.untyped_storage()._cdata]
         offset = int(inner.storage_offset()) * inner.itemsize
         return Place(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)

@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from collections import namedtuple
 from contextlib import contextmanager
 
 import pytest
@@ -82,6 +83,31 @@ def test_views(calls):
         assert nothing is None
         assert torch.equal(z[:8], x[0] + x[1])
         assert torch.equal(z[8:12], x[0, :4] + x[0, 4:])
+    assert len(calls) == 1
+
+
+Pair = namedtuple("Pair", "x options")
+
+
+def test_results_that_are_views(calls):
+    def parts(pair, cut):
+        made = torch.empty(2, 8)
+        _sum.launch((1,), (pair.x[0], pair.x[1], made[1], 8), (64,))
+        _sum.launch((1,), (pair.x[1], pair.x[1], made[0], 8), (64,))
+        return made[1], made.t(), made, pair.x[1, cut].view(2, -1), pair.x
+
+    run = counted(parts, calls)
+    for _ in range(3):
+        x = torch.rand(5, 8)[1:3]
+        assert x.data_ptr() % 16 == 0
+        row, turned, made, cut, same = run(Pair(x, (None, slice)), slice(2, 6, None))
+        assert torch.equal(made, torch.stack([x[1] + x[1], x[0] + x[1]]))
+        assert torch.equal(turned, made.t())
+        assert torch.equal(row, made[1])
+        assert same is x
+        assert torch.equal(cut, x[1, 2:6].view(2, 2))
+        assert cut.data_ptr() == x[1, 2:6].data_ptr()
+        assert row.data_ptr() == made[1].data_ptr()
     assert len(calls) == 1
 
 
@@ -260,8 +286,12 @@ def by_value(x):
     return torch.empty_like(x) if x[0] > 0 else x
 
 
-def part_of_what_is_allocated(x):
-    return torch.empty(9)[1:]
+def of_another_dtype(x):
+    return torch.empty(9).view(torch.int32)
+
+
+def of_other_values(x):
+    return torch.empty(9, dtype=torch.complex64).conj()
 
 
 def made_elsewhere(x):
@@ -269,7 +299,8 @@ def made_elsewhere(x):
 
 
 @pytest.mark.parametrize(
-    "function", [with_torch, by_address, by_value, part_of_what_is_allocated, made_elsewhere]
+    "function",
+    [with_torch, by_address, by_value, of_another_dtype, of_other_values, made_elsewhere],
 )
 def test_what_cannot_be_noted(function, calls):
     run = counted(function, calls)
@@ -407,4 +438,22 @@ def test_numbers_in_the_written_function(device, calls):
         z = run(x, factor, more=more)
     assert form.calls[-1][-6:] == (x.data_ptr(), z.data_ptr(), 5.0, 6, 5, 64)
     assert type(form.calls[-1][-4]) is float
+    assert len(calls) == 1
+
+
+def test_views_in_the_written_function(device, calls):
+    def parts(x):
+        made = torch.empty(2, 8)
+        _sum.launch((1,), (x, x, made, 16), (64,))
+        return made[1], made.t(), x[1, 2:]
+
+    run = counted(parts, calls)
+    for _ in range(3):
+        x = torch.rand(5, 8)[1:3]
+        row, turned, rest = run(x)
+        assert (turned.shape, turned.stride()) == ((8, 2), (1, 8))
+        assert row.data_ptr() == turned.data_ptr() + 32
+        assert row.shape == (8,)
+        assert torch.equal(rest, x[1, 2:])
+        assert rest.data_ptr() == x[1, 2:].data_ptr()
     assert len(calls) == 1
