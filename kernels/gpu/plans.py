@@ -194,6 +194,8 @@ def _key_of(arg: Any, read: bool = True) -> Any:
         return kind, arg
     if kind is float:
         return kind, arg or repr(arg)  # 0.0 and -0.0 are equal
+    if kind is tuple and _BY_VALUE.issuperset(kinds := tuple(map(type, arg))):
+        return kinds, arg
     if kind is Tensor:
         return arg.dtype, arg.shape, arg.stride(), arg.device
     if kind is slice:

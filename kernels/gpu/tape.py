@@ -188,7 +188,7 @@ def watched(state: Callable[[], Any]) -> Any:
     """What this says of torch's state; a plan is for the state in which it was made."""
     value = state()
     tape = active()
-    if tape is not None:
+    if tape is not None and (state, value) not in tape.watched:
         tape.watched.append((state, value))
     return value
 
