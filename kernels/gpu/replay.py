@@ -26,7 +26,7 @@ from torch import Tensor
 
 from . import launch
 from .symbols import Number
-from .tape import Launch, NotNoted, Place, Tape
+from .tape import Copy, Launch, NotNoted, Place, Tape
 
 ALIGNMENT = 16  # bytes
 
@@ -95,6 +95,9 @@ class Replay:
             )
         forms = []
         for step in self.steps:
+            if isinstance(step, Copy):
+                self._at(step.target, sources).copy_(self._at(step.source, sources))
+                continue
             if not isinstance(step, Launch):
                 step()
                 continue
@@ -166,7 +169,7 @@ class Replay:
         yield f"return ({found},)" if self.several else f"return {found}"
 
     def _found(self, place: Place | None) -> str:
-        """A result as text."""
+        """The tensor at a place as text."""
         if place is None:
             return "None"
         name = f"x{place.source}"
@@ -181,6 +184,9 @@ class Replay:
         if forms:
             yield "s = stream(device)"
         for i, step in enumerate(self.steps):
+            if isinstance(step, Copy):
+                yield f"{self._found(step.target)}.copy_({self._found(step.source)})"
+                continue
             if not isinstance(step, Launch):
                 values[f"call{i}"] = step
                 yield f"call{i}()"

@@ -50,6 +50,13 @@ class Launch(NamedTuple):
         return self.args + self.constants
 
 
+class Copy(NamedTuple):
+    """A dense copy that torch makes of odd strides."""
+
+    source: Place
+    target: Place
+
+
 class Shadow(Tensor):
     """A tensor without memory; `bare`, on torch's device "meta", knows whose view it is."""
 
@@ -84,7 +91,7 @@ class Tape(TorchDispatchMode):
         on_device = tensors[0] if tensors else torch.empty(0, device=device)
         self.device, self.index = on_device.device, on_device.get_device()
         self.places: list[Place] = []  # of the arguments, then of the allocations
-        self.steps: list[Launch | Callable[[], Any]] = []
+        self.steps: list[Launch | Copy | Callable[[], Any]] = []
         self.watched: list[tuple[Callable[[], Any], Any]] = []
         self._sources: dict[int, int] = {}  # by storage
         self._kept: list[Tensor] = []  # so that no storage is taken for another
@@ -115,6 +122,8 @@ class Tape(TorchDispatchMode):
             if torch.Tag.nondeterministic_seeded in function.tags:
                 raise NotNoted
             return function(*args, **kwargs)
+        if name == "clone":
+            return self._copied(args[0], function(args[0].bare, **kwargs))
         if not allocates and name not in _VIEWS and not _is_view(function._schema):
             raise NotNoted
         args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs))
@@ -123,6 +132,14 @@ class Tape(TorchDispatchMode):
                 raise NotNoted
             return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
         return tree_map_only(Tensor, lambda x: Shadow(x, self.device), function(*args, **kwargs))
+
+    def _copied(self, x: Shadow, inner: Tensor) -> Shadow:
+        source = self.place_of(x)
+        if source.dtype is not self.places[source.source].dtype:
+            raise NotNoted
+        made = self._allocated(inner)
+        self.steps.append(Copy(source, self.places[-1]))
+        return made
 
     def _is_here(self, device: torch.device) -> bool:
         return device.type == self.device.type and device.index in (None, self.device.index)

@@ -274,6 +274,24 @@ def test_random_tensors_have_plans(calls):
     assert len(calls) == 2
 
 
+def made_dense(x):
+    y = x.t().contiguous()
+    z = torch.empty_like(y)
+    _sum.launch((1,), (y, x[:2].t().contiguous(), z, 10), (64,))
+    return z, x.t().reshape(-1), y.view(-1)
+
+
+def test_dense_copies(calls):
+    run = counted(made_dense, calls)
+    for _ in range(3):
+        x = torch.rand(8, 5)
+        for found, expected in zip(run(x), made_dense(x), strict=True):
+            assert torch.equal(found.view(-1)[:10], expected.view(-1)[:10])
+            assert found.shape == expected.shape
+            assert found.stride() == expected.stride()
+    assert len(calls) == 1
+
+
 def with_torch(x):
     return x.sum()
 
@@ -456,4 +474,17 @@ def test_views_in_the_written_function(device, calls):
         assert row.shape == (8,)
         assert torch.equal(rest, x[1, 2:])
         assert rest.data_ptr() == x[1, 2:].data_ptr()
+    assert len(calls) == 1
+
+
+def test_copies_in_the_written_function(device, calls):
+    _, form = device
+    run = counted(made_dense, calls)
+    for _ in range(3):
+        x = torch.rand(8, 5)
+        z, flat, y = run(x)
+        assert torch.equal(flat, x.t().reshape(-1))
+        assert torch.equal(y, flat)
+    assert form.calls[-1][-5] == y.data_ptr()
+    assert form.calls[-1][-3:] == (z.data_ptr(), 10, 64)
     assert len(calls) == 1
