@@ -5,9 +5,9 @@ each time. So a call with known layouts has no more to do than to allocate the r
 addresses and start the kernels; see `replay`.
 
 A plan is made when its layouts are met for the second time, and holds no tensor. It is for all
-values of those numbers that only kernels read (see `symbols`). What cannot be
-noted (see `tape`), or is given tensors at addresses that are no multiple of 16 bytes, is called as
-it is; on AMD, where compiled code depends on the size of the memory around a tensor, all is.
+values of those numbers that only kernels read (see `symbols`). What cannot be noted (see `tape`),
+or is given tensors at addresses that are no multiple of 16 bytes, is called as it is; on AMD, where
+compiled code depends on the size of the memory around a tensor, all is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
 Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
-torch's work on them, ends the attempt: such a function cannot be noted.
+torch's work on them other than a dense copy, ends the attempt: such a function cannot be noted.
 """
 
 from __future__ import annotations

@@ -417,6 +417,8 @@ def device(monkeypatch):
     driver = lambda: current[0], lambda index: index + 100
     monkeypatch.setattr(launch, "driver_functions", lambda: driver)
     form = Form()
+    for kernel in (_sum, _scaled):
+        monkeypatch.setattr(kernel, "_compiled", {})
     monkeypatch.setattr(Kernel, "_compile", lambda *given: form)
     return current, form
 
