@@ -7,7 +7,7 @@ compiled kernel stands a function that does nothing. What is left is what Python
 of the op to that of Triton's launcher, with the memory of the result, which is taken from torch's
 allocator of the CPU. Results are never written. Beside it, for scale, is torch's own op on tensors
 of one element, which does work on the CPU. Calls are repeated, so that they have plans
-(see `kernels/gpu/plans.py`).
+(see `kernels/gpu/plans.py`). Indices are not checked, as they are not on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import torch
 from torch.nn import functional as F
 
 import onefold as flow
-from onefold.kernels.gpu import launch
+from onefold.kernels import gathering
+from onefold.kernels.gpu import launch, loss, places
 
 GOAL_US = 8.0
 MANY = 100  # tensors that one step of an optimizer updates
@@ -48,6 +49,9 @@ def without_gpu() -> None:
     os.environ["ONEFOLD_KERNELS"] = "triton"
     nothing = Nothing()
     launch.Kernel._compile = lambda *given: nothing  # type: ignore[method-assign]
+    # A GPU would have to be waited for.
+    places.check_range = gathering.check_rows = lambda *given: None  # type: ignore[assignment]
+    loss.check_targets = lambda *given: None  # type: ignore[assignment]
     on_cpu = torch.empty(0).get_device()
     launch.driver_functions = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
 
@@ -59,8 +63,13 @@ def calls() -> Calls:
         flow.from_torch(torch.randn(*shape))
         for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,), (4, SIZE, SIZE))
     )
-    numbers = count(0.5)  # never the same twice, so that no plan is made
-    one, square, cube = torch.ones(1), torch.ones(1, 1), torch.ones(1, 1, 1)
+    turned = flow.transpose(x, 0, 1)
+    heads = flow.from_torch(torch.randn(2, 4, SIZE, 16))
+    image, filters = (flow.from_torch(torch.randn(2, 8, size, size)) for size in (8, 3))
+    index = flow.from_torch(torch.arange(SIZE))
+    numbers = count(0.5)  # never the same twice
+    one, square, cube, tesseract = (torch.ones((1,) * ndim) for ndim in range(1, 5))
+    zero = torch.zeros(1, dtype=torch.int64)
     return {
         "add": (lambda: flow.add(x, y), lambda: torch.add(one, one)),
         "add a row": (lambda: flow.add(x, row), lambda: torch.add(square, one)),
@@ -87,10 +96,23 @@ def calls() -> Calls:
             lambda: F.linear(cube, square, one),
         ),
         "cat": (lambda: flow.cat((x, y), 0), lambda: torch.cat((one, one), 0)),
-        "copy of a transpose": (
-            lambda: flow.clone(flow.transpose(x, 0, 1)),
-            lambda: torch.clone(torch.transpose(square, 0, 1)),
+        "transpose": (lambda: flow.transpose(x, 0, 1), lambda: torch.transpose(square, 0, 1)),
+        "copy of a transpose": (lambda: flow.clone(turned), lambda: torch.clone(square)),
+        "embedding": (lambda: flow.embedding(index, x), lambda: F.embedding(zero, square)),
+        "cross_entropy": (
+            lambda: flow.nn.functional.cross_entropy(x, index),
+            lambda: F.cross_entropy(square, zero),
         ),
+        "attention": (
+            lambda: flow.nn.functional.scaled_dot_product_attention(heads, heads, heads),
+            lambda: F.scaled_dot_product_attention(tesseract, tesseract, tesseract),
+        ),
+        "conv2d": (
+            lambda: flow.conv2d(image, filters),
+            lambda: F.conv2d(tesseract, tesseract),
+        ),
+        "dropout": (lambda: flow.dropout(x, 0.1), lambda: F.dropout(square, 0.1)),
+        "rand": (lambda: flow.rand(SIZE, SIZE), lambda: torch.rand(1, 1)),
         f"SGD, {MANY} tensors": steps("SGD", momentum=0.9),
         f"AdamW, {MANY} tensors": steps("AdamW", weight_decay=0.01),
     }

@@ -32,8 +32,7 @@ def pick(reference: Function, device_type: str) -> Function:
     """
     if not uses_triton(device_type):
         return reference
-    chosen = twin(reference)
-    return reference if chosen is None else import_module(f"{_HERE}.gpu.plans").planned(chosen)
+    return _planned_twin(reference) or reference
 
 
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:
@@ -56,6 +55,12 @@ def pick_into(reference: Function, into: Function, device_type: str) -> Function
 def takes_out(twin: Function) -> bool:
     """Whether a Triton twin can put its result into memory that it is given."""
     return isinstance(twin, import_module(f"{_HERE}.gpu.pointwise").Pointwise)
+
+
+@cache
+def _planned_twin(reference: Function) -> Function | None:
+    chosen = twin(reference)
+    return None if chosen is None else import_module(f"{_HERE}.gpu.plans").planned(chosen)
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
@@ -62,17 +61,18 @@ class AdamW(Optimizer):
     def _update(
         self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
     ) -> None:
+        keys = self._state_keys(group)
+        entries = [self._entry(keys, param) for param in params]
         by_step: dict[int | DeviceNumber, list[int]] = {}
-        for index, param in enumerate(params):
-            by_step.setdefault(self._entry(group, param)["step"], []).append(index)
+        for index, entry in enumerate(entries):
+            by_step.setdefault(entry["step"], []).append(index)
         for done, indices in by_step.items():
             step = _counted(done, given)
-            chosen = [params[i] for i in indices]
-            columns = [chosen, [grads[i] for i in indices]]
-            for param in chosen:
-                self.state[param]["step"] = step
-            for key in self._state_keys(group):
-                columns.append([self.state[param][key] for param in chosen])
+            chosen = [entries[i] for i in indices]
+            columns = [[params[i] for i in indices], [grads[i] for i in indices]]
+            columns += [[entry[key] for entry in chosen] for key in keys]
+            for entry in chosen:
+                entry["step"] = step
             for lists in unique_shards(*columns):
                 like = lists[0][0]
                 update = pick(kernels.adamw, like.device.type)
@@ -86,8 +86,6 @@ class AdamW(Optimizer):
                     maximize=group["maximize"],
                     **given.on(like),
                 )
-        for param in params:
-            param.version = interp.stamp()
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", *self._state_keys(group))
@@ -97,11 +95,11 @@ class AdamW(Optimizer):
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
         return ("exp_avg", "exp_avg_sq", *largest)
 
-    def _entry(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _entry(self, keys: Sequence[str], param: Tensor) -> dict[str, Any]:
         """The parameter's state, which is made if it has none."""
         writable(param)
         state = self.state.setdefault(param, {"step": 0})
-        for key in self._state_keys(group):
+        for key in keys:
             if key not in state:
                 state[key] = zeros_for(param)
         return state

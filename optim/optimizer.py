@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..engine import interp
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import fitted, take
@@ -118,20 +120,25 @@ class Optimizer:
         and not written.
         """
         chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
-        everyone = [param for params in chosen for param in params]
-        for param, grad in zip(everyone, aligned(everyone), strict=True):
-            param.grad = grad
-        for group, params in zip(self.param_groups, chosen, strict=True):
+        boxed = iter(aligned([param for params in chosen for param in params]))
+        found = [list(islice(boxed, len(params))) for params in chosen]
+        for params, grads in zip(chosen, found, strict=True):
+            for param, grad in zip(params, grads, strict=True):
+                if grad is not param.grad:
+                    param.grad = grad
+        for group, params, grads in zip(self.param_groups, chosen, found, strict=True):
             if params:
-                grads = [p.grad for p in params if p.grad is not None]
                 own = _clipping(group, grads, given) if clip else given
                 self._lay_state(params)
                 self._update(group, params, grads, own)
+                now = interp.stamp()
+                for param in params:
+                    param.version = now
 
     def _lay_state(self, params: Sequence[Tensor]) -> None:
         """Lay the state out as the parameters are, whose layouts may have changed since."""
         for param in params:
-            if not param.is_global:
+            if param.meta.placement is None:
                 continue
             for key, value in self.state.get(param, {}).items():
                 if isinstance(value, Tensor) and value.meta is not param.meta:
@@ -297,7 +304,7 @@ def zeros_for(param: Tensor) -> Tensor:
 
 def writable(param: Tensor) -> None:
     """Give the tensor contiguous memory of its own, if it has not."""
-    if param.shared or not all(part.is_contiguous() for part in param.shards):
+    if param.shared or not all(map(torch.Tensor.is_contiguous, param.shards)):
         unique = {
             id(part): part.clone(memory_format=torch.contiguous_format) for part in param.shards
         }
@@ -308,9 +315,12 @@ def writable(param: Tensor) -> None:
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     """For tensors that belong together, the lists of their distinct local shards, in step.
 
-    One set of lists for each device and dtype, as the kernels need. The first column decides what
-    is distinct: replicas of a virtual world are updated once.
+    One set of lists for each device and dtype, as the kernels need, made contiguous. The first
+    column decides what is distinct: replicas of a virtual world are updated once.
     """
+    only = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
+    if len(only) == len(columns[0]) and len({(part.device, part.dtype) for part in only}) == 1:
+        return [[[tensor.shards[0].contiguous() for tensor in column] for column in columns]]
     alike: dict[Any, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):
         seen: set[int] = set()

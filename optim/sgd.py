@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..engine import interp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
@@ -103,5 +102,3 @@ class SGD(Optimizer):
                 first_step=first,
                 **given.on(lists[0][0]),
             )
-        for param in params:
-            param.version = interp.stamp()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import pointwise as own
 from ..pointwise import aten
+from .symbols import kind_of
 
 Adapted = tuple[str, Sequence[Any]]
 Adapt = Callable[..., Adapted]
@@ -43,7 +44,7 @@ _EXPONENTS = {
 
 def _pow(a: Any, b: Any) -> Adapted:
     """Some exponents have functions of their own, as in torch."""
-    special = _EXPONENTS.get(b) if type(b) in (int, float) else None
+    special = _EXPONENTS.get(b) if kind_of(b) in (int, float) else None
     return ("pow", (a, b)) if special is None else (special, (a,))
 
 

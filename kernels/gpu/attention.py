@@ -18,6 +18,7 @@ from .launch import INTERPRETED, Kernel
 from .movement import fill, triangle
 from .product_descriptors import give_scratch
 from .product_rule import kind_of
+from .tape import aligned
 from .tiles import cdiv, power_of_2
 from .words import signed
 
@@ -169,7 +170,7 @@ def _copied(h: Heads, form: Form, keys: int) -> bool:
 
 def _aligned(x: Tensor) -> bool:
     """Whether every row begins at a multiple of 16 bytes."""
-    return x.data_ptr() % 16 == 0 and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
+    return aligned(x) and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
 
 
 def _sizes(work: str, h: Heads, form: Form) -> Sizes:

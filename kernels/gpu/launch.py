@@ -48,7 +48,7 @@ class Kernel:
         plain = [parameter.name for parameter in given if "int64" in str(parameter.annotation)]
         self.jit: Any = triton.jit(function, do_not_specialize=plain)
         self.names: tuple[str, ...] = tuple(self.jit.arg_names)
-        self._plain = [name in plain for name in self.names]
+        self.plain = [name in plain for name in self.names]
         self._compiled: dict[Any, Any] = {}
 
     def launch(
@@ -78,7 +78,7 @@ class Kernel:
         device = args[0].get_device()
         key: list[Any] = [device, warps, stages, fused, *constants]
         passed: list[Any] = []
-        for arg, plain in zip(args, self._plain, strict=False):
+        for arg, plain in zip(args, self.plain, strict=False):
             if isinstance(arg, Tensor):
                 at = arg.data_ptr()
                 key += arg.dtype, at % _ALIGNMENT == 0

@@ -22,6 +22,7 @@ from .launch import Kernel
 from .layout import Ints, dense_strides, merged, order_of, tile_of
 from .run import Launch, TooLarge, plan
 from .scalar import cast
+from .symbols import through
 
 TORCH = {
     "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
@@ -97,7 +98,7 @@ def fill(y: Tensor, value: Any) -> Tensor:
     launch = _filling(y.dtype, y.shape, y.stride()) if usable else None
     if launch is None:
         return y.fill_(value)
-    launch((y, float(value) if real else int(value)))
+    launch((y, through(float if real else int, value)))
     return y
 
 
@@ -289,7 +290,7 @@ def triangle(x: Tensor, diagonal: int, lower: bool, value: float = 0) -> Tensor 
     if launch is None:
         return None
     y = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
-    number = float(value) if x.dtype.is_floating_point else int(value)
+    number = through(float if x.dtype.is_floating_point else int, value)
     launch((x, y, diagonal, number))
     return y
 

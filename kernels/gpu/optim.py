@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import optim as reference
 from .cases import Case
 from .launch import Kernel
-from .tables import BLOCK, DTYPES, address_of, row_of, table_of
+from .tables import BLOCK, DTYPES, address_of, table_of, work_of
 
 TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
 
@@ -61,22 +61,20 @@ def _adamw(
             return
     LISTS: tl.constexpr = 5 if AMSGRAD else 4
     WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
-    row, which = row_of(table, start, LISTS)
+    row, at, there, whole = work_of(table, start, LISTS, BLOCK)
     param = address_of(row, 0, DTYPE, ALIGNED)
     grad = address_of(row, 1, DTYPE, ALIGNED)
     average = address_of(row, 2, DTYPE, ALIGNED)
     square = address_of(row, 3, DTYPE, ALIGNED)
     largest = address_of(row, LISTS - 1, DTYPE, ALIGNED)
-    size = tl.load(row + LISTS)
-    at = which * BLOCK + tl.arange(0, BLOCK)
-    if (which + 1) * BLOCK <= size:  # without a mask, so that 16 bytes are read at once
+    if whole:
         _adamw_block(
             param, grad, average, square, largest, at, None, factors, scale,
             AMSGRAD, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
     else:
         _adamw_block(
-            param, grad, average, square, largest, at, at < size, factors, scale,
+            param, grad, average, square, largest, at, there, factors, scale,
             AMSGRAD, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
 
@@ -184,20 +182,18 @@ def _sgd(
             return
     LISTS: tl.constexpr = 3 if MOMENTUM else 2
     WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
-    row, which = row_of(table, start, LISTS)
+    row, at, there, whole = work_of(table, start, LISTS, BLOCK)
     param = address_of(row, 0, DTYPE, ALIGNED)
     grad = address_of(row, 1, DTYPE, ALIGNED)
     buffer = address_of(row, LISTS - 1, DTYPE, ALIGNED)
-    size = tl.load(row + LISTS)
-    at = which * BLOCK + tl.arange(0, BLOCK)
-    if (which + 1) * BLOCK <= size:
+    if whole:
         _sgd_block(
             param, grad, buffer, at, None, factors, scale,
             MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
     else:
         _sgd_block(
-            param, grad, buffer, at, at < size, factors, scale,
+            param, grad, buffer, at, there, factors, scale,
             MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
 
@@ -261,14 +257,12 @@ def _block_powers(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sum of the powers of a block, or its greatest magnitude."""
-    row, which = row_of(table, start, 1)
+    row, at, there, whole = work_of(table, start, 1, BLOCK)
     x = address_of(row, 0, DTYPE, ALIGNED)
-    size = tl.load(row + 1)
-    at = which * BLOCK + tl.arange(0, BLOCK)
-    if (which + 1) * BLOCK <= size:
+    if whole:
         v = tl.load(x + at)
     else:
-        v = tl.load(x + at, mask=at < size, other=0.0)
+        v = tl.load(x + at, mask=there, other=0.0)
     v = v.to(powers.dtype.element_ty)
     if SCALED:
         v = v * tl.load(scale).to(v.dtype)
@@ -337,15 +331,13 @@ def not_finite(parts: Sequence[Tensor]) -> Tensor:
 @Kernel
 def _flatten(table, y, start: tl.int64, WORD: tl.constexpr, ALIGNED: tl.constexpr,
              BLOCK: tl.constexpr):  # fmt: skip
-    row, which = row_of(table, start, 2)
+    row, at, there, whole = work_of(table, start, 2, BLOCK)
     x = address_of(row, 0, WORD, ALIGNED)
     y = address_of(row, 1, WORD, ALIGNED)
-    size = tl.load(row + 2)
-    at = which * BLOCK + tl.arange(0, BLOCK)
-    if (which + 1) * BLOCK <= size:
+    if whole:
         tl.store(y + at, tl.load(x + at))
     else:
-        tl.store(y + at, tl.load(x + at, mask=at < size), mask=at < size)
+        tl.store(y + at, tl.load(x + at, mask=there), mask=there)
 
 
 _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}

@@ -15,6 +15,7 @@ from .generate import generate
 from .layout import Pattern, broadcast_strides, dense_strides, order_of
 from .movement import MOVED, fill
 from .run import TooLarge, plan
+from .symbols import kind_of, through
 
 # What Triton does not do here: the twin calls torch.
 TORCH = {
@@ -97,7 +98,7 @@ def _runner(
         y = out
         if y is None:
             y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
-        launch((*[given[i] for i in at], y, *[kind(given[i]) for i, kind in numbers]))
+        launch((*[given[i] for i in at], y, *[through(kind, given[i]) for i, kind in numbers]))
         return y
 
     return run
@@ -144,7 +145,7 @@ def _common(given: Sequence[Any]) -> torch.dtype:
 def key_of(arg: Any) -> Any:
     if isinstance(arg, Tensor):
         return arg.dtype, arg.shape, arg.stride(), arg.device
-    kind = type(arg)
+    kind = kind_of(arg)
     if kind is tuple:
         return type(arg[0])
     return kind if kind in (float, int, bool) else arg

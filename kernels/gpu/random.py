@@ -16,6 +16,7 @@ from .. import random as reference
 from ..philox import Rows
 from .cases import Case
 from .launch import Kernel
+from .symbols import through
 from .words import as_bits, box_muller, erfinv, interleaved, number_of, signed, unit, words_of
 
 TORCH = {
@@ -167,7 +168,7 @@ def _run(
     lanes = 2 if wide else 4
     six = (*numbers, *(0,) * 6)[:6]
     double = out.dtype is torch.float64 and kind != "trunc_normal"
-    seed, call = signed(draw["seed"]), signed(draw["call"])
+    seed, call = (through(signed, draw[name]) for name in ("seed", "call"))
 
     def fill(table: Tensor, given: Tensor, start: int, outer: Any) -> None:
         if len(outer) > 3:  # more dims than the kernel takes: one launch for each place in one

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from . import launch
-from .tape import Launch, NotNoted, Place, Tape
+from .symbols import Number
+from .tape import Copy, Launch, NotNoted, Place, Tape
 
 ALIGNMENT = 16  # bytes
 
@@ -40,7 +41,8 @@ _EMPTY: dict[str, Callable[..., Tensor]] = {
 class Replay:
     """A tape to be done again, for one function and one combination of layouts.
 
-    `names` is how the arguments unpack into tensors, as text: "x0", "_" or "(x1, _, (x2,),)".
+    `names` is how the arguments unpack into tensors, as text: "x0", "_" or "(x1, _, (x2,),)"; or
+    "n3" for a number at place 3 of which any value will do.
     """
 
     def __init__(
@@ -54,23 +56,36 @@ class Replay:
         self.watched = tape.watched
         self.names = names
         self.several = type(result) is tuple
-        self.results: list[int | None] = []
+        self.results: list[Place | None] = []
         for x in result if self.several else (result,):
             self.results.append(None if x is None else self._result(tape.place_of(x)))
 
-    def _result(self, place: Place) -> int:
-        """The number of the memory that a result is; what is allocated is so in its layout."""
+    def _result(self, place: Place) -> Place:
+        """Where a result lies; if it is all of what is allocated, that is so in its layout."""
         number = place.source
-        if place != self.places[number]:
-            whole = self.places[number]
-            whole_view = place.offset == 0 and _bytes(place) == _bytes(whole)
-            if number < self.given or number in self.results or not whole_view:
-                raise NotNoted
+        whole = self.places[number]
+        if place.dtype is not whole.dtype:
+            raise NotNoted
+        first = number >= self.given and all(x is None or x.source != number for x in self.results)
+        if first and place.offset == 0 and prod(place.shape) == prod(whole.shape):
             self.places[number] = place
-        return number
+        return place
 
-    def once(self, tensors: Sequence[Tensor]) -> tuple[Any, list[Any]]:
-        """What the function gives, and the compiled forms."""
+    def like(self, other: Replay) -> bool:
+        """Whether the same was noted."""
+        return bool(self._noted() == other._noted())
+
+    def _noted(self) -> Any:
+        steps = [
+            (step.kernel, step.grid, [(type(x), repr(x)) for x in step.all_args], step.options)
+            if isinstance(step, Launch)
+            else step
+            for step in self.steps
+        ]
+        return self.places, steps, self.watched, self.several, self.results
+
+    def once(self, tensors: Sequence[Tensor], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """What the function gives for these arguments, and the compiled forms."""
         sources = list(tensors)
         for place in self.places[self.given :]:
             sources.append(
@@ -80,13 +95,21 @@ class Replay:
             )
         forms = []
         for step in self.steps:
+            if isinstance(step, Copy):
+                self._at(step.target, sources).copy_(self._at(step.source, sources))
+                continue
             if not isinstance(step, Launch):
                 step()
                 continue
-            args = [self._at(x, sources) if isinstance(x, Place) else x for x in step.args]
-            forms.append(step.kernel.launch(step.grid, args, step.constants, *step.options))
-        found = [None if number is None else sources[number] for number in self.results]
+            given = [self._given(x, sources, args) for x in step.args]
+            forms.append(step.kernel.launch(step.grid, given, step.constants, *step.options))
+        found = [None if place is None else self._at(place, sources) for place in self.results]
         return tuple(found) if self.several else found[0], forms
+
+    def _given(self, x: Any, sources: Sequence[Tensor], args: Sequence[Any]) -> Any:
+        if isinstance(x, Place):
+            return self._at(x, sources)
+        return x.of(args) if isinstance(x, Number) else x
 
     def _at(self, place: Place, sources: Sequence[Tensor]) -> Tensor:
         source = sources[place.source]
@@ -119,7 +142,7 @@ class Replay:
 
     def _lines(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
         """The text, whose names get values."""
-        parameters = [name if name[0] == "x" else f"g{i}" for i, name in enumerate(self.names)]
+        parameters = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
         plainly = f": return plainly({', '.join(parameters)})"
         yield f"def replay({', '.join(parameters)}):"
         yield "if current() != device" + plainly
@@ -133,22 +156,37 @@ class Replay:
         read = {x.source for step in launches for x in step.args if isinstance(x, Place)}
         for number in range(self.given):
             yield f"a{number} = x{number}.data_ptr()"
-        bits = " | ".join(f"a{number}" for number in range(self.given))
-        yield f"if ({bits}) & {ALIGNMENT - 1}" + plainly
+        if self.given:
+            bits = " | ".join(f"a{number}" for number in range(self.given))
+            yield f"if ({bits}) & {ALIGNMENT - 1}" + plainly
         for number, place in enumerate(self.places[self.given :], self.given):
             values[f"layout{number}"] = place.shape, place.strides, place.dtype
             yield f"x{number} = empty(*layout{number})"
             if number in read:
                 yield f"a{number} = x{number}.data_ptr()"
         yield from self._runs(values, forms)
-        found = ", ".join("None" if number is None else f"x{number}" for number in self.results)
+        found = ", ".join(map(self._found, self.results))
         yield f"return ({found},)" if self.several else f"return {found}"
+
+    def _found(self, place: Place | None) -> str:
+        """The tensor at a place as text."""
+        if place is None:
+            return "None"
+        name = f"x{place.source}"
+        if place == self.places[place.source]:
+            return name
+        start = place.offset // place.dtype.itemsize
+        at = f"{name}.storage_offset() + {start}" if place.source < self.given else start
+        return f"{name}.as_strided({tuple(place.shape)}, {tuple(place.strides)}, {at})"
 
     def _runs(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
         left = iter(forms)
         if forms:
             yield "s = stream(device)"
         for i, step in enumerate(self.steps):
+            if isinstance(step, Copy):
+                yield f"{self._found(step.target)}.copy_({self._found(step.source)})"
+                continue
             if not isinstance(step, Launch):
                 values[f"call{i}"] = step
                 yield f"call{i}()"
@@ -165,11 +203,13 @@ def _argument(arg: Any, name: str, values: dict[str, Any]) -> str:
     """An argument of a launch as text."""
     if isinstance(arg, Place):
         return f"a{arg.source}" + (f" + {arg.offset}" if arg.offset else "")
+    if isinstance(arg, Number):
+        text = f"n{arg.place}"
+        for i, step in enumerate(arg.steps):
+            values[f"{name}_{i}"] = step
+            text = f"{name}_{i}({text})"
+        return text
     if arg is None or type(arg) in (int, bool):
         return repr(arg)
     values[name] = arg
     return name
-
-
-def _bytes(place: Place) -> int:
-    return prod(place.shape) * place.dtype.itemsize

@@ -37,32 +37,39 @@ class Table(NamedTuple):
 
 def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> Table:
     """The table of lists of equal length, of dense tensors; tensors of one row are equally long."""
-    addresses = tuple([tuple([x.data_ptr() for x in row]) for row in zip(*lists, strict=True)])
+    addresses = tuple([x.data_ptr() for some in lists for x in some])
     sizes = tuple([x.numel() for x in lists[0]])
     return _made(addresses, sizes, block, lists[0][0].device)
 
 
 @lru_cache(maxsize=64)
 def _made(
-    addresses: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], block: int, device: torch.device
+    addresses: tuple[int, ...], sizes: tuple[int, ...], block: int, device: torch.device
 ) -> Table:
     size = torch.tensor(sizes)
+    columns = torch.tensor(addresses).view(-1, len(sizes))
     count = (size + block - 1) // block
     behind = count.cumsum(0)
     first = behind - count
-    rows = torch.cat([torch.tensor(addresses), size[:, None], first[:, None]], 1)
+    rows = torch.cat([columns.T, size[:, None], first[:, None]], 1)
     tensor = torch.repeat_interleave(torch.arange(len(sizes)), count)
     which = torch.arange(len(tensor)) - first[tensor]
     data = torch.cat([rows.flatten(), tensor << 32 | which])
-    aligned = all(address % 16 == 0 for row in addresses for address in row)
+    aligned = all(address % 16 == 0 for address in addresses)
     return Table(data.to(device, non_blocking=True), rows.numel(), len(tensor), aligned)
 
 
 @triton.jit
-def row_of(table, start, LISTS: tl.constexpr):
-    """The row of this program's tensor, and where its block begins in it."""
+def work_of(table, start, LISTS: tl.constexpr, BLOCK: tl.constexpr):
+    """(the row of this program's tensor, the places of its block, which are in it, whether all are)
+
+    Where all are, they are read without a mask, 16 bytes at once.
+    """
     found = tl.load(table + start + tl.program_id(0))
-    return table + (found >> 32) * (LISTS + 2), found & 0xFFFFFFFF
+    row = table + (found >> 32) * (LISTS + 2)
+    size = tl.load(row + LISTS)
+    at = (found & 0xFFFFFFFF) * BLOCK + tl.arange(0, BLOCK)
+    return row, at, at < size, (found & 0xFFFFFFFF) * BLOCK + BLOCK <= size
 
 
 @triton.jit

@@ -2,7 +2,7 @@
 
 The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
 Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
-torch's work on them, ends the attempt: such a function cannot be noted.
+torch's work on them other than a dense copy, ends the attempt: such a function cannot be noted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
+
+from .symbols import Asked, is_symbol, kind_of
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
@@ -35,7 +37,7 @@ class Place(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch: tensors among the arguments are places."""
+    """One launch: tensors among the arguments are places, symbols are numbers."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -46,6 +48,13 @@ class Launch(NamedTuple):
     @property
     def all_args(self) -> tuple[Any, ...]:
         return self.args + self.constants
+
+
+class Copy(NamedTuple):
+    """A dense copy that torch makes of odd strides."""
+
+    source: Place
+    target: Place
 
 
 class Shadow(Tensor):
@@ -77,11 +86,12 @@ class Shadow(Tensor):
 class Tape(TorchDispatchMode):
     """What is done while it is active."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.device, self.index = tensors[0].device, tensors[0].get_device()
+        on_device = tensors[0] if tensors else torch.empty(0, device=device)
+        self.device, self.index = on_device.device, on_device.get_device()
         self.places: list[Place] = []  # of the arguments, then of the allocations
-        self.steps: list[Launch | Callable[[], Any]] = []
+        self.steps: list[Launch | Copy | Callable[[], Any]] = []
         self.watched: list[tuple[Callable[[], Any], Any]] = []
         self._sources: dict[int, int] = {}  # by storage
         self._kept: list[Tensor] = []  # so that no storage is taken for another
@@ -107,25 +117,40 @@ class Tape(TorchDispatchMode):
         of_shadows = any(isinstance(x, Shadow) for x in given)
         allocates = name in _ALLOCATIONS
         device = torch.device(kwargs.get("device") or (self.device if of_shadows else "cpu"))
-        if not of_shadows and not (allocates and device == self.device):
+        if not of_shadows and not (allocates and self._is_here(device)):
             # What torch makes of no argument is of no account, unless a kernel is given it.
             if torch.Tag.nondeterministic_seeded in function.tags:
                 raise NotNoted
             return function(*args, **kwargs)
+        if name == "clone":
+            return self._copied(args[0], function(args[0].bare, **kwargs))
         if not allocates and name not in _VIEWS and not _is_view(function._schema):
             raise NotNoted
         args, kwargs = tree_map_only(Shadow, lambda x: x.bare, (args, kwargs))
         if allocates:
-            if device != self.device:
+            if not self._is_here(device):
                 raise NotNoted
             return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
         return tree_map_only(Tensor, lambda x: Shadow(x, self.device), function(*args, **kwargs))
 
+    def _copied(self, x: Shadow, inner: Tensor) -> Shadow:
+        source = self.place_of(x)
+        if source.dtype is not self.places[source.source].dtype:
+            raise NotNoted
+        made = self._allocated(inner)
+        self.steps.append(Copy(source, self.places[-1]))
+        return made
+
+    def _is_here(self, device: torch.device) -> bool:
+        return device.type == self.device.type and device.index in (None, self.device.index)
+
     def place_of(self, x: Any) -> Place:
-        """Raises NotNoted for what is no shadow."""
+        """Raises NotNoted for what is no shadow, or has other values than its memory."""
         if not isinstance(x, Shadow):
             raise NotNoted
         inner = x.bare
+        if inner.is_conj() or inner.is_neg():
+            raise NotNoted
         source = self._sources[inner.untyped_storage()._cdata]
         offset = int(inner.storage_offset()) * inner.itemsize
         return Place(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)
@@ -133,8 +158,20 @@ class Tape(TorchDispatchMode):
     def launched(
         self, kernel: Any, grid: Any, args: Any, constants: Any, options: tuple[int, int, bool]
     ) -> None:
-        given = tuple([self.place_of(x) if isinstance(x, Tensor) else x for x in args])
-        self.steps.append(Launch(kernel, tuple(grid), given, tuple(constants), options))
+        given = []
+        for x, any_value in zip(args, kernel.plain, strict=False):
+            if isinstance(x, Tensor):
+                given.append(self.place_of(x))
+            elif is_symbol(x):
+                if kind_of(x) is int and not any_value:
+                    raise Asked(x.number.place)
+                given.append(x.number)
+            else:
+                given.append(x)
+        for x in (*grid, *constants, *options):
+            if is_symbol(x):
+                raise Asked(x.number.place)
+        self.steps.append(Launch(kernel, tuple(grid), tuple(given), tuple(constants), options))
 
 
 def _is_view(schema: Any) -> bool:
@@ -168,7 +205,7 @@ def watched(state: Callable[[], Any]) -> Any:
     """What this says of torch's state; a plan is for the state in which it was made."""
     value = state()
     tape = active()
-    if tape is not None:
+    if tape is not None and (state, value) not in tape.watched:
         tape.watched.append((state, value))
     return value
 

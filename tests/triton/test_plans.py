@@ -1,15 +1,17 @@
 """Plans: what is noted, that a replay does the same with other tensors, and when none is used."""
 
 import gc
+import math
 import weakref
+from collections import namedtuple
 from contextlib import contextmanager
 
 import pytest
 import torch
 import triton.language as tl
 
-from onefold.kernels import matmul, norm, select
-from onefold.kernels.gpu import launch, plans, tape
+from onefold.kernels import matmul, norm, random, select
+from onefold.kernels.gpu import launch, plans, symbols, tape
 from onefold.kernels.gpu.launch import Kernel
 from onefold.kernels.gpu.plans import planned
 from onefold.kernels.gpu.product_rule import kind_of
@@ -38,7 +40,7 @@ def calls(monkeypatch):
 
 def counted(function, calls):
     def run(*args, **named):
-        if not any(isinstance(arg, tape.Shadow) for arg in args):
+        if tape.active() is None:
             calls.append(args)
         return function(*args, **named)
 
@@ -84,9 +86,34 @@ def test_views(calls):
     assert len(calls) == 1
 
 
+Pair = namedtuple("Pair", "x options")
+
+
+def test_results_that_are_views(calls):
+    def parts(pair, cut):
+        made = torch.empty(2, 8)
+        _sum.launch((1,), (pair.x[0], pair.x[1], made[1], 8), (64,))
+        _sum.launch((1,), (pair.x[1], pair.x[1], made[0], 8), (64,))
+        return made[1], made.t(), made, pair.x[1, cut].view(2, -1), pair.x
+
+    run = counted(parts, calls)
+    for _ in range(3):
+        x = torch.rand(5, 8)[1:3]
+        assert x.data_ptr() % 16 == 0
+        row, turned, made, cut, same = run(Pair(x, (None, slice)), slice(2, 6, None))
+        assert torch.equal(made, torch.stack([x[1] + x[1], x[0] + x[1]]))
+        assert torch.equal(turned, made.t())
+        assert torch.equal(row, made[1])
+        assert same is x
+        assert torch.equal(cut, x[1, 2:6].view(2, 2))
+        assert cut.data_ptr() == x[1, 2:6].data_ptr()
+        assert row.data_ptr() == made[1].data_ptr()
+    assert len(calls) == 1
+
+
 def test_layouts_and_values_are_told_apart():
     def filled(x, value):
-        seen.append(value)
+        seen.append(repr(value))
         return torch.empty_like(x)
 
     seen = []
@@ -96,7 +123,7 @@ def test_layouts_and_values_are_told_apart():
         fill(torch.ones(3), value)
     for named in (1, 1.0):
         fill(torch.ones(3), value=named)
-    assert list(map(repr, seen)) == list(map(repr, [*values, 1, 1.0]))
+    assert seen == list(map(repr, [*values, 1, 1.0]))
     for x in (torch.ones(4), torch.ones(6)[::2], torch.ones(3, dtype=torch.float64)):
         assert fill(x, 1).dtype is x.dtype
     assert len(seen) == len(values) + 5
@@ -118,6 +145,153 @@ def test_a_state_of_torch_that_was_asked_for():
     assert not torch.equal(exact[0], rounded[0])
 
 
+@Kernel
+def _scaled(x, z, factor, more: tl.int64, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(z + at, tl.load(x + at, mask=at < n) * factor + more, mask=at < n)
+
+
+def scaled(x, factor, more=0):
+    z = torch.empty_like(x)
+    _scaled.launch((1,), (x, z, symbols.through(float, factor), more, x.numel()), (64,))
+    return z
+
+
+def test_one_plan_for_all_values_of_numbers(calls):
+    run = counted(scaled, calls)
+    x = torch.rand(5)
+    for factor, more in [(1.5, 0), (0.25, 1), (-7.0, 10**9), (2.0, 16), (float("inf"), 3)]:
+        assert torch.equal(run(x, factor, more=more), x * factor + more)
+    for factor in (2, 3, -5):
+        assert torch.equal(run(x, factor, more=4), x * factor + 4)
+    assert len(calls) == 2  # the first with a float, and the first with an int
+
+
+def asks(x, number):
+    return scaled(x, 2.0 if number > 0 else 3.0)
+
+
+def asks_in_c(x, number):
+    return scaled(x, 2.0 if math.isinf(number) else 3.0)
+
+
+def of_its_size(x, number):
+    return scaled(x[: int(number)], 2.0)
+
+
+def of_its_place(x, number):
+    return scaled(x, (2.0, 3.0, 5.0)[number])
+
+
+def in_a_set(x, number):
+    return scaled(x, 2.0 if number in {1, 2} else 3.0)
+
+
+def specialised(x, number):
+    z = torch.empty_like(x)
+    _scaled.launch((1,), (x, z, 1.0, 0, number), (64,))
+    return z
+
+
+def as_a_constant(x, number):
+    z = torch.zeros_like(x) if type(x) is torch.Tensor else torch.empty_like(x)
+    _scaled.launch((1,), (x, z, 1.0, 0, 5), (number,))
+    return z
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        (asks, (1.0, 0.0, -1.0)),
+        (asks_in_c, (1.0, math.inf, -1.0)),
+        (of_its_size, (3, 4, 5.0)),
+        (of_its_place, (0, 1, 2)),
+        (in_a_set, (0, 1, 2)),
+        (specialised, (5, 4, 1)),
+        (as_a_constant, (8, 16, 32)),
+    ],
+)
+def test_numbers_that_are_asked_for(function, values):
+    run = planned(function)
+    x = torch.rand(5)
+    for number in values * 3:
+        expected = function(x, number)
+        found = run(x, number)
+        shown = number if function is specialised else None
+        assert torch.equal(found[:shown], expected[:shown])
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_symbol_is_asked_for_in_every_way(kind):
+    made = symbols.symbol(kind(3), symbols.Number(2))
+    for ask in (
+        bool, hash, repr, str, float, int, abs, lambda x: -x, lambda x: x + 1, lambda x: 1 - x,
+        lambda x: x == 3, lambda x: x < 1, lambda x: f"{x}", lambda x: f"{x:.1f}", lambda x: x**2,
+        lambda x: 2 % x, lambda x: x.real, lambda x: x.as_integer_ratio(), round, math.floor,
+        lambda x: x in (1, 2), {}.get, lambda x: [0] * x, divmod_by_two,
+    ):  # fmt: skip
+        with pytest.raises(symbols.Asked):
+            ask(made)
+
+
+def divmod_by_two(x):
+    return divmod(x, 2)
+
+
+def test_numbers_of_twins(monkeypatch):
+    """Functions whose work depends on a number keep to it; the others have one plan."""
+    x = torch.rand(4, 3) + 0.5
+    power = planned(select.twin(torch.pow))
+    for number in (3.7, 2.0, -1.0, 0.5, 2, 3, -2.0, 3.7):
+        assert torch.equal(power(x, number), select.twin(torch.pow)(x, number))
+    ints = torch.arange(5)
+    for twin_of, given, values in [
+        (torch.mul, x, (2.0, 3.5, 2, 7, -0.0, math.nan)),
+        (torch.add, ints, (1, 2, 2**40, 2.5)),
+        (torch.full_like, ints, (1, 2.0, 3)),
+        (torch.tril, x, (0, 1, -1)),
+        (torch.sum, x, ()),
+    ]:
+        for value in values:
+            expected = select.twin(twin_of)(given, value)
+            found = planned(select.twin(twin_of))(given, value)
+            assert torch.equal(found.nan_to_num(9), expected.nan_to_num(9))
+
+
+def test_random_tensors_have_plans(calls):
+    fill = counted(select.twin(random.uniform), calls)
+    drop = counted(select.twin(random.dropout), calls)
+    box = (3, 7), (0, 0), (3, 7)
+    x = torch.rand(3, 7)
+    for call in (0, 1, 2**40, 2**63, 2**64 - 1):
+        drawn = {"seed": 2**64 - 5, "call": call}
+        device = torch.device("cpu")
+        found = fill(*box, **drawn, dtype=torch.float32, device=device)
+        assert torch.equal(found, random.uniform(*box, **drawn, dtype=torch.float32, device=device))
+        assert torch.equal(
+            drop(x, *box[:2], p=0.5, **drawn), random.dropout(x, *box[:2], p=0.5, **drawn)
+        )
+    assert len(calls) == 2
+
+
+def made_dense(x):
+    y = x.t().contiguous()
+    z = torch.empty_like(y)
+    _sum.launch((1,), (y, x[:2].t().contiguous(), z, 10), (64,))
+    return z, x.t().reshape(-1), y.view(-1)
+
+
+def test_dense_copies(calls):
+    run = counted(made_dense, calls)
+    for _ in range(3):
+        x = torch.rand(8, 5)
+        for found, expected in zip(run(x), made_dense(x), strict=True):
+            assert torch.equal(found.view(-1)[:10], expected.view(-1)[:10])
+            assert found.shape == expected.shape
+            assert found.stride() == expected.stride()
+    assert len(calls) == 1
+
+
 def with_torch(x):
     return x.sum()
 
@@ -130,8 +304,12 @@ def by_value(x):
     return torch.empty_like(x) if x[0] > 0 else x
 
 
-def part_of_what_is_allocated(x):
-    return torch.empty(9)[1:]
+def of_another_dtype(x):
+    return torch.empty(9).view(torch.int32)
+
+
+def of_other_values(x):
+    return torch.empty(9, dtype=torch.complex64).conj()
 
 
 def made_elsewhere(x):
@@ -139,7 +317,8 @@ def made_elsewhere(x):
 
 
 @pytest.mark.parametrize(
-    "function", [with_torch, by_address, by_value, part_of_what_is_allocated, made_elsewhere]
+    "function",
+    [with_torch, by_address, by_value, of_another_dtype, of_other_values, made_elsewhere],
 )
 def test_what_cannot_be_noted(function, calls):
     run = counted(function, calls)
@@ -186,8 +365,8 @@ def test_twins_of_a_model_are_noted(monkeypatch):
     noted = []
     before = plans._noted
 
-    def note(function, args):
-        noted.append(before(function, args))
+    def note(*given):
+        noted.append(before(*given))
         return noted[-1]
 
     monkeypatch.setattr(plans, "_noted", note)
@@ -238,6 +417,8 @@ def device(monkeypatch):
     driver = lambda: current[0], lambda index: index + 100
     monkeypatch.setattr(launch, "driver_functions", lambda: driver)
     form = Form()
+    for kernel in (_sum, _scaled):
+        monkeypatch.setattr(kernel, "_compiled", {})
     monkeypatch.setattr(Kernel, "_compile", lambda *given: form)
     return current, form
 
@@ -267,3 +448,45 @@ def test_the_written_function(device, calls):
     current[0] = 0
     add([x, y], 5)
     assert len(calls) == before + 2
+
+
+def test_numbers_in_the_written_function(device, calls):
+    _, form = device
+    run = counted(scaled, calls)
+    x = torch.rand(5)
+    for factor, more in [(1, 2), (3, 4), (5, 6)]:
+        z = run(x, factor, more=more)
+    assert form.calls[-1][-6:] == (x.data_ptr(), z.data_ptr(), 5.0, 6, 5, 64)
+    assert type(form.calls[-1][-4]) is float
+    assert len(calls) == 1
+
+
+def test_views_in_the_written_function(device, calls):
+    def parts(x):
+        made = torch.empty(2, 8)
+        _sum.launch((1,), (x, x, made, 16), (64,))
+        return made[1], made.t(), x[1, 2:]
+
+    run = counted(parts, calls)
+    for _ in range(3):
+        x = torch.rand(5, 8)[1:3]
+        row, turned, rest = run(x)
+        assert (turned.shape, turned.stride()) == ((8, 2), (1, 8))
+        assert row.data_ptr() == turned.data_ptr() + 32
+        assert row.shape == (8,)
+        assert torch.equal(rest, x[1, 2:])
+        assert rest.data_ptr() == x[1, 2:].data_ptr()
+    assert len(calls) == 1
+
+
+def test_copies_in_the_written_function(device, calls):
+    _, form = device
+    run = counted(made_dense, calls)
+    for _ in range(3):
+        x = torch.rand(8, 5)
+        z, flat, y = run(x)
+        assert torch.equal(flat, x.t().reshape(-1))
+        assert torch.equal(y, flat)
+    assert form.calls[-1][-5] == y.data_ptr()
+    assert form.calls[-1][-3:] == (z.data_ptr(), 10, 64)
+    assert len(calls) == 1
