@@ -48,9 +48,7 @@ def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
     tuned = all_tuned()
     for name, config in configs.read(table).items():
         kernel, dtype, shape_class, arch = name.split()
-        cases, sizes = tuned[kernel].cases, tuned[kernel].shapes[shape_class]
-        assert cases is not None, f"{name}: its family says of no forms to compile"
-        for case in cases(dtype, sizes, config):
+        for case in tuned[kernel].cases(dtype, tuned[kernel].shapes[shape_class], config):
             if arch in case.targets:
                 known = found.get(_key(case))
                 wanted = {arch, *(known.targets if known else ())}

@@ -42,14 +42,15 @@ def _types(kernel: Kernel, dtype: str, mask: str, packed: bool) -> tuple[str | N
 def _cases(
     work: str, dtype: str, features: int, *, causal: bool = True, mask: str = "",
     drop: bool = False, packed: bool = False, precision: str = "ieee", tma: bool = False,
+    tile: Sizes | None = None,
 ) -> list[Case]:  # fmt: skip
-    """A form with the tile of each target; packed sequences with a window."""
+    """A form with this tile, or that of each target's rule; packed sequences with a window."""
     kernel = _WORK[work]
     kind = precision if dtype == "fp32" else "half"
     name = "apart" if mask or drop else "packed" if packed else "plain"
     by: dict[Sizes, list[str]] = {}
     for target in COPIES if tma else TARGETS:
-        sizes = by_rule(work, kind, features, 4096, 4096, name, target)
+        sizes = tile or by_rule(work, kind, features, 4096, 4096, name, target)
         by.setdefault(sizes, []).append(target)
     kind_of_mask = {"": "", "i1": "bool"}.get(mask, "add")
     form = (features, features, causal, packed, kind_of_mask, packed, drop, drop, precision)
@@ -126,13 +127,24 @@ def _tuned(work: str) -> Tuned:
     def call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
         return _call(work, config, dtype, sizes)
 
+    def cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+        found: list[Case] = []
+        dtype = "bf16" if kind == "half" else "fp32"
+        precision = "tf32" if kind == "tf32" else "ieee"
+        for tma in (False, True) if kind == "half" and work != "keys" else (False,):
+            found += _cases(
+                work, dtype, sizes[-1], precision=precision, tma=tma, tile=Sizes(**config)
+            )
+        return found
+
     return Tuned(
         f"attention_{work}",
         (torch.bfloat16, torch.float32),
         {shape_class(s[-1], s[-2], s[-2]): s for s in _SIZES},
         allowed,
         call,
-        name=kind_of,
+        cases,
+        kind_of,
     )
 
 

@@ -38,8 +38,8 @@ class Tuned:
     shapes: Mapping[str, tuple[int, ...]]  # sizes that stand for a shape class
     allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
     call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
+    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]]
     name: Callable[[torch.dtype], str] = str
-    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]] | None = None
 
 
 def config(
