@@ -119,7 +119,7 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
 
 
 def _part(places: int, tile_count: int) -> int:
-    """How many places make a part: a function of the shapes, so that sums are the same anywhere."""
+    """How many places make a part: by shapes and tiles alone, not by the number of processors."""
     wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
     least = cdiv(places, wanted)
     return max(power_of_2(least), 64 if places < 4096 else 512)

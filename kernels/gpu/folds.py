@@ -1,7 +1,8 @@
 """Folds: sums, products and extrema over any dims, and what is a sum of some function.
 
-Where few elements are kept, chunks of a size that only the shape decides are folded first, and then
-their results in their order: the bits are the same in every run and on every chip.
+Where few elements are kept, chunks are folded first, and then their results in their order. The
+shape and its tile alone decide their size, so the bits are the same in every run and on every rank
+(see `configs`).
 """
 
 from __future__ import annotations
