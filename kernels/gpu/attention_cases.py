@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -119,31 +120,29 @@ def _call(
     return run
 
 
+def _of_table(work: str, kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    """The forms of an entry: causal, as in training, and as each GPU copies tiles."""
+    dtype = "bf16" if kind == "half" else "fp32"
+    precision = "tf32" if kind == "tf32" else "ieee"
+    tile, features = Sizes(**config), sizes[-1]
+    found = _cases(work, dtype, features, precision=precision, tile=tile)
+    if kind == "half" and work != "keys":
+        found += _cases(work, dtype, features, tma=True, tile=tile)
+    return found
+
+
 def _tuned(work: str) -> Tuned:
     def allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
         found = sizes_allowed(work, kind_of(dtype), sizes[-1], sizes[-2])
         return [tile._asdict() for tile in found]
-
-    def call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
-        return _call(work, config, dtype, sizes)
-
-    def cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
-        found: list[Case] = []
-        dtype = "bf16" if kind == "half" else "fp32"
-        precision = "tf32" if kind == "tf32" else "ieee"
-        for tma in (False, True) if kind == "half" and work != "keys" else (False,):
-            found += _cases(
-                work, dtype, sizes[-1], precision=precision, tma=tma, tile=Sizes(**config)
-            )
-        return found
 
     return Tuned(
         f"attention_{work}",
         (torch.bfloat16, torch.float32),
         {shape_class(s[-1], s[-2], s[-2]): s for s in _SIZES},
         allowed,
-        call,
-        cases,
+        partial(_call, work),
+        partial(_of_table, work),
         kind_of,
     )
 

@@ -21,7 +21,7 @@ from .cases import Case
 from .configs import Config
 from .launch import Kernel
 from .lazy import MOST_INPUTS, Lazy, function_of, gelu_and_sum
-from .rows import Given, Shared, Sizes
+from .rows import Given, Shared
 from .tiles import TRITON, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
 
 
@@ -240,7 +240,7 @@ def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
     return run
 
 
-def _cases(dtype: str, sizes: Sizes, chosen: Config) -> list[Case]:
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
     types = (f"*{dtype}", *(None,) * 5, "*fp32", *("i32",) * 5)
     constants = (*_SUM, sizes[2] == 1, chosen["kept"], chosen["block"], None)
     return [Case(_fold, types, constants, chosen["warps"])]

@@ -20,7 +20,7 @@ from .cases import Case
 from .configs import Config
 from .folds import fold
 from .launch import Kernel
-from .rows import Shared, Sizes
+from .rows import Shared
 from .softmax import base, passed
 from .tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
 
@@ -405,7 +405,10 @@ def _grad_case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Cas
 
 
 def _cases(
-    case: Callable[[str, bool, int, int, int], Case], dtype: str, sizes: Sizes, chosen: Config
+    case: Callable[[str, bool, int, int, int], Case],
+    dtype: str,
+    sizes: tuple[int, ...],
+    chosen: Config,
 ) -> list[Case]:
     return [case(dtype, sizes[2] == 1, chosen["kept"], chosen["block"], chosen["warps"])]
 

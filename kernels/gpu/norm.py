@@ -20,7 +20,7 @@ from .configs import Config
 from .launch import Kernel
 from .moments import moments_of
 from .norm_grad import layer_norm_grad, layer_norm_kept_grad, rms_norm_grad, squares_of
-from .rows import Shared, Sizes, as_rows
+from .rows import Shared, as_rows
 from .tiles import TRITON, Tiles, first_of, holding, wide_of
 
 Shape = tuple[int, ...]
@@ -162,7 +162,7 @@ def _case(dtype: str, centred: bool, one: bool, kept: int, block: int, warps: in
     )  # fmt: skip
 
 
-def _cases(dtype: str, sizes: Sizes, chosen: Config) -> list[Case]:
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
     kept, block, warps = chosen["kept"], chosen["block"], chosen["warps"]
     one = block >= sizes[1]
     return [_case(dtype, centred, one, kept, block, warps) for centred in (True, False)]

@@ -20,7 +20,7 @@ from .configs import Config
 from .folds import fold
 from .launch import Kernel
 from .moments import moments_of
-from .rows import Shared, Sizes, as_rows
+from .rows import Shared, as_rows
 from .tiles import TRITON, Tiles, cdiv, first_of, power_of_2, tiles, wide_of
 
 Shape = tuple[int, ...]
@@ -271,7 +271,7 @@ def _case(dtype: str, centred: bool, kept: bool, several: int, block: int, warps
     return Case(_norm_grad, types, (centred, kept, True, tl.float32, several, block), warps)
 
 
-def _cases(dtype: str, sizes: Sizes, chosen: Config) -> list[Case]:
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
     tile = (chosen["kept"], chosen["block"], chosen["warps"])
     return [_case(dtype, centred, centred, *tile) for centred in (True, False)]
 

@@ -65,7 +65,7 @@ class Shared:
         self,
         shapes: tuple[Sizes, ...],
         make: Callable[[Tensor, Config], Callable[[], Tensor]],
-        cases: Callable[[str, Sizes, Config], Sequence[Case]],
+        cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]],
     ) -> Tuned:
         """For the tuner: `make(x, config)` gives what runs the kernel on such an x.
 
@@ -80,8 +80,7 @@ class Shared:
             return make(torch.randn(sizes, dtype=dtype, device=device, generator=draws), chosen)
 
         def forms(name: str, sizes: tuple[int, ...], chosen: Config) -> Sequence[Case]:
-            outer, n, inner = sizes
-            return cases(_SHORT[name], (outer, n, inner), chosen)
+            return cases(_SHORT[name], sizes, chosen)
 
         named: Mapping[str, tuple[int, ...]] = {shape_class(*sizes): sizes for sizes in shapes}
         return Tuned(self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call, forms)

@@ -16,7 +16,7 @@ from torch import Tensor
 from .cases import Case
 from .configs import Config
 from .launch import Kernel
-from .rows import Given, Shared, Sizes
+from .rows import Given, Shared
 from .tiles import TRITON, first_of, one_group, tiles, wide_of
 
 
@@ -144,7 +144,7 @@ def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
     return lambda: scan(x, 1, False, False, chosen)
 
 
-def _cases(dtype: str, sizes: Sizes, chosen: Config) -> list[Case]:
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
     tile = (tl.float32, sizes[2] == 1, chosen["kept"], chosen["block"])
     types = (f"*{dtype}", "*fp32", f"*{dtype}", *("i32",) * 4)
     return [Case(_scan, types, (False, back, False, True, *tile), chosen["warps"])

@@ -18,7 +18,7 @@ from .cases import Case
 from .configs import Config
 from .launch import Kernel
 from .movement import copy_into
-from .rows import Shared, Sizes
+from .rows import Shared
 from .tiles import NUMBERS, TRITON, Tiles, first_of, holding, one_group, wide_of
 
 TORCH = {
@@ -199,7 +199,9 @@ _SIZES = (
 )  # fmt: skip
 
 
-def _cases(kernel: Kernel, pointers: int, dtype: str, sizes: Sizes, chosen: Config) -> list[Case]:
+def _cases(
+    kernel: Kernel, pointers: int, dtype: str, sizes: tuple[int, ...], chosen: Config
+) -> list[Case]:
     _, n, inner = sizes
     kept, block = chosen["kept"], chosen["block"]
     tile = (block >= n, tl.float32, inner == 1, kept, block)

@@ -172,9 +172,9 @@ def test_every_tuned_kernel_has_forms(table):
                 wanted[entry] = tuned.cases(name, sizes, config)
     configs.write(table, written)
     found = compile.all_cases(table).values()
-    compiled = {str(case) for case in found if "sm_90" in case.targets}
+    compiled = {case.key for case in found if "sm_90" in case.targets}
     for entry, cases in wanted.items():
-        forms = {str(case) for case in cases if "sm_90" in case.targets}
+        forms = {case.key for case in cases if "sm_90" in case.targets}
         assert forms, entry
         assert forms <= compiled, entry
 
