@@ -151,8 +151,8 @@ def _fill(
     if WHOLE and (tl.program_id(0).to(tl.int64) + 1) * TILE <= length:  # 16 bytes at once
         tl.store(out + at, _finish(v, x, at, None, KIND, OUT, REAL, TIMES))
     else:
-        v = _finish(v, x, at, inside, KIND, OUT, REAL, TIMES)
-        tl.store(out + at, v, mask=inside)
+        made = _finish(v, x, at, inside, KIND, OUT, REAL, TIMES)
+        tl.store(out + at, made, mask=inside)
 
 
 def _run(

@@ -19,12 +19,13 @@ ROWS = kernel_rows_rest.all_rows()
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
 def test_every_row_is_measured_and_exact_enough(row):
     result = kernels.measure(row, quick=True, dry=True)
-    assert result.failed.keys().isdisjoint({"torch", "onefold"}), result.failed
+    assert "onefold" not in result.failed, result.failed
     assert result.seconds["onefold"] > 0
     assert "onefold" in kernels.text(result, kernels.ceilings(16))
     if result.errors is not None:
         assert kernels.exact_enough(result), result.errors
-    assert (result.errors is not None) == (not row.random and row.name != "argmax")
+    compared = not row.random and row.name != "argmax" and "torch" not in result.failed
+    assert (result.errors is not None) == compared
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="there it takes long")
