@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from onefold import kernels
 from onefold.kernels.select import pick, twin
@@ -101,8 +102,9 @@ class Row:
     """One kernel at one size.
 
     `inputs(make, *sizes)` are the arguments of all candidates: `ours` is the reference whose twin
-    is measured, `torch` the same in plain torch, `liger` the name of Liger's. `elements` are those
-    read and written, `flops` those of matrix products.
+    is measured, `torch` the same in plain torch, `cudnn` the same by cuDNN where torch may choose
+    another, `liger` the name of Liger's. `elements` are those read and written, `flops` those of
+    matrix products.
     """
 
     family: str
@@ -115,6 +117,7 @@ class Row:
     elements: Callable[..., int]
     flops: Callable[..., int] = field(default=lambda *_: 0)
     dtype: torch.dtype = torch.bfloat16
+    cudnn: Function | None = None
     liger: tuple[str, Function] | None = None  # its name in liger_kernel, and how it is called
     compiled: bool = True  # whether torch.compile takes it
     random: bool = False  # whether the candidates give different numbers
@@ -363,15 +366,24 @@ def _attentions() -> list[Row]:
         inputs = [x.requires_grad_() for x in heads(make, *sizes)]
         y = F.scaled_dot_product_attention(*inputs, is_causal=True)
         _, logs = attention.flash_attention(*(x.detach() for x in inputs), True, sizes[-1] ** -0.5)
-        return make(*sizes), y, logs, *inputs
+        try:
+            of_cudnn = by_cudnn(*inputs)
+        except RuntimeError:  # it does not run here, which its row says
+            of_cudnn = None
+        return make(*sizes), y, of_cudnn, logs, *inputs
 
-    def ours_grad(dy: Any, y: Any, logs: Any, *qkv: Any) -> Any:
+    def ours_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
         q, k, v = (x.detach() for x in qkv)
         scale = q.shape[-1] ** -0.5
         return attention.flash_attention_grad(dy, q, k, v, y.detach(), logs, True, scale)[0]
 
-    def plain_grad(dy: Any, y: Any, logs: Any, *qkv: Any) -> Any:
+    def plain_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
         return torch.autograd.grad(y, qkv, dy, retain_graph=True)[0]
+
+    def cudnn_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
+        if of_cudnn is None:
+            raise LookupError("cuDNN has no attention here")
+        return torch.autograd.grad(of_cudnn, qkv, dy, retain_graph=True)[0]
 
     def moved(b: int, h: int, s: int, d: int) -> int:
         return 4 * b * h * s * d
@@ -385,13 +397,17 @@ def _attentions() -> list[Row]:
     def plain(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
+    def by_cudnn(q: Any, k: Any, v: Any) -> Any:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return plain(q, k, v)
+
     sizes, tiny = (4, 48, 8192, 128), (1, 2, 17, 16)
     return [
         Row("attention", "causal", sizes, tiny, heads, mine, plain, moved, flops,
-            target=Target(500, "TFLOP/s")),
+            cudnn=by_cudnn, target=Target(500, "TFLOP/s")),
         Row("attention", "causal backward", sizes, tiny, with_gradient, ours_grad, plain_grad,
             lambda *s: 2 * moved(*s), lambda *s: int(2.5 * flops(*s)), compiled=False,
-            target=Target(330, "TFLOP/s")),
+            cudnn=cudnn_grad, target=Target(330, "TFLOP/s")),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Each kernel against plain torch, torch.compile and Liger, on one GPU.
+"""Each kernel against plain torch, cuDNN, torch.compile and Liger, on one GPU.
 
     python benchmarks/kernels.py                # prints the table, writes results/kernels.json
     python benchmarks/kernels.py --only matmul norm
@@ -81,6 +81,8 @@ def candidates(
     yield "onefold", row.ours
     if row.compiled and not quick:
         yield "compile", torch.compile(row.torch, backend=backend, dynamic=False)
+    if row.cudnn is not None:
+        yield "cudnn", row.cudnn
     if row.liger is not None and find_spec("liger_kernel") is not None:
         name, call = row.liger
         function = getattr(import_module("liger_kernel.transformers.functional"), name)

@@ -24,32 +24,15 @@ ALLOWED = {"clone"}
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
 _COMPLEX = "complex numbers: Triton has none"
 INSIDE: dict[str, dict[str, str]] = {
-    "attention": {
-        "zeros": "rows of packed sequences that are in none",
-        "fill_": "no keys: the sums of nothing",
-    },
     "conv": {"convolution convolution_backward": "windows of three dims, see TORCH"},
-    "gathering": {
-        "aminmax lt ge _local_scalar_dense": _CHECKED,
-        "new_full": "one number for all entries",
-        "copy_": "what is scattered into a part",
-        "sort": "places in their order, so that sums are made in it",
-    },
-    "indexing": {
-        "lt add where sub ge bitwise_and mul scalar_tensor": "several indices are joined to one",
-    },
+    "gathering": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "loss": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
-    "order": {"sort topk": "what TORCH says"},
-    "places": {
-        "aminmax lt ge _local_scalar_dense": _CHECKED,
-        "full": "marks before the last entry of each place is found",
-    },
+    "places": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "pointwise": {
         "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
         "scalar_tensor": "numbers beside them",
         "digamma polygamma": "iterations that Triton's libraries have not",
     },
-    "runs": {"sort": "places in their order, so that sums are made in it"},
 }
 
 

@@ -5,12 +5,13 @@ from functools import wraps
 import pytest
 
 from onefold.kernels.gpu import families
+from onefold.kernels.gpu.cases import module_of
 from onefold.kernels.gpu.launch import Kernel
 
 
 def name_of(kernel):
     """Module and name, as in the budget."""
-    return f"{kernel.jit.fn.__module__.rpartition('.')[2]}.{kernel.name}"
+    return f"{module_of(kernel)}.{kernel.name}"
 
 
 def all_kernels():

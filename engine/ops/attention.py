@@ -55,11 +55,12 @@ def scaled_dot_product_attention(
         raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
     scale = scale_of(query, scale)
     grouped = enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]
-    plain = dropout_p == 0.0 and not near
-    if plain and fits(query.meta, key.meta, value.meta, attn_mask, grouped):
+    triton = uses_triton(device_type(query.meta))
+    plain = dropout_p == 0.0 and not near and attn_mask is None and not grouped
+    if plain and fits(query.meta, key.meta, value.meta, triton):
         return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
-    if near or uses_triton(device_type(query.meta)):
-        four = in_four_dims(query, key, value, attn_mask, enable_gqa)
+    if near or triton:
+        four = in_four_dims(query, key, value, attn_mask, enable_gqa, triton)
         if four is not None:
             chance = next_draw(dropout_p) if dropout_p else None
             y = fused_attention((*four.tensors, chance), is_causal, scale, near)[0]

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 
 from ...kernels.attention import WIDEST
-from ...kernels.select import uses_triton
 from ..meta import Meta
 from ..names import names
 from ..tensor import Tensor
@@ -34,13 +33,15 @@ def device_type(meta: Meta) -> str:
     return "cpu" if meta.device is None else meta.device.type
 
 
-def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: bool) -> Four | None:
+def in_four_dims(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: bool, triton: bool
+) -> Four | None:
     """The tensors with 4 dims, or None where the kernels cannot do attention on these.
 
     What broadcasts is repeated, which copies nothing where there are no more than 4 dims. `shared`
     says that several heads of q may use one of k and v.
     """
-    if not _kernels_take(q.meta, k.meta, v.meta):
+    if not _kernels_take(q.meta, k.meta, v.meta, triton):
         return None
     ndim = max(q.ndim, k.ndim, v.ndim)
     wide = max(ndim, 4)
@@ -70,14 +71,14 @@ def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: b
     return Four((q, k, v, mask), (*scores[:-1], v.shape[-1])[-ndim:])
 
 
-def _kernels_take(q: Meta, k: Meta, v: Meta) -> bool:
+def _kernels_take(q: Meta, k: Meta, v: Meta, triton: bool) -> bool:
     if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
         return False
     if min(q.ndim, k.ndim, v.ndim) < 2:
         return False
     if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         return False
-    return max(q.shape[-1], v.shape[-1]) <= WIDEST or not uses_triton(device_type(q))
+    return max(q.shape[-1], v.shape[-1]) <= WIDEST or not triton
 
 
 def _fits(mask: Tensor | None, scores: Shape, dtype: torch.dtype) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...kernels import attention as kernels
-from ...kernels.select import uses_triton
 from ..dispatch import general
 from ..meta import Meta
 from ..sbp import broadcast, partial_sum, split
@@ -16,25 +15,22 @@ from .attention_parts import gradients
 from .attention_shapes import FLOATS, device_type
 
 
-def fits(q: Meta, k: Meta, v: Meta, mask: object, grouped: bool) -> bool:
-    """Whether the op can do attention on these: batch and heads split at most, and a kernel."""
-    plain = mask is None and not grouped and q.dtype in FLOATS and q.dtype == k.dtype == v.dtype
+def fits(q: Meta, k: Meta, v: Meta, triton: bool) -> bool:
+    """Whether the op can do attention on these: batch and heads split at most, and a kernel.
+
+    torch has one for the CPU alone; that of Triton has a widest head.
+    """
     alike = q.ndim == 4 and k.shape == v.shape and q.shape[:2] == k.shape[:2]
-    if not plain or not alike or q.shape[-1] != k.shape[-1]:
+    if not alike or q.shape[-1] != k.shape[-1]:
         return False
-    return all(_rows_whole(meta) and _has_kernel(meta) for meta in (q, k, v))
+    if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
+        return False
+    has_kernel = q.shape[-1] <= kernels.WIDEST if triton else device_type(q) == "cpu"
+    return has_kernel and all(map(_rows_whole, (q, k, v)))
 
 
 def _rows_whole(meta: Meta) -> bool:
     return not meta.partial and all(sbp.dim < 2 for sbp in meta.nd_sbp)
-
-
-def _has_kernel(meta: Meta) -> bool:
-    """torch has one for the CPU alone; that of Triton has a widest head."""
-    device = device_type(meta)
-    if uses_triton(device):
-        return meta.shape[-1] <= kernels.WIDEST
-    return device == "cpu"
 
 
 class FlashAttention(Keeping):

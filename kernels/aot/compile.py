@@ -44,23 +44,17 @@ def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
     """
     found: dict[str, Case] = {}
     for case in listed("CASES"):
-        assert found.setdefault(_key(case), case) is case, f"two cases are {_key(case)}"
+        assert found.setdefault(case.key, case) is case, f"two cases are {case.key}"
     tuned = all_tuned()
     for name, config in configs.read(table).items():
         kernel, dtype, shape_class, arch = name.split()
-        cases, sizes = tuned[kernel].cases, tuned[kernel].shapes[shape_class]
-        assert cases is not None, f"{name}: its family says of no forms to compile"
-        for case in cases(dtype, sizes, config):
+        for case in tuned[kernel].cases(dtype, tuned[kernel].shapes[shape_class], config):
             if arch in case.targets:
-                known = found.get(_key(case))
+                known = found.get(case.key)
                 wanted = {arch, *(known.targets if known else ())}
                 targets = tuple(target for target in TARGETS if target in wanted)
-                found[_key(case)] = replace(case, targets=targets, why=f"the table has {name}")
+                found[case.key] = replace(case, targets=targets, why=f"the table has {name}")
     return found
-
-
-def _key(case: Case) -> str:
-    return f"{case.kernel.jit.fn.__module__.rpartition('.')[2]}.{case}"
 
 
 def work(key: str, target: str, table: Path) -> Facts:

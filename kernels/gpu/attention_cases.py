@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,14 +43,15 @@ def _types(kernel: Kernel, dtype: str, mask: str, packed: bool) -> tuple[str | N
 def _cases(
     work: str, dtype: str, features: int, *, causal: bool = True, mask: str = "",
     drop: bool = False, packed: bool = False, precision: str = "ieee", tma: bool = False,
+    tile: Sizes | None = None,
 ) -> list[Case]:  # fmt: skip
-    """A form with the tile of each target; packed sequences with a window."""
+    """A form with this tile, or that of each target's rule; packed sequences with a window."""
     kernel = _WORK[work]
     kind = precision if dtype == "fp32" else "half"
     name = "apart" if mask or drop else "packed" if packed else "plain"
     by: dict[Sizes, list[str]] = {}
     for target in COPIES if tma else TARGETS:
-        sizes = by_rule(work, kind, features, 4096, 4096, name, target)
+        sizes = tile or by_rule(work, kind, features, 4096, 4096, name, target)
         by.setdefault(sizes, []).append(target)
     kind_of_mask = {"": "", "i1": "bool"}.get(mask, "add")
     form = (features, features, causal, packed, kind_of_mask, packed, drop, drop, precision)
@@ -118,21 +120,30 @@ def _call(
     return run
 
 
+def _of_table(work: str, kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    """The forms of an entry: causal, as in training, and as each GPU copies tiles."""
+    dtype = "bf16" if kind == "half" else "fp32"
+    precision = "tf32" if kind == "tf32" else "ieee"
+    tile, features = Sizes(**config), sizes[-1]
+    found = _cases(work, dtype, features, precision=precision, tile=tile)
+    if kind == "half" and work != "keys":
+        found += _cases(work, dtype, features, tma=True, tile=tile)
+    return found
+
+
 def _tuned(work: str) -> Tuned:
     def allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
         found = sizes_allowed(work, kind_of(dtype), sizes[-1], sizes[-2])
         return [tile._asdict() for tile in found]
-
-    def call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
-        return _call(work, config, dtype, sizes)
 
     return Tuned(
         f"attention_{work}",
         (torch.bfloat16, torch.float32),
         {shape_class(s[-1], s[-2], s[-2]): s for s in _SIZES},
         allowed,
-        call,
-        name=kind_of,
+        partial(_call, work),
+        partial(_of_table, work),
+        kind_of,
     )
 
 

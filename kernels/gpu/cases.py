@@ -34,10 +34,20 @@ class Case:
         assert set(self.targets) <= set(TARGETS), self.targets
         assert self.targets == TARGETS or self.why, f"{self}: why not on every target?"
 
+    @property
+    def key(self) -> str:
+        """What the budget calls it."""
+        return f"{module_of(self.kernel)}.{self}"
+
     def __str__(self) -> str:
         types = ",".join(kind or "-" for kind in self.types)
         constants = ",".join(getattr(value, "__name__", str(value)) for value in self.constants)
         return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
+
+
+def module_of(kernel: Kernel) -> str:
+    """The name of the family that a kernel is in."""
+    return str(kernel.jit.fn.__module__).rpartition(".")[2]
 
 
 def per_maker(

@@ -1,7 +1,9 @@
 """Configs: the tile configurations of kernels, from a committed table, or else by their rule.
 
 `configs.json` holds what `python -m onefold.kernels.tune` found fastest on a kind of GPU. Nothing
-is timed while a program runs: every rank of a job makes the same choice, in every run.
+is timed while a program runs: every rank of a job makes the same choice, in every run, and so adds
+in the same order. Another kind of GPU, or another table, may have other tiles, and then sums may
+differ in their last bits.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ class Tuned:
     shapes: Mapping[str, tuple[int, ...]]  # sizes that stand for a shape class
     allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
     call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
+    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]]
     name: Callable[[torch.dtype], str] = str
-    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]] | None = None
 
 
 def config(

@@ -16,10 +16,12 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import conv as reference
+from . import conv_weight
 from .cases import Case
 from .configs import Config, Tuned
 from .conv_places import (
     LEAST,
+    TYPES,
     Ints,
     Sizes,
     as_planes,
@@ -240,35 +242,41 @@ def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...], back: bool
     return lambda: convolution(x, w, None, *window, Tile(**config))
 
 
-def _tuned(kernel: str, of: Callable[[tuple[int, ...]], tuple[int, int, int]], back: bool) -> Tuned:
+def _tuned(
+    kernel: str, of: Callable[[tuple[int, ...]], tuple[int, int, int]], back: bool,
+    cases: Callable[[str, tuple[int, ...], Config], list[Case]],
+) -> Tuned:  # fmt: skip
     return Tuned(
         kernel,
         (torch.bfloat16, torch.float32),
         {shape_class(*of(sizes)): sizes for sizes in _SIZES},
         lambda dtype, sizes: [t._asdict() for t in tiles_allowed(kind_of(dtype), *of(sizes))],
         partial(_call, back=back),
-        name=kind_of,
+        cases,
+        kind_of,
     )
+
+
+_ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
+
+
+def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    tile = Tile(**config)
+    dtype, precision = TYPES[kind]
+    types = (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3)
+    constants = (*_ONE, False, precision, tile.m, tile.n, tile.k)
+    return [Case(product, types, constants, tile.warps, tile.stages)]
 
 
 _SIZES = ((32, 56, 64, 64), (32, 28, 128, 128), (32, 14, 256, 256), (32, 7, 512, 512))
 TUNED = [
-    _tuned("convolution", _places, False),
-    _tuned("convolution_weight_grad", _of_weight, True),
+    _tuned("convolution", _places, False, _cases),
+    _tuned("convolution_weight_grad", _of_weight, True, conv_weight.cases),
 ]
-_ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
 
 CASES = [
-    *[
-        Case(
-            product, (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-            (*_ONE, False, precision, bm, bn, bk), warps=warps,
-        )
-        for dtype, precision, bm, bn, bk, warps in (
-            ("bf16", "ieee", 128, 128, 64, 8),
-            ("fp32", "tf32", 128, 64, 32, 4),
-        )
-    ],
+    *_cases("half", (), Tile(128, 128, 64, 8, 3)._asdict()),
+    *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 5, "i32", "i32?"),
         ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32),

@@ -20,6 +20,11 @@ Ints = tuple[int, ...]
 Pair = tuple[int, int]
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# By the kind of a product: what a tensor's elements are for compiled forms, and its precision.
+TYPES = {
+    "half": ("bf16", "ieee"), "tf32": ("fp32", "tf32"), "ieee": ("fp32", "ieee"),
+    "double": ("fp64", "ieee"),
+}  # fmt: skip
 LEAST = 16  # channels of a group from which the matrix units are used
 
 

@@ -11,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from .cases import Case
-from .conv_places import LEAST, Pair, Sizes, channels_last, kind_of, source_of, tile_of
+from .configs import Config
+from .conv_places import LEAST, TYPES, Pair, Sizes, channels_last, kind_of, source_of, tile_of
 from .launch import Kernel
 from .product_rule import Tile
 from .tiles import cdiv, power_of_2
@@ -118,7 +119,7 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
 
 
 def _part(places: int, tile_count: int) -> int:
-    """How many places make a part: a function of the shapes, so that sums are the same anywhere."""
+    """How many places make a part: by shapes and tiles alone, not by the number of processors."""
     wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
     least = cdiv(places, wanted)
     return max(power_of_2(least), 64 if places < 4096 else 512)
@@ -172,15 +173,21 @@ def weight_grad(
 
 _WINDOW = ((3, 3), (1, 1), (1, 1), (1, 1))
 
+
+def cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    """The compiled form of a tile."""
+    tile = Tile(**config)
+    dtype, precision = TYPES[kind]
+    parts = "*fp64" if kind == "double" else "*fp32"
+    numbers = ("i64?", "i64?", *("i32?",) * 4, *("i32",) * 3)
+    constants = (*_WINDOW, False, precision, tile.m, tile.n, tile.k)
+    types = (f"*{dtype}", f"*{dtype}", parts, *numbers)
+    return [Case(_part_product, types, constants, tile.warps, tile.stages)]
+
+
 CASES = [
-    Case(
-        _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 4, *("i32",) * 3),
-        (*_WINDOW, False, "ieee", 128, 128, 64), warps=8,
-    ),
-    Case(
-        _part_product, ("*fp32", "*fp32", "*fp32", "i64?", "i64?", *("i32?",) * 4, *("i32",) * 3),
-        (*_WINDOW, False, "tf32", 128, 64, 32),
-    ),
+    *cases("half", (), Tile(128, 128, 64, 8, 3)._asdict()),
+    *cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
     Case(
         _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 5, "i32", "i32?"),
         ((7, 7), (2, 2), (3, 3), (1, 1), True, "ieee", 64, 64, 32),

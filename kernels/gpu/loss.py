@@ -7,6 +7,7 @@ again what it has just read, to write the gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import triton
@@ -388,26 +389,38 @@ def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
 
 
 _SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
-TUNED = [_SHARED.tuned(_SIZES, _tuned), _GRAD_SHARED.tuned(_SIZES, _tuned_grad)]
-_SHAPES = ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
 _NUMBERS = ("i32",) * 5 + ("i32?",)
-CASES = [
-    Case(
-        _class_loss,
-        ("*bf16", "*i64", None, None, "*fp32", *_NUMBERS),
-        ("found", False, 0.0, tl.float32, *shape),
-        warps=warps,
-    )
-    for *shape, warps in _SHAPES
+
+
+def _case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
+    types = (f"*{dtype}", "*i64", None, None, "*fp32", *_NUMBERS)
+    return Case(_class_loss, types, ("found", False, 0.0, tl.float32, rows, kept, block), warps)
+
+
+def _grad_case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
+    x = f"*{dtype}"
+    types = (x, "*fp32", "*i64", None, None, "*fp32", x, None, *_NUMBERS)
+    constants = ("found", False, 0.0, False, True, tl.float32, rows, kept, block)
+    return Case(_class_loss_grad, types, constants, warps)
+
+
+def _cases(
+    case: Callable[[str, bool, int, int, int], Case],
+    dtype: str,
+    sizes: tuple[int, ...],
+    chosen: Config,
+) -> list[Case]:
+    return [case(dtype, sizes[2] == 1, chosen["kept"], chosen["block"], chosen["warps"])]
+
+
+TUNED = [
+    _SHARED.tuned(_SIZES, _tuned, partial(_cases, _case)),
+    _GRAD_SHARED.tuned(_SIZES, _tuned_grad, partial(_cases, _grad_case)),
 ]
-CASES += [
-    Case(
-        _class_loss_grad,
-        ("*bf16", "*fp32", "*i64", None, None, "*fp32", "*bf16", None, *_NUMBERS),
-        ("found", False, 0.0, False, True, tl.float32, *shape),
-        warps=warps,
-    )
-    for *shape, warps in _SHAPES
+CASES = [
+    case("bf16", *shape)
+    for case in (_case, _grad_case)
+    for shape in ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
 ]
 CASES += [
     Case(

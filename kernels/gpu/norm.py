@@ -152,15 +152,25 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
     return lambda: _run(rows, weight, bias, weight.shape, 1e-5, True, config=config)[0]
 
 
-TUNED = [_SHARED.tuned(norm_grad.SIZES, _tuned), *norm_grad.TUNED]
-CASES = [
-    Case(
+def _case(dtype: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
+    return Case(
         _norm,
         (*tensors(dtype, "x", "weight", "bias", "y"), *tensors("fp32", "mean", "rstd"),
          "i32", "i32", "fp64"),
         (centred, True, centred, centred, one, tl.float32, kept, block),
-        warps=min(max(kept * block // 1024, 1), 16),
-    )
+        warps,
+    )  # fmt: skip
+
+
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
+    kept, block, warps = chosen["kept"], chosen["block"], chosen["warps"]
+    one = block >= sizes[1]
+    return [_case(dtype, centred, one, kept, block, warps) for centred in (True, False)]
+
+
+TUNED = [_SHARED.tuned(norm_grad.SIZES, _tuned, _cases), *norm_grad.TUNED]
+CASES = [
+    _case(dtype, centred, one, kept, block, min(max(kept * block // 1024, 1), 16))
     for dtype in ("bf16", "fp32")
     for centred in (True, False)
     for one, kept, block in ((True, 8, 256), (True, 1, 4096), (True, 1, 32768), (False, 1, 8192))

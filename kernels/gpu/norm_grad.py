@@ -263,15 +263,22 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
 
 
 SIZES = ((8192, 1024, 1), (8192, 4096, 1), (8192, 8192, 1))
-TUNED = [_SHARED.tuned(SIZES, _tuned)]
 _BF16 = ("*bf16",) * 3
+
+
+def _case(dtype: str, centred: bool, kept: bool, several: int, block: int, warps: int) -> Case:
+    types = (*(f"*{dtype}",) * 3, "*fp32", "*fp32", f"*{dtype}", "*fp32", "i32", "i32", "fp64")
+    return Case(_norm_grad, types, (centred, kept, True, tl.float32, several, block), warps)
+
+
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
+    tile = (chosen["kept"], chosen["block"], chosen["warps"])
+    return [_case(dtype, centred, centred, *tile) for centred in (True, False)]
+
+
+TUNED = [_SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
-    Case(
-        _norm_grad,
-        (*_BF16, "*fp32", "*fp32", "*bf16", "*fp32", "i32", "i32", "fp64"),
-        (centred, kept, True, tl.float32, several, block),
-        warps=_warps(several * block),
-    )
+    _case("bf16", centred, kept, several, block, _warps(several * block))
     for centred, kept, several, block in (
         (True, True, 16, 256), (True, True, 1, 4096), (True, False, 1, 8192),
         (False, False, 1, 4096),

@@ -195,8 +195,8 @@ TUNED = [
         {shape_class(*sizes): sizes for sizes in _SIZES},
         _allowed,
         _call,
-        name=kind_of,
-        cases=_cases,
+        _cases,
+        kind_of,
     )
 ]
 CASES = [

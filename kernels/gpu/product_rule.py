@@ -1,4 +1,4 @@
-"""The tile of a matrix product, and how many parts its sum has: chosen by dtype and shape alone."""
+"""The tile of a matrix product, and the parts of its sum: from the table, or by dtype and shape."""
 
 from __future__ import annotations
 
@@ -145,8 +145,7 @@ def parts_of(m: int, n: int, k: int, batches: int, tile: Tile) -> tuple[int, int
     """How many parts the sum over k has, each made by programs of its own, and the terms of one.
 
     More than one only where the result has few tiles and the sum is long, as for the gradient of a
-    weight. It depends on the shape alone, so that the same sum is made in the same order on every
-    device.
+    weight. It depends on the shape and the tile alone, so that a sum is always made in one order.
 
     >>> parts_of(64, 64, 65536, 1, Tile(64, 64, 64, 4, 4))
     (128, 512)

@@ -81,14 +81,20 @@ def _ones(digit, wanted):
     return tl.where(wanted, tl.full(digit.shape, 1, tl.int64) << _field(digit), 0)
 
 
+@triton.jit
+def _of_program(blocks):
+    """The row and the block of this program."""
+    program = tl.program_id(0)
+    return (program // blocks).to(tl.int64), (program % blocks).to(tl.int64)
+
+
 @Kernel
 def _count(
     x, counts, n, blocks, shift: tl.int64,
     LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """How often each digit stands in each block, as [row, digit, block]."""
-    program = tl.program_id(0).to(tl.int64)
-    row, block = program // blocks, program % blocks
+    row, block = _of_program(blocks)
     at = block * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + row * n + at, mask=at < n, other=0)
     digit = _digits(v, shift, LEAST, DESCENDING)
@@ -104,18 +110,16 @@ def _place(
     x, order, counts, ends, values, indices, n, blocks, shift: tl.int64,
     FIRST: tl.constexpr, LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
-    row, block = program // blocks, program % blocks
+    row, block = _of_program(blocks)
     at = block * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     v = tl.load(x + row * n + at, mask=inside, other=0)
     digit = _digits(v, shift, LEAST, DESCENDING)
-    before = tl.zeros((BLOCK,), tl.int64)
+    before = tl.zeros((BLOCK,), tl.int32)
     for four in tl.static_range(4):
         wanted = inside & (digit >> 2 == four)
-        ones = _ones(digit, wanted)
-        before = tl.where(wanted, tl.cumsum(ones, 0) - ones, before)
-    before = (before >> _field(digit)) & 0xFFFF
+        ones = tl.cumsum(_ones(digit, wanted), 0) >> _field(digit)
+        before = tl.where(wanted, (ones & 0xFFFF).to(tl.int32) - 1, before)
     group = (row * 16 + digit) * blocks + block
     begin = tl.load(ends + group, mask=inside, other=0)
     begin -= tl.load(counts + group, mask=inside, other=0)

@@ -16,13 +16,10 @@ from .. import random as reference
 from ..philox import Rows
 from .cases import Case
 from .launch import Kernel
+from .movement import contiguous, copy_into
+from .radix import radix_sort
 from .symbols import through
 from .words import as_bits, box_muller, erfinv, interleaved, number_of, signed, unit, words_of
-
-TORCH = {
-    "randperm": "its keys are drawn here, but the sort of all of them is torch's radix sort",
-    "bernoulli with a tensor of chances": "its words are drawn here and compared by torch",
-}
 
 Ints = tuple[int, ...]
 
@@ -42,6 +39,8 @@ def _value(word, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
     """What one word becomes; the numbers a to f are explained at the launch of each kind."""
     if KIND == "bits":
         return word.to(tl.int64)
+    elif KIND == "chance":
+        return word.to(tl.float64)
     elif KIND == "wide":
         return word.to(tl.int64, bitcast=True)
     elif KIND == "keep":
@@ -91,8 +90,13 @@ def _cast(v, TO: tl.constexpr):
 
 
 @triton.jit
-def _finish(v, x, at, mask, OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr):
+def _finish(
+    v, x, at, mask, KIND: tl.constexpr, OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr
+):
     """The value in the result's type; for dropout times the input, after that rounding."""
+    if KIND == "chance":
+        chance = tl.load(x + at, mask=mask).to(tl.float64)
+        v = v < tl.floor(chance * 4294967296.0)
     v = _cast(v, OUT)
     if TIMES:
         v = (v.to(REAL) * tl.load(x + at, mask=mask).to(REAL)).to(OUT)
@@ -146,9 +150,10 @@ def _fill(
         at = tl.reshape(row[:, None] * length + column, (TILE,))
         inside = tl.reshape(inside, (TILE,))
     if WHOLE and (tl.program_id(0).to(tl.int64) + 1) * TILE <= length:  # 16 bytes at once
-        tl.store(out + at, _finish(v, x, at, None, OUT, REAL, TIMES))
+        tl.store(out + at, _finish(v, x, at, None, KIND, OUT, REAL, TIMES))
     else:
-        tl.store(out + at, _finish(v, x, at, inside, OUT, REAL, TIMES), mask=inside)
+        made = _finish(v, x, at, inside, KIND, OUT, REAL, TIMES)
+        tl.store(out + at, made, mask=inside)
 
 
 def _run(
@@ -161,7 +166,10 @@ def _run(
     wide: bool = False,
     x: Tensor | None = None,
 ) -> Tensor:
-    """Fill `out` with the box from `offset` on, of its size."""
+    """Fill `out` with the box from `offset` on, of its size.
+
+    x is as large: what dropout multiplies, or the "chance" of each element.
+    """
     if out.numel() == 0:
         return out
     rows = Rows.of_box(shape, offset, tuple(out.shape))
@@ -189,7 +197,7 @@ def _run(
             (-(-count * width // _GROUPS),),
             (table, given, count, width, size0, size1, seed, call, start, length,
              stride0, stride1, stride2, *six),
-            (kind, double, wide, one_row, whole, x is not None, _GROUPS),
+            (kind, double, wide, one_row, whole, kind == "mask" and x is not None, _GROUPS),
             fused=False,
         )  # fmt: skip
 
@@ -277,8 +285,8 @@ def bernoulli(
     dtype: torch.dtype = torch.float32, **draw: Any,
 ) -> Tensor:  # fmt: skip
     if isinstance(p, Tensor):
-        drawn = bits(shape, offset, size, **draw)
-        return (drawn < (p.double() * 2.0**32).floor()).to(dtype)
+        chances = contiguous(p.expand(size))
+        return _run("chance", _made(size, dtype, draw), shape, offset, draw, x=chances)
     numbers = (reference.drop_threshold(p, "bernoulli"),)
     return _run("bernoulli", _made(size, dtype, draw), shape, offset, draw, numbers)
 
@@ -286,7 +294,14 @@ def bernoulli(
 def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Any) -> Tensor:
     reference.check_count(n)
     keys = _run("wide", _made((n,), torch.int64, draw), (n,), (0,), draw, wide=True)
-    return torch.argsort(keys, stable=True).to(dtype)
+    if n == 0:
+        return keys.to(dtype)
+    order = radix_sort(keys)[1]
+    if order.dtype is dtype:
+        return order
+    y = _made((n,), dtype, draw)
+    copy_into(y, order)
+    return y
 
 
 def _case(dtype: str, kind: str, wide: bool, whole: bool, times: bool = False) -> Case:
@@ -303,4 +318,5 @@ CASES = [
     _case("i64", "randint", wide=True, whole=True),
     _case("bf16", "mask", wide=False, whole=True, times=True),
     _case("bf16", "mask", wide=False, whole=False, times=True),
+    _case("fp32", "chance", wide=False, whole=True),
 ]

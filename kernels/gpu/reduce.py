@@ -24,8 +24,7 @@ TORCH = {
     "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
     "reductions of no elements": "torch has the errors and the neutral values",
     "extremum_of_none": "fills, with nothing to reduce",
-    "medians of more than 16384 elements": "torch's radix select shares a row among programs",
-}  # fmt: skip
+}
 
 
 def _suits(x: Tensor, *others: torch.dtype | None) -> bool:

@@ -65,11 +65,11 @@ class Shared:
         self,
         shapes: tuple[Sizes, ...],
         make: Callable[[Tensor, Config], Callable[[], Tensor]],
-        cases: Callable[[str, bool, Config], Sequence[Case]] | None = None,
+        cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]],
     ) -> Tuned:
         """For the tuner: `make(x, config)` gives what runs the kernel on such an x.
 
-        `cases(dtype, rows, config)` are its compiled forms, of rows or of columns.
+        `cases(dtype, sizes, config)` are its compiled forms.
         """
 
         def call(
@@ -80,14 +80,10 @@ class Shared:
             return make(torch.randn(sizes, dtype=dtype, device=device, generator=draws), chosen)
 
         def forms(name: str, sizes: tuple[int, ...], chosen: Config) -> Sequence[Case]:
-            assert cases is not None
-            return cases(_SHORT[name], sizes[2] == 1, chosen)
+            return cases(_SHORT[name], sizes, chosen)
 
         named: Mapping[str, tuple[int, ...]] = {shape_class(*sizes): sizes for sizes in shapes}
-        return Tuned(
-            self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call,
-            cases=forms if cases else None,
-        )  # fmt: skip
+        return Tuned(self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call, forms)
 
 
 @lru_cache(maxsize=4096)

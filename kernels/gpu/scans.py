@@ -144,8 +144,8 @@ def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
     return lambda: scan(x, 1, False, False, chosen)
 
 
-def _cases(dtype: str, rows: bool, chosen: Config) -> list[Case]:
-    tile = (tl.float32, rows, chosen["kept"], chosen["block"])
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
+    tile = (tl.float32, sizes[2] == 1, chosen["kept"], chosen["block"])
     types = (f"*{dtype}", "*fp32", f"*{dtype}", *("i32",) * 4)
     return [Case(_scan, types, (False, back, False, True, *tile), chosen["warps"])
             for back in (False, True)]  # fmt: skip

@@ -6,6 +6,8 @@ maximum so far and is lowered when that rises), then once more to write.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -195,9 +197,29 @@ def log_softmax_grad(dy: Tensor, y: Tensor, dim: int) -> Tensor:
 _SIZES = (
     (8192, 1024, 1), (8192, 4096, 1), (4096, 16384, 1), (2048, 131072, 1), (1024, 64, 1024),
 )  # fmt: skip
+
+
+def _cases(
+    kernel: Kernel, pointers: int, dtype: str, sizes: tuple[int, ...], chosen: Config
+) -> list[Case]:
+    _, n, inner = sizes
+    kept, block = chosen["kept"], chosen["block"]
+    tile = (block >= n, tl.float32, inner == 1, kept, block)
+    types = (*(f"*{dtype}",) * pointers, "i32", "i32", "i32")
+    return [Case(kernel, types, (log, *tile), chosen["warps"]) for log in (False, True)]
+
+
 TUNED = [
-    _SHARED.tuned(_SIZES, lambda x, config: lambda: _run(x, 1, None, False, config)),
-    _GRAD_SHARED.tuned(_SIZES, lambda x, config: lambda: _run_grad(x, x, 1, False, config)),
+    _SHARED.tuned(
+        _SIZES,
+        lambda x, config: lambda: _run(x, 1, None, False, config),
+        partial(_cases, _softmax, 2),
+    ),
+    _GRAD_SHARED.tuned(
+        _SIZES,
+        lambda x, config: lambda: _run_grad(x, x, 1, False, config),
+        partial(_cases, _softmax_grad, 3),
+    ),
 ]
 _FORMS = ((True, True, 1, 4096), (True, True, 1, 32768), (False, True, 1, 8192))
 _COLUMNS = ((True, False, 16, 256), (False, False, 16, 1024))

@@ -71,7 +71,7 @@ def cdiv(size: int, block: int) -> int:
 
 @lru_cache(maxsize=4096)
 def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048) -> Tiles:
-    """The tiles for this shape; it alone decides, so that results do not depend on the chip.
+    """The rule's tiles for this shape: the same for every GPU.
 
     `split`: whether a program may have one chunk only of what is reduced; `widest`: the most
     elements of a row that one tile has.

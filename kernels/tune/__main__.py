@@ -16,14 +16,14 @@ from . import events
 from .search import Timer, search
 
 
-def tune(families: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:
+def tune(kernels: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:
     """Search every dtype and shape class, and rewrite the table after each.
 
     An entry is kept only where it is better than the rule: the table stays short, and a better
     rule is not hidden by old entries.
     """
     table = dict(configs.read(path))
-    for tuned in families:
+    for tuned in kernels:
         for dtype in tuned.dtypes:
             for shape_class in tuned.shapes:
                 name = configs.key(tuned.kernel, tuned.name(dtype), shape_class, arch)

@@ -9,7 +9,7 @@ from triton_launches import all_kernels
 from onefold.errors import OnefoldValueError
 from onefold.kernels.aot import budget, compile, workers
 from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
-from onefold.kernels.gpu import configs
+from onefold.kernels.gpu import configs, families
 
 command = importlib.import_module("onefold.kernels.aot.__main__")
 
@@ -157,6 +157,34 @@ def test_entries_of_the_table_are_forms(table):
     assert {case.targets for case in added.values()} == {("sm_90",)}
     assert all("64,64,32," in key and key.endswith(" 8x2") for key in added)
     assert {key: found[key] for key in plain} == plain
+
+
+def test_every_tuned_kernel_has_forms(table):
+    wanted = {}  # by entry
+    written = {}
+    for kernel, tuned in families.all_tuned().items():
+        for dtype in tuned.dtypes:
+            for shape_class, sizes in tuned.shapes.items():
+                config = tuned.allowed(dtype, sizes)[-1]
+                name = tuned.name(dtype).removeprefix("torch.")
+                entry = configs.key(kernel, name, shape_class, "sm_90")
+                written[entry] = config
+                wanted[entry] = tuned.cases(name, sizes, config)
+    configs.write(table, written)
+    found = compile.all_cases(table).values()
+    compiled = {case.key for case in found if "sm_90" in case.targets}
+    for entry, cases in wanted.items():
+        forms = {case.key for case in cases if "sm_90" in case.targets}
+        assert forms, entry
+        assert forms <= compiled, entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["softmax", "cross_entropy_grad"])
+def test_forms_of_the_table_compile(kernel):
+    tuned = families.all_tuned()[kernel]
+    for case in tuned.cases("bfloat16", (64, 64, 1), {"kept": 4, "block": 64, "warps": 2}):
+        assert compile.facts_of(case, "sm_80").spills == 0
 
 
 def test_an_entry_that_is_a_case_already_adds_nothing_to_it(table):

@@ -24,7 +24,7 @@ def test_every_row_is_measured_and_exact_enough(row):
     assert "onefold" in kernels.text(result, kernels.ceilings(16))
     if result.errors is not None:
         assert kernels.exact_enough(result), result.errors
-    compared = not row.random and row.name != "argmax" and not result.failed
+    compared = not row.random and row.name != "argmax" and "torch" not in result.failed
     assert (result.errors is not None) == compared
 
 

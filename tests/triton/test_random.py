@@ -33,6 +33,8 @@ KINDS = {
     "dropout_mask": (random.dropout_mask, {"p": 0.3, "dtype": torch.float16}),
     "bernoulli": (random.bernoulli, {"p": 0.7, "dtype": torch.int64}),
     "bernoulli_tensor": (random.bernoulli, {"p": torch.rand(3)}),
+    "bernoulli_f64": (random.bernoulli, {"p": torch.rand(3).double(), "dtype": torch.bool}),
+    "bernoulli_f16": (random.bernoulli, {"p": torch.rand(()).half(), "dtype": torch.bfloat16}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -102,8 +104,13 @@ def test_dropout(dtype, p):
 
 
 def test_randperm():
-    for n in (0, 1, 300):
-        assert_same(random.randperm, n)
+    for n, options in [(0, {}), (1, {}), (300, {}), (70, {"dtype": torch.int32})]:
+        assert_same(random.randperm, n, **options)
+
+
+def test_chances_that_are_none():
+    p = torch.tensor([0.0, 1.0, 2.0, -1.0, float("nan")])
+    assert_same(random.bernoulli, (9, 5), (1, 0), (8, 5), p=p)
 
 
 def test_bad_numbers():

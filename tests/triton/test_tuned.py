@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onefold.kernels.gpu import attention_cases, configs, conv, loss, norm, reduce, softmax
-from onefold.kernels.tune.__main__ import all_tuned
+from onefold.kernels.gpu.families import all_tuned
 from onefold.kernels.tune.search import search
 
 # Sizes small enough for the interpreter.
