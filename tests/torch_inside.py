@@ -5,13 +5,15 @@ from collections import Counter, defaultdict
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import torch
 from op_table import is_work
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from onefold.kernels import gpu
+from onefold.engine import plan
+from onefold.kernels import gpu, select
 from onefold.testing.checks import local_results
 
 MOST = 3  # samples of one op: more show nothing new
@@ -83,9 +85,11 @@ def module_of(file):
 
 @contextmanager
 def recording():
-    """What twins do inside while it is open."""
-    with Inside() as inside:
+    """What twins do inside while it is open, where nothing is done from plans."""
+    plan.clear_plans()
+    with mock.patch.object(select, "_planned_twin", select.twin), Inside() as inside:
         yield inside.seen
+    plan.clear_plans()
 
 
 def some(samples):
