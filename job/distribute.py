@@ -1,4 +1,4 @@
-"""Distribute: how a blob or a variable is laid out over its devices, in the first generation's words."""
+"""Distribute: how a blob or a variable is laid out over its devices."""
 
 from __future__ import annotations
 

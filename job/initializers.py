@@ -132,7 +132,7 @@ _DISTRIBUTIONS = {
 
 
 def _fans(x: Tensor, data_format: str) -> tuple[int, int]:
-    """Fan in and fan out of a weight (out, in, *field), or with the channels last (out, *field, in)."""
+    """Fan in and fan out of a weight (out, in, *field), or for NHWC (out, *field, in)."""
     shape = tuple(x.shape)
     if len(shape) < 2:
         raise OnefoldValueError(

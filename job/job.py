@@ -193,7 +193,7 @@ class Job:
         return graph
 
     def _run(self, given: Sequence[dict[Key, Tensor]], devices: Placement) -> list[Tensor]:
-        """Call the function on captured tensors; what it returns, and is watched, on all devices."""
+        """Call the function on captured tensors; gives what it returns, and is watched, whole."""
         self.used, self._penalties, self._unnamed = {}, {}, {}
         self._secondary, self._losses, self._watched = set(), [], []
         blobs = [p.given(parts) for p, parts in zip(self.placeholders, given, strict=True)]

@@ -43,7 +43,7 @@ def dense(
     name: str | None = None,
     model_distribute: Distribute | None = None,
 ) -> Blob:
-    """A fully connected layer on the last dim, with variables {name}-weight (units, in), {name}-bias.
+    """A fully connected layer on the last dim: {name}-weight (units, in) and {name}-bias.
 
     Both begin with zeros unless an initializer is given. `model_distribute=distribute.split(0)`
     gives each device a part of the units. Raises OnefoldValueError for another split, or a split

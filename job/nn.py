@@ -16,10 +16,10 @@ from .tracing import tracing
 
 def pair(what: str, value: int | Sequence[int]) -> tuple[int, int]:
     """Height and width, of one number or two."""
-    given = (value, value) if isinstance(value, int) else tuple(value)
+    given: Any = (value, value) if isinstance(value, int) else tuple(value)
     if len(given) != 2 or not all(isinstance(n, int) and n > 0 for n in given):
         raise OnefoldTypeError(f"{what} needs one or two positive integers, but got {value!r}")
-    return given
+    return (given[0], given[1])
 
 
 def check_format(who: str, data_format: str) -> None:
@@ -105,7 +105,7 @@ def conv2d(
         around = pads("conv2d", padding, x.shape[2:], weight.shape[2:], steps, spread)
         x, rest = _padded(x, around, 0.0)
         y = names.conv2d(x, weight, None, steps, rest, spread, groups)
-        return _channels_last(y) if data_format == "NHWC" else y  # type: ignore[no-any-return]
+        return _channels_last(y) if data_format == "NHWC" else y
 
     return each(one, input, filters)  # type: ignore[no-any-return]
 
@@ -200,7 +200,7 @@ def dropout(
     seed: int | None = None,
     name: str | None = None,
 ) -> Blob:
-    """Zeros in the place of a share `rate` of all elements, in jobs that train; others scaled up."""
+    """Zeros in place of a share `rate` of the elements, in jobs that train; others scaled up."""
     if rate is None or not 0 <= rate < 1:
         raise OnefoldValueError(f"dropout: rate must be at least 0 and below 1, but got {rate!r}")
     if not tracing("nn.dropout").trains or rate == 0:

@@ -1,4 +1,4 @@
-"""Optimizer: how a job updates its variables; `minimize` in the job's function says with what loss."""
+"""Optimizer: how a job updates its variables; `minimize` in its function says with what loss."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Optimizer:
         It begins from the mean over all elements of the loss, of all devices together.
         """
         job = tracing(f"optimizer.{self.name}.minimize")
-        losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
+        losses: list[Any] = list(loss) if isinstance(loss, (list, tuple)) else [loss]
         if not losses or not all(isinstance(each, Blob) for each in losses):
             raise OnefoldTypeError(f"minimize needs a blob or a list of blobs, but got {loss!r}")
         job.set_optimizer(self)

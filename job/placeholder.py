@@ -23,7 +23,7 @@ NUMPY, LIST, LIST_LIST = "Numpy", "ListNumpy", "ListListNumpy"
 
 @dataclass(frozen=True)
 class Placeholder:
-    """An argument of a job: its kind, shape (in lists: of one device's array, at most) and dtype."""
+    """An argument of a job: its kind, shape (of one array; in lists at most) and dtype."""
 
     kind: str
     shape: tuple[int, ...]
@@ -32,15 +32,16 @@ class Placeholder:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        sizes = self.shape
-        if not isinstance(sizes, tuple) or not all(isinstance(n, int) and n >= 0 for n in sizes):
+        sizes: Any = self.shape
+        if not all(isinstance(n, int) and n >= 0 for n in sizes):
             raise OnefoldTypeError(
                 f"{self.kind}.Placeholder needs a shape of integers, such as (100, 28), but got "
                 f"{sizes!r}"
             )
-        if not isinstance(self.dtype, torch.dtype):
+        if self.dtype not in NUMPY_DTYPES:
             raise OnefoldTypeError(
-                f"{self.kind}.Placeholder needs a dtype, such as flow.float, but got {self.dtype!r}"
+                f"{self.kind}.Placeholder needs a dtype of numpy's, such as flow.float, but got "
+                f"{self.dtype!r}"
             )
         if self.batch_axis is not None and not 0 <= self.batch_axis < max(len(sizes), 1):
             raise OnefoldValueError(
@@ -141,7 +142,7 @@ class Placeholder:
         """The argument as the function sees it: a blob, or a list of them."""
         if self.kind != LIST_LIST:
             return Blob(parts)
-        positions = sorted({position for _, position in parts})
+        positions = sorted({position or 0 for _, position in parts})
         return [
             Blob({(device, None): x for (device, at), x in parts.items() if at == position})
             for position in positions

@@ -14,15 +14,14 @@ from ..errors import OnefoldTypeError, OnefoldValueError
 
 @dataclass(frozen=True)
 class Warmup:
-    """The share of the base rate in the first steps, which grows from `start` where it is linear."""
+    """The share of the base rate in the first steps; where it is linear it grows from `start`."""
 
     steps: int
     start: float
     linear: bool
 
     def __post_init__(self) -> None:
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise OnefoldValueError(f"a warm-up needs at least 1 step, but got {self.steps!r}")
+        _check_steps("a warm-up", self.steps)
 
     def share(self, step: int) -> float:
         """What the base rate is multiplied by at a step of the warm-up."""
@@ -121,7 +120,7 @@ def PolynomialScheduler(  # noqa: N802 (the name that programs use)
 
     def decayed(step: int) -> float:
         whole = steps * max(math.ceil(step / steps), 1) if cycle else steps
-        share = (1 - min(step, whole) / whole) ** power
+        share = float((1 - min(step, whole) / whole) ** power)
         return (base_lr - end_learning_rate) * share + end_learning_rate
 
     return Schedule(base_lr, decayed, warmup)
@@ -261,7 +260,7 @@ def _periods(step: int, steps: int, staircase: bool) -> float:
     return float(step // steps) if staircase else step / steps
 
 
-def _check_steps(who: str, steps: int) -> None:
+def _check_steps(who: str, steps: Any) -> None:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise OnefoldValueError(f"{who}: steps must be an integer of at least 1, but got {steps!r}")
 

@@ -120,7 +120,8 @@ def _kept(job: Any) -> dict[str, Any]:
 
 
 def _whole(tensor: Tensor) -> torch.Tensor:
-    return tensor.to_torch().detach().cpu()
+    whole: torch.Tensor = torch.from_numpy(tensor.detach().numpy())
+    return whole
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class SimpleCheckPointManager:
     """Numbered checkpoints in one folder: snapshot_0, snapshot_1, ..."""
 
     def __init__(self, root_path: str | Path, prefix: str = "snapshot_") -> None:
-        if not isinstance(prefix, str) or not prefix or "/" in prefix:
+        if not prefix or "/" in prefix:
             raise OnefoldTypeError(f"prefix must be the beginning of a name, but got {prefix!r}")
         self.root = Path(root_path)
         self.prefix = prefix
