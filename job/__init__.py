@@ -24,6 +24,7 @@ from . import (
     train,
     typing,
 )
+from .blob import Blob
 from .function_config import FunctionConfig, IgnoredSettingWarning, function_config
 from .initializers import (
     constant_initializer,
