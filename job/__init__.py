@@ -10,6 +10,8 @@ from __future__ import annotations
 from torch import bool, double, float, float16, float32, float64, half, int8, int32, int64, uint8
 
 from . import (
+    advanced,
+    checkpoint,
     config,
     data,
     distribute,
@@ -44,6 +46,8 @@ from .initializers import (
 from .job import global_function
 from .pieces import pack, unpack
 from .placeholder import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
+from .scope import placement as device_prior_placement
+from .scope import placement as fixed_placement
 from .session import clear_default_session
 from .shaping import *  # noqa: F403
 from .train import load_variables

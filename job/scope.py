@@ -78,6 +78,16 @@ def placement(device_tag: str, machine_device_ids: str | Sequence[str]) -> Devic
 
 
 @contextmanager
+def on_devices(devices: Placement) -> Iterator[None]:
+    """The block whose ops run on some ranks."""
+    session.scopes.append((None, devices))
+    try:
+        yield
+    finally:
+        session.scopes.pop()
+
+
+@contextmanager
 def of_job(view: str, devices: Placement) -> Iterator[None]:
     """The block in which a job is traced: nothing from outside it holds there."""
     outer = session.scopes

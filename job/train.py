@@ -112,6 +112,11 @@ def load_variables(values: Mapping[str, Any], ignore_mismatch: bool = True) -> N
     session.initialized = True
 
 
+def read_variables(path: str | Path) -> dict[str, torch.Tensor]:
+    """The variables in a folder that `CheckPoint.save` wrote; raises as `load` does."""
+    return dict(_read(Path(path) / _FILE)["variables"])
+
+
 def _kept(job: Any) -> dict[str, Any]:
     return {
         key: _whole(value) if isinstance(value, Tensor) else value
