@@ -25,12 +25,12 @@ from ..optim.lr_scheduler.scheduler import LRScheduler
 from . import scope
 from .blob import Blob, Key
 from .function_config import FunctionConfig
-from .optimizer import Optimizer
 from .placeholder import NUMPY, Placeholder
 from .regularizers import Regularizer
 from .results import Future, Result, blobs_of, rebuild, typed
 from .session import Variable, session
 from .tracing import is_tracing, trace
+from .update_rule import Optimizer
 from .variables import initialize
 
 _UNANNOTATED = inspect.Signature.empty

@@ -7,21 +7,32 @@ from typing import Any
 
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from .grad_clipping import by_global_norm
-from .optimizer import SGD, Adam, LazyAdam, Optimizer
+from .optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from .schedules import of_conf
+from .update_rule import Optimizer
 
-_BESIDE = {"learning_rate_decay", "warmup_conf", "clip_conf"}
-_UPDATES: dict[str, Callable[..., Optimizer]] = {
-    "naive_conf": lambda lr, conf, **more: SGD(lr, momentum=0.0, **more),
-    "momentum_conf": lambda lr, conf, **more: SGD(lr, momentum=conf.get("beta", 0.9), **more),
-    "adam_conf": lambda lr, conf, **more: Adam(lr, **_adam(conf), **more),
-    "lazy_adam_conf": lambda lr, conf, **more: LazyAdam(lr, **_adam(conf), **more),
+_BESIDE = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
+_BETAS = {"beta1": "beta1", "beta2": "beta2", "epsilon": "epsilon"}
+# By rule: what makes its optimizer, and the argument that each key of its dict is.
+_RULES: dict[str, tuple[Callable[..., Optimizer], dict[str, str]]] = {
+    "naive_conf": (lambda lr, **more: SGDW(lr, momentum=0.0, **more), {}),
+    "momentum_conf": (SGDW, {"beta": "momentum"}),
+    "rmsprop_conf": (
+        RMSProp,
+        {"decay_rate": "decay_rate", "epsilon": "epsilon", "centered": "centered"},
+    ),
+    "lars_conf": (
+        LARS,
+        {
+            "momentum_beta": "momentum_beta",
+            "epsilon": "epsilon",
+            "lars_coefficient": "lars_coefficient",
+        },
+    ),
+    "adam_conf": (Adam, {**_BETAS, "do_bias_correction": "do_bias_correction"}),
+    "lazy_adam_conf": (LazyAdam, _BETAS),
+    "lamb_conf": (LAMB, _BETAS),
 }
-
-
-def _adam(conf: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"beta1", "beta2", "epsilon", "do_bias_correction"}
-    return {key: value for key, value in conf.items() if key in names}
 
 
 class TrainConf:
@@ -49,16 +60,18 @@ class TrainConf:
     def model_update_conf(self, value: Mapping[str, Any]) -> None:
         """The rule: {"naive_conf": {}}, {"momentum_conf": {"beta": 0.9}}, {"adam_conf": {...}}.
 
-        Beside it may stand "learning_rate_decay", "warmup_conf" and "clip_conf". Raises
-        OnefoldValueError for anything else.
+        Beside it may stand "learning_rate_decay", "warmup_conf", "clip_conf" and
+        "weight_decay_conf". Raises OnefoldValueError for anything else.
         """
-        rules = [key for key in value if key in _UPDATES]
-        others = set(value) - set(_UPDATES) - _BESIDE
+        rules = [key for key in value if key in _RULES]
+        others = set(value) - set(_RULES) - set(_BESIDE)
         if len(rules) != 1 or others:
             raise OnefoldValueError(
-                f"model_update_conf needs one of {', '.join(_UPDATES)}, and may have "
-                f"{', '.join(sorted(_BESIDE))} beside it, but got {', '.join(value) or 'nothing'}"
+                f"model_update_conf needs one of {', '.join(_RULES)}, and may have "
+                f"{', '.join(_BESIDE)} beside it, but got {', '.join(value) or 'nothing'}"
             )
+        _of_keys(rules[0], value[rules[0]], _RULES[rules[0]][1])
+        _weight_decay(rules[0], value.get("weight_decay_conf"))
         self._update = dict(value)
 
     def loss_scale_factor(self, value: float) -> None:
@@ -73,14 +86,46 @@ class TrainConf:
                 f"job {job!r} trains, but config.train.{missing}(...) was not called: it needs "
                 "both primary_lr and model_update_conf"
             )
-        (rule,) = [key for key in self._update if key in _UPDATES]
+        (name,) = [key for key in self._update if key in _RULES]
+        make, keys = _RULES[name]
+        decay = _weight_decay(name, self._update.get("weight_decay_conf"))
+        if decay and name == "adam_conf":
+            make = AdamW
         schedule = of_conf(
             self._lr, self._update.get("learning_rate_decay"), self._update.get("warmup_conf")
         )
         clip = self._update.get("clip_conf", {}).get("clip_by_global_norm")
-        return _UPDATES[rule](
+        return make(
             schedule,
-            self._update[rule],
+            **_of_keys(name, self._update[name], keys),
+            **decay,
             loss_scale_factor=self._scale,
             grad_clipping=None if clip is None else by_global_norm(float(clip["clip_norm"])),
         )
+
+
+def _of_keys(name: str, conf: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
+    """A dict's values as arguments. Raises OnefoldValueError for a key that it cannot have."""
+    if unknown := set(conf) - set(keys):
+        raise OnefoldValueError(
+            f"{name} may have {', '.join(keys) or 'no keys'}, but got {', '.join(sorted(unknown))}"
+        )
+    return {keys[key]: value for key, value in conf.items()}
+
+
+def _weight_decay(name: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a "weight_decay_conf" is as arguments."""
+    if conf is None:
+        return {}
+    if name in ("rmsprop_conf", "lazy_adam_conf"):
+        raise OnefoldValueError(f"{name} has no weight decay; leave weight_decay_conf out")
+    keys = {
+        "weight_decay_rate": "weight_decay",
+        "includes": "weight_decay_includes",
+        "excludes": "weight_decay_excludes",
+    }
+    found = _of_keys("weight_decay_conf", conf, keys)
+    return {
+        key: value["pattern"] if isinstance(value, Mapping) else value
+        for key, value in found.items()
+    }

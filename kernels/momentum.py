@@ -1,4 +1,4 @@
-"""LARS on lists of local tensors, in place."""
+"""Momentum that sums up steps, and not gradients, on lists of local tensors, in place."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from .guarded import gradient, put, wide
 from .optim import Tensors
 
 
-def lars(
+def momentum(
     params: Tensors,
     grads: Tensors,
     momentum_buffers: Tensors,
     rates: torch.Tensor,
     *,
-    momentum: float,
+    beta: float,
     weight_decay: float,
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    """LARS (You et al., 2017), on tensors of one device and dtype.
+    """buffer = beta * buffer - rate * gradient; parameter += buffer - rate * weight_decay * it.
 
-    `rates` has each tensor's learning rate, float64 on the device, which is for the caller to find
-    since it needs norms over all shards. `scale` and `found_inf` as in `optim.adamw`.
+    `rates` has the learning rate of each tensor, in float64 on the device. `scale` and `found_inf`
+    as in `optim.adamw`. Source: Loshchilov and Hutter (2019), their SGDW.
     """
     for param, grad, buffer, rate in zip(params, grads, momentum_buffers, rates, strict=True):
         p = wide(param)
         step = rate.to(p.dtype)
-        moved = momentum * wide(buffer) - step * gradient(grad, scale)
+        moved = beta * wide(buffer) - step * gradient(grad, scale)
         put(buffer, moved, found_inf)
         put(param, p + moved - step * weight_decay * p, found_inf)
