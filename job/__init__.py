@@ -1,8 +1,9 @@
 """Job: functions traced once and called with numpy arrays (`import onefold.job as flow`).
 
-Read in this order: `job.py` traces a function and calls its graph, `blob.py` has what ops work on,
-`placeholder.py` and `results.py` what goes in and out, `variables.py`, `layers.py` and
-`optimizer.py` what a network needs, `session.py` what all jobs of a program share.
+Read in this order: `define.py` is the decorator, `job.py` traces a function and calls its graph,
+`blob.py` has what ops work on, `placeholder.py` and `results.py` what goes in and out,
+`variables.py`, `layers.py` and `optimizer.py` what a network needs, `session.py` what all jobs of
+a program share.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from . import (
     typing,
 )
 from .blob import Blob
-from .function_config import FunctionConfig, IgnoredSettingWarning, function_config
+from .define import global_function
+from .function_config import FunctionConfig, function_config
+from .ignored import IgnoredSettingWarning
 from .initializers import (
     constant_initializer,
     glorot_normal_initializer,
@@ -43,7 +46,6 @@ from .initializers import (
     xavier_uniform_initializer,
     zeros_initializer,
 )
-from .job import global_function
 from .pieces import pack, unpack
 from .placeholder import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
 from .scope import placement as device_prior_placement

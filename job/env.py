@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import warn
-from .function_config import IgnoredSettingWarning
+from .ignored import note_ignored
 from .session import session
 
 
@@ -34,8 +33,5 @@ def log_dir(value: str) -> None:
 
 
 def _note(name: str, value: object) -> None:
-    warn(
-        f"env.{name}({value!r}) changes nothing: python -m onefold.distributed.launch starts the "
-        "processes, and has options for that",
-        IgnoredSettingWarning,
-    )
+    reason = "python -m onefold.distributed.launch starts the processes, and has options for that"
+    note_ignored("env", name, value, reason)

@@ -6,14 +6,10 @@ from typing import Any
 
 import torch
 
-from ..errors import OnefoldTypeError, warn
+from ..errors import OnefoldTypeError
+from .ignored import note_ignored
 from .scope import DeviceScope, View
 from .train_conf import TrainConf
-
-
-class IgnoredSettingWarning(UserWarning):
-    """A setting was accepted that changes nothing here."""
-
 
 # Settings of OneFlow's compiler and of cuDNN that have nothing to set here, and why.
 _IGNORED = {
@@ -57,7 +53,6 @@ _IGNORED = {
     "enable_cudnn_fused_normalization_add_relu": "chains of ops are always fused",
     "exp_run_conf": "there are no experiments to run",
 }
-_noted: set[str] = set()
 
 
 class FunctionConfig:
@@ -119,12 +114,7 @@ class FunctionConfig:
             raise AttributeError(f"a function_config has no setting named {name!r}")
 
         def accept(*values: Any) -> None:
-            if name not in _noted:
-                _noted.add(name)
-                warn(
-                    f"function_config.{name}{values} changes nothing: {reason}",
-                    IgnoredSettingWarning,
-                )
+            note_ignored("function_config", name, values[0] if values else True, reason)
 
         return accept
 

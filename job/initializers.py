@@ -69,7 +69,9 @@ def random_normal_initializer(mean: float = 0.0, stddev: float = 1.0) -> Initial
     )
 
 
-def random_uniform_initializer(minval: float = 0, maxval: float = 1) -> Initializer:
+def random_uniform_initializer(
+    minval: float = 0, maxval: float = 1, dtype: torch.dtype = torch.float32
+) -> Initializer:
     """Uniform numbers in [minval, maxval)."""
     return Initializer(
         "random_uniform_initializer",

@@ -17,7 +17,7 @@ from ..engine.names import names
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..graph.capture import Capture
 from ..nn.graph import Graph
 from ..nn.module import Module
@@ -25,7 +25,7 @@ from ..optim.lr_scheduler.scheduler import LRScheduler
 from . import scope
 from .blob import Blob, Key
 from .function_config import FunctionConfig
-from .placeholder import NUMPY, Placeholder
+from .placeholder import Placeholder
 from .regularizers import Regularizer
 from .results import Future, Result, blobs_of, rebuild, typed
 from .session import Variable, session
@@ -334,40 +334,3 @@ def _placeholder(job: str, parameter: inspect.Parameter) -> Placeholder:
         f"argument {parameter.name!r} of job {job!r} has no definition; annotate it, such as "
         f"{parameter.name}: tp.Numpy.Placeholder((100, 1, 28, 28), dtype=flow.float)"
     )
-
-
-def global_function(type: Any = "predict", function_config: FunctionConfig | None = None) -> Any:
-    """Make a job of a function: `@flow.global_function(type="train", function_config=config)`.
-
-    In the words of the first generation `@flow.global_function(config)`, or without parentheses.
-    Raises OnefoldValueError for another type, OnefoldRuntimeError for a second job of a name.
-
-    Example:
-        @flow.global_function()
-        def double(x: tp.Numpy.Placeholder((2, 3))) -> tp.Numpy:
-            return x + x
-    """
-    if inspect.isfunction(type):
-        return _define(type, False, function_config)
-    if isinstance(type, FunctionConfig):
-        if function_config is not None:
-            raise OnefoldTypeError("global_function got two function_configs")
-        type, function_config = "predict", type
-    if type not in ("train", "predict"):
-        raise OnefoldValueError(f"a job's type must be 'train' or 'predict', but got {type!r}")
-    if function_config is not None and not isinstance(function_config, FunctionConfig):
-        raise OnefoldTypeError(
-            f"function_config must be made by flow.function_config(), but got {function_config!r}"
-        )
-    return lambda function: _define(function, type == "train", function_config)
-
-
-def _define(function: Callable[..., Any], trains: bool, config: FunctionConfig | None) -> Job:
-    if not inspect.isfunction(function):
-        raise OnefoldTypeError(f"a job is made of a function, but got {function!r}")
-    job = Job(function, trains, config)
-    session.define(job)
-    return job
-
-
-__all__ = ["NUMPY", "Job", "global_function"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 from ..engine.names import names
@@ -130,6 +129,3 @@ def conv2d(
         )  # fmt: skip
         made = nn.bias_add(made, bias, data_format)
     return made if activation is None else activation(made)
-
-
-__all__ = ["conv2d", "dense", "prod"]

@@ -9,8 +9,9 @@ import torch
 
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
 from .blob import Blob, each
+from .ignored import note_ignored
 from .tracing import tracing
 
 
@@ -200,7 +201,17 @@ def dropout(
     seed: int | None = None,
     name: str | None = None,
 ) -> Blob:
-    """Zeros in place of a share `rate` of the elements, in jobs that train; others scaled up."""
+    """Zeros in place of a share `rate` of the elements, in jobs that train; others scaled up.
+
+    Which ones follows from `onefold.manual_seed`; a `seed` warns and changes nothing.
+    """
+    if noise_shape is not None:
+        raise OnefoldValueError(
+            f"dropout: noise_shape={noise_shape!r} is not offered; leave it out, and each element "
+            "is dropped by itself"
+        )
+    if seed is not None:
+        note_ignored("nn.dropout", "seed", seed, "onefold.manual_seed(n) decides what is dropped")
     if rate is None or not 0 <= rate < 1:
         raise OnefoldValueError(f"dropout: rate must be at least 0 and below 1, but got {rate!r}")
     if not tracing("nn.dropout").trains or rate == 0:
@@ -211,10 +222,29 @@ def dropout(
 def sparse_softmax_cross_entropy_with_logits(
     labels: Blob, logits: Blob, name: str | None = None
 ) -> Blob:
-    """The cross entropy of each row of logits with its label; labels are int32 (or int64)."""
+    """The cross entropy of logits, whose last dim is the classes, with int32 or int64 labels.
+
+    Raises OnefoldTypeError for other labels, and ShapeError unless their shape is that of the
+    logits without the last dim.
+    """
+    who = "sparse_softmax_cross_entropy_with_logits"
+    if labels.dtype not in (torch.int32, torch.int64):
+        raise OnefoldTypeError(
+            f"{who} needs labels of int32 or int64, but got {labels.dtype}; declare them with "
+            "dtype=flow.int32"
+        )
+    if labels.shape != logits.shape[:-1]:
+        raise ShapeError(
+            f"{who} needs a label for each row of logits {logits.shape}, of shape "
+            f"{logits.shape[:-1]}, but got labels {labels.shape}; reshape them"
+        )
 
     def one(target: Tensor, x: Tensor) -> Tensor:
-        return names.cross_entropy(x, names.cast(target, torch.int64), reduction="none")  # type: ignore[no-any-return]
+        shape = tuple(target.shape)
+        if len(shape) != 1:
+            target, x = names.reshape(target, (-1,)), names.reshape(x, (-1, x.shape[-1]))
+        losses = names.cross_entropy(x, names.cast(target, torch.int64), reduction="none")
+        return losses if len(shape) == 1 else names.reshape(losses, shape)  # type: ignore[no-any-return]
 
     return each(one, labels, logits)  # type: ignore[no-any-return]
 

@@ -123,7 +123,7 @@ class Placeholder:
             offset, shape = box
             index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
             # A copy: the program may go on to change its array.
-            return torch.from_numpy(array[index].copy()).to(device)
+            return torch.from_numpy(np.array(array[index])).to(device)
 
         return make(
             "placeholder", array.shape, self.dtype, maker, placement=place, sbp=self._sbp(place)

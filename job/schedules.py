@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -76,9 +76,9 @@ def constant_rate(lr: float) -> Schedule:
 def PiecewiseConstantScheduler(  # noqa: N802 (the name that programs use)
     boundaries: Sequence[int], values: Sequence[float], warmup: Warmup | None = None
 ) -> Schedule:
-    """`values[i]` until step `boundaries[i]`, and then the last value."""
+    """`values[i]` up to step `boundaries[i]`, that included, and then the last value."""
     _check_pieces("PiecewiseConstantScheduler", boundaries, values, "values", len(boundaries) + 1)
-    return Schedule(values[0], lambda step: float(values[bisect_right(boundaries, step)]), warmup)
+    return Schedule(values[0], lambda step: float(values[bisect_left(boundaries, step)]), warmup)
 
 
 def PiecewiseScalingScheduler(  # noqa: N802 (the name that programs use)
@@ -87,11 +87,11 @@ def PiecewiseScalingScheduler(  # noqa: N802 (the name that programs use)
     scale: float | Sequence[float],
     warmup: Warmup | None = None,
 ) -> Schedule:
-    """`base_lr` until the first boundary, and `base_lr * scale[i]` behind `boundaries[i]`."""
+    """`base_lr` up to the first boundary, and `base_lr * scale[i]` behind `boundaries[i]`."""
     given = list(scale) if isinstance(scale, Sequence) else [scale]
     _check_pieces("PiecewiseScalingScheduler", boundaries, given, "scales", len(boundaries))
     scales = [1.0, *given]
-    return Schedule(base_lr, lambda step: base_lr * scales[bisect_right(boundaries, step)], warmup)
+    return Schedule(base_lr, lambda step: base_lr * scales[bisect_left(boundaries, step)], warmup)
 
 
 def CosineScheduler(  # noqa: N802 (the name that programs use)
@@ -115,12 +115,16 @@ def PolynomialScheduler(  # noqa: N802 (the name that programs use)
     cycle: bool = False,
     warmup: Warmup | None = None,
 ) -> Schedule:
-    """From `base_lr` to `end_learning_rate`; with `cycle` the steps become as many as are taken."""
+    """From `base_lr` to `end_learning_rate`; with `cycle` the steps become as many as are taken.
+
+    As in OneFlow, with `cycle` step 0 has the rate of step 1.
+    """
     _check_steps("PolynomialScheduler", steps)
 
     def decayed(step: int) -> float:
-        whole = steps * max(math.ceil(step / steps), 1) if cycle else steps
-        share = float((1 - min(step, whole) / whole) ** power)
+        done = max(step, 1) if cycle else min(step, steps)
+        whole = steps * math.ceil(done / steps) if cycle else steps
+        share = float((1 - done / whole) ** power)
         return (base_lr - end_learning_rate) * share + end_learning_rate
 
     return Schedule(base_lr, decayed, warmup)
@@ -197,63 +201,6 @@ def CustomScheduler(rate: Callable[[int], float]) -> Schedule:  # noqa: N802 (se
             f"blob that holds one, {rate!r}, means nothing here"
         )
     return Schedule(float(rate(0)), lambda step: float(rate(step)))
-
-
-def of_conf(
-    lr: float, decay: Mapping[str, Any] | None, warmup: Mapping[str, Any] | None
-) -> Schedule:
-    """The schedule that dicts of the first generation describe.
-
-    >>> of_conf(1.0, {"cosine_conf": {"decay_batches": 4}}, None).rate(0, 2)
-    0.5
-    """
-    ahead = None
-    if warmup is not None:
-        kind, conf = _one("warmup_conf", warmup, ("constant_conf", "linear_conf"))
-        start = conf["start_multiplier"] if kind == "linear_conf" else conf["multiplier"]
-        ahead = Warmup(conf["warmup_batches"], start, linear=kind == "linear_conf")
-    if decay is None:
-        return Schedule(lr, lambda step: lr, ahead)
-    kind, conf = _one("learning_rate_decay", decay, tuple(_OF_CONF))
-    return _OF_CONF[kind](lr, conf, ahead)
-
-
-_OF_CONF: dict[str, Callable[[float, Mapping[str, Any], Warmup | None], Schedule]] = {
-    "cosine_conf": lambda lr, c, w: CosineScheduler(lr, c["decay_batches"], c.get("alpha", 0.0), w),
-    "exponential_conf": lambda lr, c, w: ExponentialScheduler(
-        lr, c["decay_batches"], c["decay_rate"], c.get("staircase", False), w
-    ),
-    "inverse_time_conf": lambda lr, c, w: InverseTimeScheduler(
-        lr, c["decay_batches"], c["decay_rate"], c.get("staircase", False), w
-    ),
-    "natural_exp_conf": lambda lr, c, w: NaturalExpScheduler(
-        lr, c["decay_batches"], c["decay_rate"], c.get("staircase", False), w
-    ),
-    "piecewise_constant_conf": lambda lr, c, w: PiecewiseConstantScheduler(
-        c["boundaries"], c["values"], w
-    ),
-    "piecewise_scaling_conf": lambda lr, c, w: PiecewiseScalingScheduler(
-        lr, c["boundaries"], list(c["scales"])[-len(c["boundaries"]) :], w
-    ),
-    "polynomial_conf": lambda lr, c, w: PolynomialScheduler(
-        lr,
-        c["decay_batches"],
-        c.get("end_learning_rate", 0.0001),
-        c.get("power", 1.0),
-        c.get("cycle", False),
-        w,
-    ),
-}
-
-
-def _one(
-    what: str, conf: Mapping[str, Any], allowed: Sequence[str]
-) -> tuple[str, Mapping[str, Any]]:
-    if len(conf) != 1 or next(iter(conf)) not in allowed:
-        raise OnefoldValueError(
-            f"{what} needs one of {', '.join(allowed)}, but got {', '.join(conf) or 'nothing'}"
-        )
-    return next(iter(conf.items()))
 
 
 def _periods(step: int, steps: int, staircase: bool) -> float:

@@ -13,7 +13,7 @@ import torch
 from ..distributed.collectives import barrier
 from ..distributed.world import world
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
+from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from .session import session
 from .variables import initialize, set_value
 
@@ -72,12 +72,17 @@ class CheckPoint:
         """
         session.start()
         content = _read(Path(path) / _FILE)
-        load_variables(content["variables"])
-        for name, state in content["jobs"].items():
-            job = session.jobs.get(name)
-            if job is not None and state:
+        arrays = _fitting(content["variables"])
+        jobs = {session.jobs[n]: state for n, state in content["jobs"].items() if n in session.jobs}
+        before = {job: job.state() for job, state in jobs.items() if state}
+        try:
+            for job in before:
+                job.restore(jobs[job])
+        except BaseException:
+            for job, state in before.items():
                 job.restore(state)
-        session.initialized = True
+            raise
+        _set(arrays)
 
 
 def load_variables(values: Mapping[str, Any], ignore_mismatch: bool = True) -> None:
@@ -95,15 +100,28 @@ def load_variables(values: Mapping[str, Any], ignore_mismatch: bool = True) -> N
             f"the values are for other variables: missing are {sorted(missing)}, unknown are "
             f"{sorted(unknown)}"
         )
+    _set(_fitting(values))
+
+
+def _fitting(values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The values of known variables. Raises OnefoldValueError for another shape than theirs."""
+    known = session.variables
     arrays = {name: torch.as_tensor(values[name]) for name in known if name in values}
     for name, array in arrays.items():
         if tuple(array.shape) != tuple(known[name].tensor.shape):
             raise OnefoldValueError(
                 f"the variable {name!r} has shape {tuple(known[name].tensor.shape)}, but its value "
-                f"has shape {tuple(array.shape)}"
+                f"has shape {tuple(array.shape)}; load what was saved of this network, or give the "
+                "variable another name"
             )
+    return arrays
+
+
+def _set(arrays: Mapping[str, torch.Tensor]) -> None:
+    """Set variables, with a warning for those that keep their value."""
     for name, array in arrays.items():
-        set_value(known[name], array)
+        set_value(session.variables[name], array)
+    missing = session.variables.keys() - arrays.keys()
     if missing:
         warn(
             f"no value was given for {', '.join(sorted(missing))}: they keep theirs",
@@ -189,6 +207,3 @@ class SimpleCheckPointManager:
         path = self.root / f"{self.prefix}{number}"
         CheckPoint().save(path)
         return str(path)
-
-
-__all__ = ["CheckPoint", "OnefoldRuntimeError", "SimpleCheckPointManager", "load_variables"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import OnefoldRuntimeError, OnefoldValueError
-from .grad_clipping import by_global_norm
+from .conf import arguments, only_one, schedule_of
+from .grad_clipping import GlobalNorm, by_global_norm
 from .optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
-from .schedules import of_conf
 from .update_rule import Optimizer
 
 _BESIDE = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
@@ -70,8 +70,10 @@ class TrainConf:
                 f"model_update_conf needs one of {', '.join(_RULES)}, and may have "
                 f"{', '.join(_BESIDE)} beside it, but got {', '.join(value) or 'nothing'}"
             )
-        _of_keys(rules[0], value[rules[0]], _RULES[rules[0]][1])
+        arguments(rules[0], value[rules[0]], {}, _RULES[rules[0]][1])
         _weight_decay(rules[0], value.get("weight_decay_conf"))
+        _clip_norm(value.get("clip_conf"))
+        schedule_of(1.0, value.get("learning_rate_decay"), value.get("warmup_conf"))
         self._update = dict(value)
 
     def loss_scale_factor(self, value: float) -> None:
@@ -91,26 +93,23 @@ class TrainConf:
         decay = _weight_decay(name, self._update.get("weight_decay_conf"))
         if decay and name == "adam_conf":
             make = AdamW
-        schedule = of_conf(
+        schedule = schedule_of(
             self._lr, self._update.get("learning_rate_decay"), self._update.get("warmup_conf")
         )
-        clip = self._update.get("clip_conf", {}).get("clip_by_global_norm")
         return make(
             schedule,
-            **_of_keys(name, self._update[name], keys),
+            **arguments(name, self._update[name], {}, keys),
             **decay,
             loss_scale_factor=self._scale,
-            grad_clipping=None if clip is None else by_global_norm(float(clip["clip_norm"])),
+            grad_clipping=_clip_norm(self._update.get("clip_conf")),
         )
 
 
-def _of_keys(name: str, conf: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """A dict's values as arguments. Raises OnefoldValueError for a key that it cannot have."""
-    if unknown := set(conf) - set(keys):
-        raise OnefoldValueError(
-            f"{name} may have {', '.join(keys) or 'no keys'}, but got {', '.join(sorted(unknown))}"
-        )
-    return {keys[key]: value for key, value in conf.items()}
+def _clip_norm(conf: Any) -> GlobalNorm | None:
+    if conf is None:
+        return None
+    kind, inner = only_one("clip_conf", conf, ("clip_by_global_norm",))
+    return by_global_norm(**arguments(kind, inner, {"clip_norm": "clip_norm"}, {}))
 
 
 def _weight_decay(name: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -119,12 +118,9 @@ def _weight_decay(name: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if name in ("rmsprop_conf", "lazy_adam_conf"):
         raise OnefoldValueError(f"{name} has no weight decay; leave weight_decay_conf out")
-    keys = {
-        "weight_decay_rate": "weight_decay",
-        "includes": "weight_decay_includes",
-        "excludes": "weight_decay_excludes",
-    }
-    found = _of_keys("weight_decay_conf", conf, keys)
+    needed = {"weight_decay_rate": "weight_decay"}
+    more = {"includes": "weight_decay_includes", "excludes": "weight_decay_excludes"}
+    found = arguments("weight_decay_conf", conf, needed, more)
     return {
         key: value["pattern"] if isinstance(value, Mapping) else value
         for key, value in found.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -89,15 +88,9 @@ def initialize(variable: Variable) -> None:
     variable.is_new = False
 
 
-def set_value(variable: Variable, value: Any) -> None:
-    """Give a variable the value of a numpy array or torch tensor of its shape."""
+def set_value(variable: Variable, array: torch.Tensor) -> None:
+    """Give a variable the value of a tensor of its shape."""
     tensor = variable.tensor
-    array = torch.as_tensor(value)
-    if tuple(array.shape) != tuple(tensor.shape):
-        raise OnefoldValueError(
-            f"the variable {variable.name!r} has shape {tuple(tensor.shape)}, but the loaded value "
-            f"has shape {tuple(array.shape)}"
-        )
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         offset, shape = box

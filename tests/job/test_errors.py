@@ -211,3 +211,36 @@ def test_settings_without_an_effect_say_so_once():
     config.cudnn_buf_limit_mbyte(100)
     with pytest.raises(AttributeError, match="no setting named 'speed'"):
         config.speed(1)
+
+
+def test_dropout_follows_the_one_seed():
+    @flow.global_function()
+    def noisy(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        return flow.nn.dropout(x, 0.5, noise_shape=(4, 1))
+
+    refused(lambda: noisy(ones(4, 3)), "noise_shape=(4, 1)", "leave it out")
+    flow.clear_default_session()
+
+    @flow.global_function()
+    def seeded(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        return flow.nn.dropout(x, 0.5, seed=3)
+
+    with pytest.warns(flow.IgnoredSettingWarning, match=r"seed=3 changes nothing.*manual_seed"):
+        assert seeded(ones(4, 3)).tolist() == ones(4, 3).tolist()
+
+
+def test_labels_are_integers_with_one_for_each_row():
+    @flow.global_function()
+    def job(
+        x: tp.Numpy.Placeholder((4, 3)), y: tp.Numpy.Placeholder((4, 1), dtype=flow.int32)
+    ) -> tp.Numpy:
+        return flow.nn.sparse_softmax_cross_entropy_with_logits(y, x)
+
+    refused(lambda: job(ones(4, 3), ones(4, 1, dtype=np.int32)), "(4, 3)", "(4,)", "(4, 1)")
+    flow.clear_default_session()
+
+    @flow.global_function()
+    def other(x: tp.Numpy.Placeholder((4, 3)), y: tp.Numpy.Placeholder((4,))) -> tp.Numpy:
+        return flow.nn.sparse_softmax_cross_entropy_with_logits(y, x)
+
+    refused(lambda: other(ones(4, 3), ones(4)), "int32 or int64", "float32", "flow.int32")

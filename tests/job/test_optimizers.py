@@ -6,6 +6,7 @@ import pytest
 import onefold.job as flow
 import onefold.job.typing as tp
 from onefold.errors import OnefoldTypeError, OnefoldValueError
+from onefold.job.conf import schedule_of
 from onefold.job.session import session
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
@@ -89,7 +90,7 @@ def second(make):
     @flow.global_function(type="train")
     def job(x: tp.Numpy.Placeholder((4, 6))) -> tp.Numpy:
         loss = network(x, distribute=flow.distribute.split(0))
-        make(flow.optimizer.PiecewiseConstantScheduler([2], [0.1, 0.05])).minimize(loss)
+        make(flow.optimizer.PiecewiseConstantScheduler([1], [0.1, 0.05])).minimize(loss)
         return loss
 
     return weights_after(job, X)
@@ -220,11 +221,47 @@ def test_mistakes_are_refused():
         O.LARS(schedule, train_step_lbn="step/out")
     train = flow.function_config().train
     for conf, text in (
-        ({"lars_conf": {"momentum": 0.9}}, "lars_conf may have momentum_beta.*but got momentum"),
+        ({"lars_conf": {"momentum": 0.9}}, "may have momentum_beta.*but got momentum"),
         ({"rmsprop_conf": {}, "weight_decay_conf": {"weight_decay_rate": 1}}, "no weight decay"),
         ({"lamb_conf": {}, "adam_conf": {}}, "needs one of .*lamb_conf"),
         ({"lion_conf": {}}, "but got lion_conf"),
+        ({"lion_conf": {}, "naive_conf": {}}, "but got lion_conf, naive_conf"),
+        ({"naive_conf": {}, "weight_decay_conf": {}}, "needs weight_decay_rate"),
+        ({"naive_conf": {}, "clip_conf": {"by_value": 1}}, "needs one of clip_by_global_norm"),
+        ({"naive_conf": {}, "learning_rate_decay": {"cosine_conf": {}}}, "needs decay_batches"),
+        ({"naive_conf": {}, "warmup_conf": {"linear_conf": {"steps": 1}}}, "needs warmup_batches"),
     ):
         with pytest.raises(OnefoldValueError, match=text):
             train.model_update_conf(conf)
     assert not train.is_set
+
+
+@pytest.mark.parametrize(
+    ("conf", "schedule"),
+    [
+        ({"cosine_conf": {"decay_batches": 9, "alpha": 0.1}}, O.CosineScheduler(0.3, 9, 0.1)),
+        ({"linear_cosine_conf": {"decay_batches": 9, "num_periods": 2.0, "beta": 0.1}},
+         O.LinearCosineScheduler(0.3, 9, 2.0, beta=0.1)),
+        ({"exponential_conf": {"decay_batches": 4, "decay_rate": 0.5, "staircase": True}},
+         O.ExponentialScheduler(0.3, 4, 0.5, True)),
+        ({"inverse_time_conf": {"decay_batches": 4, "decay_rate": 0.5}},
+         O.InverseTimeScheduler(0.3, 4, 0.5)),
+        ({"natural_exp_conf": {"decay_batches": 4, "decay_rate": 0.5}},
+         O.NaturalExpScheduler(0.3, 4, 0.5)),
+        ({"piecewise_constant_conf": {"boundaries": [3, 5], "values": [1.0, 0.5, 0.1]}},
+         O.PiecewiseConstantScheduler([3, 5], [1.0, 0.5, 0.1])),
+        ({"piecewise_scaling_conf": {"boundaries": [3, 5], "scales": [1, 0.5, 0.1]}},
+         O.PiecewiseScalingScheduler(0.3, [3, 5], [0.5, 0.1])),
+        ({"polynomial_conf": {"decay_batches": 4, "power": 2.0, "cycle": True}},
+         O.PolynomialScheduler(0.3, 4, power=2.0, cycle=True)),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_dicts_of_schedules_are_the_schedules(conf, schedule):
+    plain = schedule_of(0.3, conf, None)
+    assert [plain.rate(0, n) for n in range(12)] == [schedule.rate(0, n) for n in range(12)]
+    ahead = {"linear_conf": {"warmup_batches": 4, "start_multiplier": 0.5}}
+    warmed = schedule_of(0.3, conf, ahead)
+    base = 1.0 if "piecewise_constant_conf" in conf else 0.3
+    assert [warmed.rate(0, n) for n in (0, 2)] == pytest.approx([base * 0.5, base * 0.75])
+    assert warmed.rate(0, 6) == plain.rate(0, 6)

@@ -178,6 +178,16 @@ def test_convolution_and_pooling(data_format, padding, size):
     np.testing.assert_allclose(back(found), sums / inside, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+def test_cross_entropy_has_the_classes_last(shape):
+    logits = np.random.default_rng(3).normal(size=(*shape, 5)).astype(np.float32)
+    labels = np.random.default_rng(4).integers(0, 5, size=shape).astype(np.int32)
+    found = run(flow.nn.sparse_softmax_cross_entropy_with_logits, labels, logits)
+    rows = torch.tensor(logits).reshape(-1, 5), torch.tensor(labels).long().reshape(-1)
+    wanted = torch.nn.functional.cross_entropy(*rows, reduction="none").reshape(shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 # Schedules.
 
 
@@ -188,13 +198,15 @@ def test_schedules_follow_their_formulas(step, warm):
     ahead = lr.warmup.linear(warm, 0.25)
     formulas = {
         lr.PiecewiseConstantScheduler([4, 9], [1.0, 0.5, 0.1]): (1.0, 0.5, 0.1)[
-            (step >= 4) + (step >= 9)
+            (step > 4) + (step > 9)
         ],
         lr.PiecewiseScalingScheduler(2.0, [4, 9], [0.5, 0.1]): 2.0
-        * (1.0, 0.5, 0.1)[(step >= 4) + (step >= 9)],
+        * (1.0, 0.5, 0.1)[(step > 4) + (step > 9)],
         lr.CosineScheduler(2.0, 20, alpha=0.1): 2.0
         * (0.9 * 0.5 * (1 + math.cos(math.pi * min(step, 20) / 20)) + 0.1),
         lr.PolynomialScheduler(2.0, 20, 0.5, power=2.0): 1.5 * (1 - min(step, 20) / 20) ** 2 + 0.5,
+        lr.PolynomialScheduler(2.0, 5, 0.5, cycle=True): 0.5
+        + 1.5 * (1 - max(step, 1) / (5 * math.ceil(max(step, 1) / 5))),
         lr.LinearCosineScheduler(2.0, 20): 2.0
         * ((1 - min(step, 20) / 20) * 0.5 * (1 + math.cos(math.pi * min(step, 20) / 20)) + 0.001),
         lr.ExponentialScheduler(2.0, 5, 0.5): 2.0 * 0.5 ** (step / 5),
@@ -273,6 +285,26 @@ def test_what_is_no_checkpoint_is_refused_and_changes_nothing(tmp_path):
     assert all(np.array_equal(before[name], after[name]) for name in before)
     with pytest.warns(UserWarning, match="d-bias"):
         flow.load_variables({"d-weight": np.zeros((2, 6))})
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_and_changes_nothing(tmp_path):
+    trained()(X)
+    flow.checkpoint.save(tmp_path / "adam")
+    flow.clear_default_session()
+
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((4, 6))) -> tp.Numpy:
+        loss = flow.layers.dense(x, 2, kernel_initializer=flow.truncated_normal(0.1), name="d")
+        flow.optimizer.LARS(flow.optimizer.CosineScheduler(0.1, 10)).minimize(loss)
+        return loss
+
+    job(X)
+    flow.checkpoint.save(tmp_path / "before")
+    with pytest.raises(OnefoldError, match="LARS"):
+        flow.train.CheckPoint().load(tmp_path / "adam")
+    flow.checkpoint.save(tmp_path / "after")
+    files = [torch.load(tmp_path / name / "variables.pt") for name in ("before", "after")]
+    assert str(files[0]) == str(files[1])
 
 
 # Data.
