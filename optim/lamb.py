@@ -39,7 +39,9 @@ class LAMB(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        *,
         do_bias_correction: bool = True,
+        contiguous_params: bool = False,
     ) -> None:
         check_not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
         check_betas("LAMB", betas)

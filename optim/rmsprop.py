@@ -33,7 +33,7 @@ class RMSprop(Optimizer):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float | Tensor = 1e-2,
+        lr: float | Tensor = 1e-3,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,

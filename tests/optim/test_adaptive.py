@@ -101,6 +101,19 @@ def test_every_step_is_the_formulas(formula, name, options, layout, dtype, world
     assert_formula(formula, name, options, layout, dtype)
 
 
+def test_the_defaults(world):
+    """OneFlow's, which for RMSprop's rate is not torch's."""
+    found = {
+        name: getattr(flow.optim, name)(parameters("local")).param_groups[0]
+        for name in ("Adam", "RMSprop", "LARS", "LAMB")
+    }
+    assert {group["lr"] for group in found.values()} == {1e-3}
+    assert {group["weight_decay"] for group in found.values()} == {0.0}
+    assert [found[name]["eps"] for name in found] == [1e-8, 1e-8, 1e-9, 1e-6]
+    assert (found["RMSprop"]["alpha"], found["RMSprop"]["eps_in_root"]) == (0.99, False)
+    assert (found["LARS"]["momentum"], found["LARS"]["lars_coefficient"]) == (0.9, 0.0001)
+
+
 def test_a_wrong_formula_is_noticed(world):
     def other(*args, **options):
         return lamb(*args, **{**options, "lr": 0.11})
