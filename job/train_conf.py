@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import OnefoldRuntimeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from .conf import arguments, only_one, schedule_of
 from .grad_clipping import GlobalNorm, by_global_norm
 from .optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
@@ -63,6 +63,10 @@ class TrainConf:
         Beside it may stand "learning_rate_decay", "warmup_conf", "clip_conf" and
         "weight_decay_conf". Raises OnefoldValueError for anything else.
         """
+        if not isinstance(value, Mapping):
+            raise OnefoldTypeError(
+                f'model_update_conf needs a dict, such as {{"naive_conf": {{}}}}, but got {value!r}'
+            )
         rules = [key for key in value if key in _RULES]
         others = set(value) - set(_RULES) - set(_BESIDE)
         if len(rules) != 1 or others:
@@ -121,7 +125,6 @@ def _weight_decay(name: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
     needed = {"weight_decay_rate": "weight_decay"}
     more = {"includes": "weight_decay_includes", "excludes": "weight_decay_excludes"}
     found = arguments("weight_decay_conf", conf, needed, more)
-    return {
-        key: value["pattern"] if isinstance(value, Mapping) else value
-        for key, value in found.items()
-    }
+    rate = float(found.pop("weight_decay"))
+    patterns = {key: only_one(key, value, ("pattern",))[1] for key, value in found.items()}
+    return {"weight_decay": rate, **patterns}

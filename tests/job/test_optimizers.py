@@ -227,12 +227,18 @@ def test_mistakes_are_refused():
         ({"lion_conf": {}}, "but got lion_conf"),
         ({"lion_conf": {}, "naive_conf": {}}, "but got lion_conf, naive_conf"),
         ({"naive_conf": {}, "weight_decay_conf": {}}, "needs weight_decay_rate"),
+        (
+            {"lamb_conf": {}, "weight_decay_conf": {"weight_decay_rate": 1, "includes": {"a": 1}}},
+            "needs one of pattern, but got a",
+        ),
         ({"naive_conf": {}, "clip_conf": {"by_value": 1}}, "needs one of clip_by_global_norm"),
         ({"naive_conf": {}, "learning_rate_decay": {"cosine_conf": {}}}, "needs decay_batches"),
         ({"naive_conf": {}, "warmup_conf": {"linear_conf": {"steps": 1}}}, "needs warmup_batches"),
     ):
         with pytest.raises(OnefoldValueError, match=text):
             train.model_update_conf(conf)
+    with pytest.raises(OnefoldTypeError, match=r"needs a dict.*but got 'naive_conf'"):
+        train.model_update_conf("naive_conf")
     assert not train.is_set
 
 

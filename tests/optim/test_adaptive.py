@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from launched import run_ranks
 from training import LAYOUTS, TOLERANCE, assert_same_training, gradients, parameters
 
 import onefold as flow
@@ -120,6 +122,30 @@ def test_a_wrong_formula_is_noticed(world):
 
     with pytest.raises(AssertionError):
         assert_formula(other, "LAMB", FORMULAS[-1][2], "split", torch.float64)
+
+
+@pytest.mark.parametrize("name", ["LARS", "LAMB"])
+def test_norms_over_processes(name):
+    """A process for each rank, one of which has no part of the second parameter."""
+
+    def train():
+        values = [torch.arange(1.0, 13.0).reshape(4, 3), torch.arange(1.0, 6.0)]
+        places = [flow.placement("cpu", [0, 1, 2]), flow.placement("cpu", [1, 2])]
+        params = [
+            flow.nn.Parameter(flow.tensor(v.numpy(), placement=p, sbp=flow.sbp.split(0)))
+            for v, p in zip(values, places, strict=True)
+        ]
+        optimizer = getattr(flow.optim, name)(params, lr=0.5)
+        for _ in range(3):
+            for param in params:
+                param.grad = param.detach() * param.detach()
+            optimizer.step()
+        return [param.detach().numpy() for param in params]
+
+    wanted = train()
+    for found in run_ranks(3, train):
+        for mine, right in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, right, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Adam", "RMSprop", "LARS", "LAMB"])
