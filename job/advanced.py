@@ -15,7 +15,7 @@ from .blob import WHOLE, Blob, each, moved
 from .scope import current_devices, on_devices
 
 
-def distribute_split(x: Blob, axis: int = 0) -> list[Blob]:
+def distribute_split(x: Blob, axis: int = 0, name: str | None = None) -> list[Blob]:
     """A blob for each device: its part along a dim, of which there are equal ones."""
     places = _places()
     size = x.shape[axis]
@@ -30,17 +30,17 @@ def distribute_split(x: Blob, axis: int = 0) -> list[Blob]:
     ]
 
 
-def distribute_clone(x: Blob) -> list[Blob]:
+def distribute_clone(x: Blob, name: str | None = None) -> list[Blob]:
     """A blob for each device: the whole."""
     return [_at(x, place) for place in _places()]
 
 
-def distribute_concat(xs: Sequence[Blob], axis: int = 0) -> Blob:
+def distribute_concat(xs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
     """The blobs of the devices, one behind the other."""
     return each(names.cat, _one_each("distribute_concat", xs), axis)  # type: ignore[no-any-return]
 
 
-def distribute_add(xs: Sequence[Blob]) -> Blob:
+def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
     """The sum of the devices' blobs."""
 
     def total(parts: list[Tensor]) -> Tensor:

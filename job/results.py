@@ -10,9 +10,9 @@ import numpy as np
 
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..errors import OnefoldIndexError, OnefoldTypeError
 from . import typing as kinds
-from .blob import WHOLE, Blob, Key
+from .blob import Blob, Key
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Result:
         Raises OnefoldTypeError for a whole one in the mirrored view, where there is none.
         """
         if parallel_id is not None:
+            if parallel_id not in range(self.parallel_num()):
+                raise OnefoldIndexError(
+                    f"numpy({parallel_id!r}) asks for the part of one device, but there are "
+                    f"{self.parallel_num()}, which are numbered from 0; leave it out for the whole"
+                )
             return self.numpy_list()[parallel_id]
         if not self.is_consistent and len(self.numpy_list()) > 1:
             raise OnefoldTypeError(
@@ -182,13 +187,3 @@ def _unlike(results: Any, annotation: Any, who: str) -> OnefoldTypeError:
         f"job {who!r} is annotated to return {annotation}, but returned "
         f"{rebuild(results, lambda _: 'a blob')!r}"
     )
-
-
-def result_of(blob_keys: list[Key], tensors: list[Tensor], layout: Meta) -> Result:
-    """The result of a blob whose parts have these whole tensors."""
-    if not blob_keys:
-        raise OnefoldRuntimeError("a blob without parts")
-    return Result(dict(zip(blob_keys, tensors, strict=True)), layout)
-
-
-__all__ = ["WHOLE", "Future", "Result", "blobs_of", "rebuild", "result_of", "typed"]

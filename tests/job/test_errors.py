@@ -244,3 +244,16 @@ def test_labels_are_integers_with_one_for_each_row():
         return flow.nn.sparse_softmax_cross_entropy_with_logits(y, x)
 
     refused(lambda: other(ones(4, 3), ones(4)), "int32 or int64", "float32", "flow.int32")
+
+
+def test_a_part_is_that_of_a_device():
+    flow.config.gpu_device_num(2)
+
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((4, 3))):
+        return x + x
+
+    result = job(ones(4, 3)).get()
+    assert result.numpy(1).shape == (2, 3)
+    assert result.parallel_num() == 2
+    refused(lambda: result.numpy(2), "numpy(2)", "there are 2", "from 0")

@@ -118,7 +118,7 @@ SHAPING = {
     "matmul": (lambda x: flow.matmul(x, x, transpose_b=True), lambda x: x @ x.T),
     "add_n": (lambda x: flow.math.add_n([x, x, x]), lambda x: 3 * x),
     "clone": (
-        lambda x: flow.advanced.distribute_add(flow.advanced.distribute_clone(x)),
+        lambda x: flow.advanced.distribute_add(flow.advanced.distribute_clone(x), name="sum"),
         lambda x: 2 * x,
     ),
     "map": (lambda x: flow.advanced.distribute_map(x, flow.math.square), lambda x: x * x),
