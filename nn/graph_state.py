@@ -20,6 +20,8 @@ SUFFIXES = {
     "exp_avg": "m",
     "exp_avg_sq": "v",
     "max_exp_avg_sq": "max_v",
+    "square_avg": "mean_square",
+    "grad_avg": "mean_gradient",
 }
 _KEYS = {suffix: key for key, suffix in SUFFIXES.items()}
 

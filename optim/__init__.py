@@ -1,9 +1,13 @@
 """Optimizers: each update rule in its own file, on what `optimizer` shares."""
 
 from . import lr_scheduler as lr_scheduler
+from .adam import Adam as Adam
 from .adamw import AdamW as AdamW
 from .clip import clip_gradients as clip_gradients
+from .lamb import LAMB as LAMB
+from .lars import LARS as LARS
 from .optimizer import Optimizer as Optimizer
+from .rmsprop import RMSprop as RMSprop
 from .sgd import SGD as SGD
 
-__all__ = ["SGD", "AdamW", "Optimizer", "lr_scheduler"]
+__all__ = ["LAMB", "LARS", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "lr_scheduler"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ..engine.tensor import Tensor
-from ..errors import OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
+from .checks import check_betas, check_not_negative
 from .device_number import DeviceNumber, Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
 
@@ -26,6 +26,8 @@ class AdamW(Optimizer):
     array([0.5, 0.5], dtype=float32)
     """
 
+    kernel: Callable[..., None] = staticmethod(kernels.adamw)
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -40,11 +42,9 @@ class AdamW(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-            if not value >= 0:  # NaN neither
-                raise OnefoldValueError(f"AdamW: {name} must be >= 0, but got {value}")
-        if not all(0.0 <= beta < 1.0 for beta in betas):
-            raise OnefoldValueError(f"AdamW: betas must be in [0, 1), but got {betas}")
+        who = type(self).__name__
+        check_not_negative(who, lr=lr, eps=eps, weight_decay=weight_decay)
+        check_betas(who, betas)
         super().__init__(
             params,
             {
@@ -63,22 +63,15 @@ class AdamW(Optimizer):
     ) -> None:
         keys = self._state_keys(group)
         entries = [self._entry(keys, param) for param in params]
-        by_step: dict[int | DeviceNumber, list[int]] = {}
-        for index, entry in enumerate(entries):
-            by_step.setdefault(entry["step"], []).append(index)
-        for done, indices in by_step.items():
-            step = _counted(done, given)
-            chosen = [entries[i] for i in indices]
+        for step, indices in counted(entries, given).items():
             columns = [[params[i] for i in indices], [grads[i] for i in indices]]
-            columns += [[entry[key] for entry in chosen] for key in keys]
-            for entry in chosen:
-                entry["step"] = step
+            columns += [[entries[i][key] for i in indices] for key in keys]
             for lists in unique_shards(*columns):
                 like = lists[0][0]
-                update = pick(kernels.adamw, like.device.type)
+                update = pick(self.kernel, like.device.type)
                 update(
                     *lists,
-                    step=_on(step, like) if group["do_bias_correction"] else None,
+                    step=step_on(step, like) if group["do_bias_correction"] else None,
                     lr=rate_of(group, like.device),
                     betas=group["betas"],
                     eps=group["eps"],
@@ -105,11 +98,25 @@ class AdamW(Optimizer):
         return state
 
 
-def _counted(done: int | DeviceNumber, given: Given) -> int | DeviceNumber:
-    """The number of steps with this one, which does not count where it is skipped.
+def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | DeviceNumber, list[int]]:
+    """Count a step in the states of parameters; which of them are at each step.
 
-    Parameters that step alike share it, so that one number on the device serves them all.
+    Those that step alike share the number, so that one on the device serves them all.
     """
+    alike: dict[int | DeviceNumber, list[int]] = {}
+    for index, entry in enumerate(entries):
+        alike.setdefault(entry["step"], []).append(index)
+    found = {}
+    for done, indices in alike.items():
+        step = _next(done, given)
+        found[step] = indices
+        for index in indices:
+            entries[index]["step"] = step
+    return found
+
+
+def _next(done: int | DeviceNumber, given: Given) -> int | DeviceNumber:
+    """The number of steps with this one, which does not count where it is skipped."""
     found = given.found_inf
     if isinstance(done, DeviceNumber):
         after = done.value + 1.0
@@ -120,5 +127,6 @@ def _counted(done: int | DeviceNumber, given: Given) -> int | DeviceNumber:
     return DeviceNumber(after if found is None else after - found.on(after.device))
 
 
-def _on(step: int | DeviceNumber, like: torch.Tensor) -> int | torch.Tensor:
+def step_on(step: int | DeviceNumber, like: torch.Tensor) -> int | torch.Tensor:
+    """The number of a step as kernels take it that update tensors like this one."""
     return step if isinstance(step, int) else step.on(like.device, torch.float32)

@@ -17,6 +17,7 @@ from .. import optim as reference
 from .cases import Case
 from .launch import Kernel
 from .tables import BLOCK, DTYPES, address_of, table_of, work_of
+from .updates import corrections, dense, numbers_on
 
 TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
 
@@ -103,23 +104,15 @@ def adamw(
             found_inf=found_inf,
         )  # fmt: skip
         return
-    device = params[0].device
     first, second = betas
-    rate: float | Tensor = lr
-    root: float | Tensor = 1.0
-    if isinstance(step, Tensor):
-        count = step.double()
-        rate = lr / (1.0 - first**count)
-        root = (1.0 - second**count).rsqrt()
-    elif step is not None:
-        rate = lr / (1.0 - first**step)
-        root = (1.0 - second**step) ** -0.5
-    factors = _numbers(
-        (1.0 - lr * weight_decay, 1.0 - first, second, 1.0 - second, root, eps, rate), device
-    )
+    share, root = corrections(step, betas)
+    factors = numbers_on(
+        params[0].device, 1.0 - lr * weight_decay, 1.0 - first, second, 1.0 - second, root, eps,
+        lr * share,
+    )  # fmt: skip
     more = [] if max_exp_avg_sqs is None else [max_exp_avg_sqs]
-    dense = _dense(grads)
-    table = table_of(params, dense, exp_avgs, exp_avg_sqs, *more)
+    given = dense(grads)
+    table = table_of(params, given, exp_avgs, exp_avg_sqs, *more)
     _adamw.launch(
         (table.programs,),
         (table.data, factors, scale, found_inf, table.start),
@@ -129,21 +122,6 @@ def adamw(
         ),
         warps=8,
     )  # fmt: skip
-
-
-def _numbers(numbers: Sequence[float | Tensor], device: torch.device) -> Tensor:
-    """Numbers, of which tensors are on the device already, in one tensor there."""
-    there = {i: number for i, number in enumerate(numbers) if isinstance(number, Tensor)}
-    plain = [0.0 if i in there else number for i, number in enumerate(numbers)]
-    found = torch.tensor(plain, dtype=torch.float64).to(device, non_blocking=True)
-    for i, number in there.items():
-        found[i].copy_(number, non_blocking=True)
-    return found
-
-
-def _dense(xs: Sequence[Tensor]) -> Tensors:
-    """Dense tensors; the caller keeps them until the launch, which knows addresses only."""
-    return [x.contiguous() for x in xs]
 
 
 @triton.jit
@@ -221,10 +199,10 @@ def sgd(
             first_step=first_step, scale=scale, found_inf=found_inf,
         )  # fmt: skip
         return
-    factors = _numbers((lr, weight_decay, momentum, 1.0 - dampening), params[0].device)
+    factors = numbers_on(params[0].device, lr, weight_decay, momentum, 1.0 - dampening)
     more = [momentum_buffers] if momentum else []
-    dense = _dense(grads)
-    table = table_of(params, dense, *more)
+    given = dense(grads)
+    table = table_of(params, given, *more)
     _sgd.launch(
         (table.programs,),
         (table.data, factors, scale, found_inf, table.start),
@@ -301,8 +279,8 @@ def powers(parts: Sequence[Tensor], p: float, scale: Tensor | None = None) -> Te
     dtype = parts[0].dtype
     if dtype not in DTYPES or any(part.dtype is not dtype for part in parts):
         return reference.powers(parts, p, scale)
-    dense = _dense(parts)
-    table = table_of(dense)
+    given = dense(parts)
+    table = table_of(given)
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     device = parts[0].device
     blocks = torch.empty(table.programs, dtype=wide, device=device)
@@ -349,8 +327,8 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
         return reference.flatten(parts)
     sizes = [part.numel() for part in parts]
     y = torch.empty(sum(sizes), dtype=dtype, device=parts[0].device)
-    dense = _dense(parts)
-    table = table_of(dense, y.split(sizes))
+    given = dense(parts)
+    table = table_of(given, y.split(sizes))
     word = _WORDS[dtype.itemsize]
     _flatten.launch(
         (table.programs,), (table.data, y, table.start), (word, table.aligned, BLOCK), warps=8

@@ -24,6 +24,8 @@ OPTIMIZERS = {
     "momentum": lambda params: flow.optim.SGD(params, lr=0.1, momentum=0.9),
     "adamw": lambda params: flow.optim.AdamW(params, lr=0.01, weight_decay=0.1),
     "amsgrad": lambda params: flow.optim.AdamW(params, lr=0.01, amsgrad=True),
+    "rmsprop": lambda params: flow.optim.RMSprop(params, lr=0.01, centered=True, momentum=0.5),
+    "lamb": lambda params: flow.optim.LAMB(params, lr=0.01, weight_decay=0.1),
 }
 
 

@@ -66,8 +66,8 @@ def test_the_defaults_are_oneflows(world):
         ({"lr": math.nan}, "lr must be >= 0, but got nan"),
         ({"eps": -1.0}, "eps must be >= 0"),
         ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
-        ({"betas": (1.0, 0.9)}, r"betas must be in \[0, 1\), but got"),
-        ({"betas": (0.9, -0.1)}, r"betas must be in \[0, 1\)"),
+        ({"betas": (1.0, 0.9)}, r"betas must be two numbers in \[0, 1\), but got"),
+        ({"betas": (0.9, -0.1)}, r"betas must be two numbers in \[0, 1\)"),
     ],
 )
 def test_bad_options(options, text, world):

@@ -27,6 +27,10 @@ KINDS = {
     "adamw": (flow.optim.AdamW, {"lr": 0.125, "weight_decay": 0.1}),
     "amsgrad": (flow.optim.AdamW, {"lr": 0.125, "amsgrad": True}),
     "no correction": (flow.optim.AdamW, {"lr": 0.125, "do_bias_correction": False}),
+    "adam": (flow.optim.Adam, {"lr": 0.125, "weight_decay": 0.1}),
+    "rmsprop": (flow.optim.RMSprop, {"lr": 0.125, "momentum": 0.5, "centered": True, "eps": 0.1}),
+    "lars": (flow.optim.LARS, {"lr": 0.125, "lars_coefficient": 0.1, "weight_decay": 0.1}),
+    "lamb": (flow.optim.LAMB, {"lr": 0.125, "weight_decay": 0.1}),
 }
 READERS = ("item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__")
 

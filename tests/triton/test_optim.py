@@ -6,40 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triton_harness import EPS, assert_twin
+from triton_harness import assert_twin
+from triton_updates import DTYPES, SIZES, assert_updates, clones, lists
 
 from onefold.kernels import optim, select
-
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-SIZES = [(3, 5), (0,), (2048,), (2100,), ()]
-
-
-def lists(count, dtype, sizes=SIZES):
-    found = [[torch.randn(size, dtype=dtype) for size in sizes] for _ in range(count)]
-    return [[x.abs() if i in (3, 4) else x for x in row] for i, row in enumerate(found)]
-
-
-def clones(columns, dtype=None):
-    return [[x.to(dtype or x.dtype, copy=True) for x in column] for column in columns]
-
-
-def apart(found, exact):
-    """The largest difference, beside numbers that are of the size of 1."""
-    return float((found - exact).abs().max()) if found.numel() else 0.0
-
-
-def assert_updates(reference, columns, **options):
-    """The twin changes the lists as torch does; both are compared with float64."""
-    exact, torchs, mine = clones(columns, torch.float64), clones(columns), clones(columns)
-    reference(*exact, **options)
-    reference(*torchs, **options)
-    select.twin(reference)(*mine, **options)
-    for number, column in enumerate(mine):
-        for i, found in enumerate(column):
-            true, theirs = exact[number][i], torchs[number][i]
-            limit = 2 * apart(theirs, true) + 4 * EPS[found.dtype]
-            assert apart(found, true) <= limit, (number, i)
-
 
 ADAMW = {"betas": (0.9, 0.999), "eps": 1e-3, "weight_decay": 0.1, "lr": 0.05}
 

@@ -1,0 +1,59 @@
+"""Placement: a LeNet whose last layers are on devices of their own.
+
+python examples/job_functions/placement_lenet.py
+"""
+
+from __future__ import annotations
+
+from training import BATCH, options, train
+
+import onefold.job as flow
+import onefold.job.typing as tp
+
+
+def lenet(images: flow.Blob) -> flow.Blob:
+    initializer = flow.truncated_normal(0.1)
+    features = images
+    for number, filters in enumerate((32, 64), 1):
+        features = flow.layers.conv2d(
+            features,
+            filters,
+            5,
+            padding="SAME",
+            activation=flow.nn.relu,
+            kernel_initializer=initializer,
+            name=f"conv{number}",
+        )
+        features = flow.nn.max_pool2d(features, ksize=2, strides=2, padding="SAME")
+    rows = flow.reshape(features, [features.shape[0], -1])
+    with flow.scope.placement("gpu", "0:0"):
+        hidden = flow.layers.dense(
+            rows, 512, activation=flow.nn.relu, kernel_initializer=initializer, name="hidden"
+        )
+    hidden = flow.nn.dropout(hidden, rate=0.5)  # only where the job trains
+    with flow.scope.placement("gpu", "0:1"):
+        return flow.layers.dense(hidden, 10, kernel_initializer=initializer, name="output")
+
+
+@flow.global_function(type="train")
+def train_job(
+    images: tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float),
+    labels: tp.Numpy.Placeholder((BATCH,), dtype=flow.int32),
+) -> tp.Numpy:
+    loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, lenet(images))
+    schedule = flow.optimizer.PiecewiseConstantScheduler([], [0.1])
+    flow.optimizer.SGD(schedule, momentum=0).minimize(loss)
+    return loss
+
+
+@flow.global_function()
+def predict_job(images: tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)) -> tp.Numpy:
+    return lenet(images)
+
+
+def main(argv: list[str] | None = None) -> tuple[list[float], float]:
+    return train(options(__doc__, epochs=1, argv=argv), train_job, predict_job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Distribute: how a blob or a variable is laid out over its devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engine.sbp import Sbp
+from ..engine.sbp import broadcast as _broadcast
+from ..engine.sbp import split as _split
+from ..errors import OnefoldTypeError
+from .scope import View, consistent_view, mirrored_view
+
+
+@dataclass(frozen=True)
+class Distribute:
+    """A layout over the devices; without an sbp the engine chooses."""
+
+    sbp: Sbp | None
+
+    def __repr__(self) -> str:
+        if self.sbp is None:
+            return "distribute.auto()"
+        return (
+            f"distribute.split({self.sbp.dim})" if self.sbp.is_split else "distribute.broadcast()"
+        )
+
+
+def split(axis: int) -> Distribute:
+    """Each device has a part along `axis`."""
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise OnefoldTypeError(f"distribute.split needs an integer axis, but got {axis!r}")
+    return Distribute(_split(axis))
+
+
+def broadcast() -> Distribute:
+    """Each device has the whole."""
+    return Distribute(_broadcast)
+
+
+def auto() -> Distribute:
+    """The engine chooses."""
+    return Distribute(None)
+
+
+def mirrored_strategy() -> View:
+    """The mirrored view, in the words of the first generation."""
+    return mirrored_view()
+
+
+def consistent_strategy() -> View:
+    """The consistent view, in the words of the first generation."""
+    return consistent_view()

@@ -1,0 +1,284 @@
+"""Nn: the ops of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
+from .blob import Blob, each
+from .ignored import note_ignored
+from .tracing import tracing
+
+
+def pair(what: str, value: int | Sequence[int]) -> tuple[int, int]:
+    """Height and width, of one number or two."""
+    given: Any = (value, value) if isinstance(value, int) else tuple(value)
+    if len(given) != 2 or not all(isinstance(n, int) and n > 0 for n in given):
+        raise OnefoldTypeError(f"{what} needs one or two positive integers, but got {value!r}")
+    return (given[0], given[1])
+
+
+def check_format(who: str, data_format: str) -> None:
+    """Raise OnefoldValueError for what is no order of dims."""
+    if data_format not in ("NCHW", "NHWC"):
+        raise OnefoldValueError(f"{who}: data_format must be NCHW or NHWC, but got {data_format!r}")
+
+
+def pads(
+    who: str,
+    padding: Any,
+    sizes: Sequence[int],
+    field: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int] = (1, 1),
+) -> list[tuple[int, int]]:
+    """What is added before and behind height and width.
+
+    "VALID" adds nothing; "SAME", which is "SAME_LOWER", as much as makes outputs of size / stride,
+    an odd rest before; "SAME_UPPER" has it behind. Or a pair for each dim.
+
+    >>> pads("conv2d", "SAME", (28, 28), (5, 4), (1, 1))
+    [(2, 2), (2, 1)]
+    """
+    if padding == "VALID":
+        return [(0, 0), (0, 0)]
+    if padding in ("SAME", "SAME_LOWER", "SAME_UPPER"):
+        found = []
+        for size, reach, stride, step in zip(sizes, field, strides, dilation, strict=True):
+            wanted = -(-size // stride)
+            total = max((wanted - 1) * stride + (reach - 1) * step + 1 - size, 0)
+            less, more = total // 2, total - total // 2
+            found.append((less, more) if padding == "SAME_UPPER" else (more, less))
+        return found
+    if isinstance(padding, (list, tuple)):
+        given = [(n, n) if isinstance(n, int) else tuple(n) for n in padding]
+        if len(given) == 4:  # all four dims
+            given = given[2:] if given[1] == (0, 0) else given[1:3]
+        if len(given) == 2 and all(len(both) == 2 for both in given):
+            return [(int(a), int(b)) for a, b in given]
+    raise OnefoldValueError(
+        f"{who}: padding must be VALID, SAME, SAME_LOWER, SAME_UPPER, or a number or a pair for "
+        f"height and width, but got {padding!r}"
+    )
+
+
+def _padded(x: Tensor, around: list[tuple[int, int]], value: float) -> tuple[Tensor, Any]:
+    """The tensor with what is unequal before and behind added, and the equal rest for the op."""
+    (top, bottom), (left, right) = around
+    if top == bottom and left == right:
+        return x, (top, left)
+    return names.pad(x, (left, right, top, bottom), value=value), (0, 0)
+
+
+def _channels_second(x: Tensor) -> Tensor:
+    return names.permute(x, (0, 3, 1, 2))  # type: ignore[no-any-return]
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return names.permute(x, (0, 2, 3, 1))  # type: ignore[no-any-return]
+
+
+def conv2d(
+    input: Blob,
+    filters: Blob,
+    strides: int | Sequence[int] = 1,
+    padding: Any = "VALID",
+    data_format: str = "NCHW",
+    dilations: int | Sequence[int] = 1,
+    groups: int = 1,
+    name: str | None = None,
+) -> Blob:
+    """The convolution of images with filters (out, in / groups, height, width).
+
+    With "NHWC" the channels are last, of the filters too.
+    """
+    check_format("conv2d", data_format)
+    steps, spread = pair("conv2d: strides", strides), pair("conv2d: dilations", dilations)
+
+    def one(x: Tensor, weight: Tensor) -> Tensor:
+        if data_format == "NHWC":
+            x, weight = _channels_second(x), _channels_second(weight)
+        around = pads("conv2d", padding, x.shape[2:], weight.shape[2:], steps, spread)
+        x, rest = _padded(x, around, 0.0)
+        y = names.conv2d(x, weight, None, steps, rest, spread, groups)
+        return _channels_last(y) if data_format == "NHWC" else y
+
+    return each(one, input, filters)  # type: ignore[no-any-return]
+
+
+def bias_add(
+    value: Blob, bias: Blob, data_format: str | None = None, name: str | None = None
+) -> Blob:
+    """A bias added to each channel: dim 1, or with "NHWC" the last."""
+
+    def one(x: Tensor, b: Tensor) -> Tensor:
+        behind = 0 if data_format == "NHWC" else x.ndim - 2
+        return names.add(x, names.view(b, (-1, *(1,) * behind)))  # type: ignore[no-any-return]
+
+    return each(one, value, bias)  # type: ignore[no-any-return]
+
+
+def _pool2d(
+    kind: str,
+    input: Blob,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int] | None,
+    padding: Any,
+    data_format: str,
+    ceil_mode: bool,
+) -> Blob:
+    check_format(kind, data_format)
+    field = pair(f"{kind}: ksize", ksize)
+    steps = field if strides is None else pair(f"{kind}: strides", strides)
+    pool = names.max_pool2d if kind == "max_pool2d" else names.avg_pool2d
+
+    def one(x: Tensor) -> Tensor:
+        if data_format == "NHWC":
+            x = _channels_second(x)
+        around = pads(kind, padding, x.shape[2:], field, steps)
+        if kind == "max_pool2d":
+            x, rest = _padded(x, around, float("-inf"))
+            y = pool(x, field, steps, rest, ceil_mode=ceil_mode)
+        else:
+            y = _averages(x, field, steps, around, ceil_mode)
+        return _channels_last(y) if data_format == "NHWC" else y
+
+    return each(one, input)  # type: ignore[no-any-return]
+
+
+def _averages(
+    x: Tensor,
+    field: tuple[int, int],
+    steps: tuple[int, int],
+    around: list[tuple[int, int]],
+    ceil_mode: bool,
+) -> Tensor:
+    """Averages over what is in the image: what was added does not count."""
+    (top, bottom), (left, right) = around
+    if (top, left) == (bottom, right):
+        return names.avg_pool2d(x, field, steps, (top, left), ceil_mode, False)  # type: ignore[no-any-return]
+    edges = (left, right, top, bottom)
+    sums = names.avg_pool2d(names.pad(x, edges), field, steps, 0, ceil_mode)
+    counts = names.avg_pool2d(names.pad(names.ones_like(x), edges), field, steps, 0, ceil_mode)
+    return names.div(sums, counts)  # type: ignore[no-any-return]
+
+
+def max_pool2d(
+    input: Blob,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int] | None = None,
+    padding: Any = "VALID",
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Blob:
+    """The largest of each window. The channels are dim 1 unless data_format is "NHWC"."""
+    return _pool2d("max_pool2d", input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def avg_pool2d(
+    input: Blob,
+    ksize: int | Sequence[int],
+    strides: int | Sequence[int] | None = None,
+    padding: Any = "VALID",
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Blob:
+    """The average of each window. The channels are dim 1 unless data_format is "NHWC"."""
+    return _pool2d("avg_pool2d", input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def dropout(
+    x: Blob,
+    rate: float | None = None,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Blob:
+    """Zeros in place of a share `rate` of the elements, in jobs that train; others scaled up.
+
+    Which ones follows from `onefold.manual_seed`; a `seed` warns and changes nothing.
+    """
+    if noise_shape is not None:
+        raise OnefoldValueError(
+            f"dropout: noise_shape={noise_shape!r} is not offered; leave it out, and each element "
+            "is dropped by itself"
+        )
+    if seed is not None:
+        note_ignored("nn.dropout", "seed", seed, "onefold.manual_seed(n) decides what is dropped")
+    if rate is None or not 0 <= rate < 1:
+        raise OnefoldValueError(f"dropout: rate must be at least 0 and below 1, but got {rate!r}")
+    if not tracing("nn.dropout").trains or rate == 0:
+        return x
+    return each(names.dropout, x, rate)  # type: ignore[no-any-return]
+
+
+def sparse_softmax_cross_entropy_with_logits(
+    labels: Blob, logits: Blob, name: str | None = None
+) -> Blob:
+    """The cross entropy of logits, whose last dim is the classes, with int32 or int64 labels.
+
+    Raises OnefoldTypeError for other labels, and ShapeError unless their shape is that of the
+    logits without the last dim.
+    """
+    who = "sparse_softmax_cross_entropy_with_logits"
+    if labels.dtype not in (torch.int32, torch.int64):
+        raise OnefoldTypeError(
+            f"{who} needs labels of int32 or int64, but got {labels.dtype}; declare them with "
+            "dtype=flow.int32"
+        )
+    if labels.shape != logits.shape[:-1]:
+        raise ShapeError(
+            f"{who} needs a label for each row of logits {logits.shape}, of shape "
+            f"{logits.shape[:-1]}, but got labels {labels.shape}; reshape them"
+        )
+
+    def one(target: Tensor, x: Tensor) -> Tensor:
+        shape = tuple(target.shape)
+        if len(shape) != 1:
+            target, x = names.reshape(target, (-1,)), names.reshape(x, (-1, x.shape[-1]))
+        losses = names.cross_entropy(x, names.cast(target, torch.int64), reduction="none")
+        return losses if len(shape) == 1 else names.reshape(losses, shape)  # type: ignore[no-any-return]
+
+    return each(one, labels, logits)  # type: ignore[no-any-return]
+
+
+def relu(x: Blob, name: str | None = None) -> Blob:
+    """relu of each element."""
+    return each(names.relu, x)  # type: ignore[no-any-return]
+
+
+def sigmoid(x: Blob, name: str | None = None) -> Blob:
+    """sigmoid of each element."""
+    return each(names.sigmoid, x)  # type: ignore[no-any-return]
+
+
+def tanh(x: Blob, name: str | None = None) -> Blob:
+    """tanh of each element."""
+    return each(names.tanh, x)  # type: ignore[no-any-return]
+
+
+def gelu(x: Blob, name: str | None = None) -> Blob:
+    """gelu of each element."""
+    return each(names.gelu, x)  # type: ignore[no-any-return]
+
+
+def selu(x: Blob, name: str | None = None) -> Blob:
+    """selu of each element."""
+    return each(names.selu, x)  # type: ignore[no-any-return]
+
+
+def mish(x: Blob, name: str | None = None) -> Blob:
+    """mish of each element."""
+    return each(names.mish, x)  # type: ignore[no-any-return]
+
+
+def silu(x: Blob, name: str | None = None) -> Blob:
+    """silu of each element."""
+    return each(names.silu, x)  # type: ignore[no-any-return]

@@ -1,0 +1,189 @@
+"""Results: what a call of a job gives, as its annotation says, or as a future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+import numpy as np
+
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor
+from ..errors import OnefoldIndexError, OnefoldTypeError
+from . import typing as kinds
+from .blob import Blob, Key
+
+
+@dataclass(frozen=True)
+class Result:
+    """The value of one blob after a call."""
+
+    tensors: Mapping[Key, Tensor]  # the whole value of each part
+    layout: Meta  # of the first part, as the job left it
+
+    def parallel_num(self) -> int:
+        """The number of devices that have a part."""
+        return len(self.numpy_list())
+
+    def numpy(self, parallel_id: int | None = None) -> np.ndarray:
+        """The whole array, or the part of one device.
+
+        Raises OnefoldTypeError for a whole one in the mirrored view, where there is none.
+        """
+        if parallel_id is not None:
+            if parallel_id not in range(self.parallel_num()):
+                raise OnefoldIndexError(
+                    f"numpy({parallel_id!r}) asks for the part of one device, but there are "
+                    f"{self.parallel_num()}, which are numbered from 0; leave it out for the whole"
+                )
+            return self.numpy_list()[parallel_id]
+        if not self.is_consistent and len(self.numpy_list()) > 1:
+            raise OnefoldTypeError(
+                f"a blob of the mirrored view has {self.parallel_num()} arrays, one for each "
+                "device: take numpy_list(), or annotate the result with tp.ListNumpy"
+            )
+        return self.ndarray()
+
+    def numpy_list(self) -> list[np.ndarray]:
+        """One array for each device."""
+        if not self.is_consistent:
+            return [_joined(pieces) for pieces in self._by_device().values()]
+        whole = self.ndarray()
+        place = self.layout.placement
+        assert place is not None
+        found = []
+        for position in range(place.num_ranks):
+            offset, shape = self.layout.box(position)
+            index = tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))
+            found.append(whole[index])
+        return found
+
+    def ndarray(self) -> np.ndarray:
+        """One array: the whole, or the arrays of all devices one behind the other."""
+        return _joined([_joined(pieces) for pieces in self._by_device().values()])
+
+    def ndarray_list(self) -> list[np.ndarray]:
+        """One array for each device."""
+        return self.numpy_list()
+
+    def lists(self) -> list[list[np.ndarray]]:
+        """For each device the arrays of its pieces."""
+        return list(self._by_device().values())
+
+    @property
+    def is_consistent(self) -> bool:
+        return all(device is None for device, _ in self.tensors)
+
+    def _by_device(self) -> dict[int | None, list[np.ndarray]]:
+        found: dict[int | None, list[np.ndarray]] = {}
+        for (device, _), tensor in self.tensors.items():
+            found.setdefault(device, []).append(tensor.numpy())
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.ndarray()
+        return array if dtype is None else array.astype(dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.ndarray()[index]
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    if len(arrays) == 1:
+        return arrays[0]
+    if not arrays[0].ndim:
+        return np.stack(arrays)
+    return np.concatenate(arrays)
+
+
+class Future:
+    """The result of a call of a job without a return annotation."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self) -> Any:
+        """The results, in the nest that the function returned."""
+        return self._value
+
+    def async_get(self, callback: Callable[[Any], object]) -> None:
+        """Hand the results to a function."""
+        callback(self.get())
+
+
+def rebuild(nest: Any, change: Callable[[Any], Any]) -> Any:
+    """The nest (lists, tuples, dicts) with each of its entries changed; None stays."""
+    if isinstance(nest, (list, tuple)):
+        return type(nest)([rebuild(inner, change) for inner in nest])
+    if isinstance(nest, dict):
+        return {key: rebuild(inner, change) for key, inner in nest.items()}
+    return None if nest is None else change(nest)
+
+
+def blobs_of(nest: Any, who: str) -> Iterator[Blob]:
+    """The blobs of what a job returned. Raises OnefoldTypeError for anything else."""
+    if isinstance(nest, Blob):
+        yield nest
+    elif isinstance(nest, (list, tuple)):
+        for inner in nest:
+            yield from blobs_of(inner, who)
+    elif isinstance(nest, dict):
+        for inner in nest.values():
+            yield from blobs_of(inner, who)
+    elif nest is not None:
+        raise OnefoldTypeError(
+            f"job {who!r} returned a {type(nest).__name__}; it can return blobs, and tuples, lists "
+            "and dicts of them"
+        )
+
+
+def typed(results: Any, annotation: Any, who: str) -> Any:
+    """The results as an annotation asks for them. Raises OnefoldTypeError where they are others."""
+    if annotation is None or annotation is type(None):
+        if results is not None:
+            raise OnefoldTypeError(
+                f"job {who!r} is annotated to return None, but returned a value; annotate it with "
+                "-> tp.Numpy, or return nothing"
+            )
+        return None
+    origin = get_origin(annotation)
+    if origin is kinds.Callback:
+        (inner,) = get_args(annotation)
+        value = typed(results, inner, who)
+        return lambda function: function(value)
+    if origin is kinds.Bundle:
+        (inner,) = get_args(annotation)
+        return rebuild(results, lambda result: typed(result, inner, who))
+    if origin is tuple:
+        entries = get_args(annotation)
+        if not isinstance(results, (tuple, list)) or len(results) != len(entries):
+            raise _unlike(results, annotation, who)
+        return tuple(typed(r, a, who) for r, a in zip(results, entries, strict=True))
+    if origin is list:
+        if not isinstance(results, (tuple, list)):
+            raise _unlike(results, annotation, who)
+        return [typed(result, get_args(annotation)[0], who) for result in results]
+    if origin is dict:
+        if not isinstance(results, dict):
+            raise _unlike(results, annotation, who)
+        return {key: typed(r, get_args(annotation)[1], who) for key, r in results.items()}
+    if not isinstance(results, Result):
+        raise _unlike(results, annotation, who)
+    if annotation is kinds.Numpy:
+        return results.numpy()
+    if annotation is kinds.ListNumpy:
+        return results.numpy_list()
+    if annotation is kinds.ListListNumpy:
+        return results.lists()
+    raise OnefoldTypeError(
+        f"job {who!r} has the return annotation {annotation!r}; it can be tp.Numpy, tp.ListNumpy, "
+        "tp.ListListNumpy, None, or Tuple, Dict, List, tp.Callback or tp.Bundle of them"
+    )
+
+
+def _unlike(results: Any, annotation: Any, who: str) -> OnefoldTypeError:
+    return OnefoldTypeError(
+        f"job {who!r} is annotated to return {annotation}, but returned "
+        f"{rebuild(results, lambda _: 'a blob')!r}"
+    )

@@ -1,0 +1,73 @@
+"""Session: what the jobs of one program share, from the first definition to the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..engine.placement import Placement
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError
+from .devices import Devices
+from .initializers import Initializer
+
+
+@dataclass
+class Variable:
+    """A tensor that jobs share by name, and how it begins."""
+
+    name: str
+    tensor: Tensor
+    initializer: Initializer
+    random_seed: int | None
+    is_new: bool = True  # not initialized yet
+
+
+class Traceable(Protocol):
+    """A job, as far as the session knows it."""
+
+    name: str
+
+    def trace(self) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Session:
+    """The devices, jobs, variables and scopes of a program.
+
+    Tracing waits until the program has set its devices: it begins when the first job is called,
+    or variables are initialised, loaded or saved.
+    """
+
+    def __init__(self) -> None:
+        self.devices = Devices()
+        self.jobs: dict[str, Traceable] = {}
+        self.variables: dict[str, Variable] = {}
+        self.scopes: list[tuple[str | None, Placement | None]] = []
+        self.initialized = False  # by CheckPoint().init() or .load()
+
+    def define(self, job: Traceable) -> None:
+        """Add a job. Raises OnefoldRuntimeError if there is one of this name."""
+        if job.name in self.jobs:
+            raise OnefoldRuntimeError(
+                f"a job named {job.name!r} is defined already; rename this function, or begin a "
+                "new session with flow.clear_default_session()"
+            )
+        self.jobs[job.name] = job
+
+    def start(self) -> None:
+        """Trace all jobs that were not traced yet, so that all variables are there."""
+        self.devices.fixed = True
+        for job in list(self.jobs.values()):
+            job.trace()
+
+
+session = Session()
+
+
+def clear_default_session() -> None:
+    """Forget all jobs, variables and device settings, as if the program began here."""
+    session.__init__()  # type: ignore[misc]

@@ -1,0 +1,159 @@
+"""Shaping: ops that change shapes, layouts and dtypes, or join and choose, under `flow` itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..engine.names import names
+from ..engine.tensor import Tensor
+from .blob import Blob, each
+from .distribute import Distribute
+
+__all__ = [
+    "cast",
+    "concat",
+    "expand_dims",
+    "flatten",
+    "gather",
+    "identity",
+    "matmul",
+    "ones_like",
+    "parallel_cast",
+    "reshape",
+    "slice",
+    "squeeze",
+    "stack",
+    "transpose",
+    "where",
+    "zeros_like",
+]
+
+
+def reshape(x: Blob, shape: Sequence[int], name: str | None = None) -> Blob:
+    """The same elements in another shape; one size may be -1."""
+    return each(names.reshape, x, tuple(shape))  # type: ignore[no-any-return]
+
+
+def flatten(input: Blob, start_dim: int = 0, end_dim: int = -1, name: str | None = None) -> Blob:
+    """Dims `start_dim` to `end_dim` as one."""
+    return each(names.flatten, input, start_dim, end_dim)  # type: ignore[no-any-return]
+
+
+def matmul(
+    a: Blob,
+    b: Blob,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    name: str | None = None,
+) -> Blob:
+    """The product of matrices, or of batches of them."""
+
+    def one(x: Tensor, y: Tensor) -> Tensor:
+        x = names.transpose(x, -1, -2) if transpose_a else x
+        y = names.transpose(y, -1, -2) if transpose_b else y
+        return names.matmul(x, y)  # type: ignore[no-any-return]
+
+    return each(one, a, b)  # type: ignore[no-any-return]
+
+
+def cast(x: Blob, dtype: torch.dtype, name: str | None = None) -> Blob:
+    """The same values in another dtype."""
+    return each(names.cast, x, dtype)  # type: ignore[no-any-return]
+
+
+def transpose(a: Blob, perm: Sequence[int] | None = None, name: str | None = None) -> Blob:
+    """The dims in another order; without one, reversed."""
+    order = tuple(reversed(range(len(a.shape)))) if perm is None else tuple(perm)
+    return each(names.permute, a, order)  # type: ignore[no-any-return]
+
+
+def concat(
+    inputs: Sequence[Blob] | None = None,
+    axis: int = 0,
+    max_dim_size: int | None = None,
+    name: str | None = None,
+    values: Sequence[Blob] | None = None,
+) -> Blob:
+    """Blobs one behind the other along a dim."""
+    return each(names.cat, list(inputs or values or ()), axis)  # type: ignore[no-any-return]
+
+
+def stack(inputs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
+    """Blobs one behind the other along a new dim."""
+    return each(names.stack, list(inputs), axis)  # type: ignore[no-any-return]
+
+
+def squeeze(input: Blob, axis: Sequence[int] | None = None, name: str | None = None) -> Blob:
+    """Without dims of size 1: all of them, or those in `axis`."""
+    dims = axis or [d for d, size in enumerate(input.shape) if size == 1]
+    for dim in sorted((d % len(input.shape) for d in dims), reverse=True):
+        input = each(names.squeeze, input, dim)
+    return input
+
+
+def expand_dims(input: Blob, axis: int, name: str | None = None) -> Blob:
+    """With a new dim of size 1."""
+    return each(names.unsqueeze, input, axis)  # type: ignore[no-any-return]
+
+
+def gather(
+    params: Blob, indices: Blob, validate_indices: Any = None, axis: int = 0, batch_dims: int = 0,
+    name: str | None = None,
+) -> Blob:  # fmt: skip
+    """The slices of `params` along a dim that `indices` names."""
+
+    def one(x: Tensor, index: Tensor) -> Tensor:
+        flat = names.reshape(names.cast(index, torch.int64), (-1,))
+        found = names.index_select(x, axis, flat)
+        shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+        return names.reshape(found, shape)  # type: ignore[no-any-return]
+
+    return each(one, params, indices)  # type: ignore[no-any-return]
+
+
+def where(condition: Blob, x: Any = None, y: Any = None, name: str | None = None) -> Blob:
+    """The elements of `x` where the condition holds, else those of `y`."""
+    return each(lambda c, a, b: names.where(names.cast(c, torch.bool), a, b), condition, x, y)  # type: ignore[no-any-return]
+
+
+def slice(
+    x: Blob, begin: Sequence[int | None], size: Sequence[int | None], name: str | None = None
+) -> Blob:
+    """From `begin` on, so many of each dim; None or -1 is to the end."""
+
+    def one(tensor: Tensor) -> Tensor:
+        for dim, (first, count) in enumerate(zip(begin, size, strict=True)):
+            start = first or 0
+            rest = tensor.shape[dim] - start
+            tensor = names.narrow(tensor, dim, start, rest if count in (None, -1) else count)
+        return tensor
+
+    return each(one, x)  # type: ignore[no-any-return]
+
+
+def identity(x: Blob, name: str | None = None) -> Blob:
+    """The same value."""
+    return each(names.clone, x)  # type: ignore[no-any-return]
+
+
+def ones_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
+    """Ones in the shape of another blob."""
+    return each(lambda x: names.ones_like(x, dtype=dtype), like)  # type: ignore[no-any-return]
+
+
+def zeros_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
+    """Zeros in the shape of another blob."""
+    return each(lambda x: names.zeros_like(x, dtype=dtype), like)  # type: ignore[no-any-return]
+
+
+def parallel_cast(
+    input: Blob,
+    name: str | None = None,
+    distribute: Distribute | None = None,
+    gradient_distribute: Distribute | None = None,
+) -> Blob:
+    """The same value, laid out so, and its gradient."""
+    return input.with_layouts(distribute, gradient_distribute)

@@ -1,0 +1,115 @@
+"""Update rule: how a job changes its variables; `minimize` in its function says with what loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine.tensor import Tensor
+from ..errors import OnefoldTypeError
+from ..optim.grad_scaler import StaticGradScaler
+from ..optim.optimizer import Optimizer as EngineOptimizer
+from .blob import Blob
+from .grad_clipping import GlobalNorm
+from .schedules import Schedule
+from .tracing import tracing
+
+Make = Callable[[Sequence[dict[str, Any]], float], EngineOptimizer]
+Words = Sequence[str] | str | None
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A rule of updating with its learning rates, clipping and loss scale."""
+
+    name: str
+    schedule: Schedule
+    make: Make  # the engine's optimizer for groups of variables, and a first rate
+    clipping: GlobalNorm | None = None
+    scale: StaticGradScaler | None = None
+    includes: tuple[str, ...] = ()  # if any: only variables with these in their names are decayed
+    excludes: tuple[str, ...] = ()  # variables with these in their names are not
+
+    def minimize(self, loss: Blob | Sequence[Blob]) -> None:
+        """Let every call of the job end with an update that makes `loss` smaller.
+
+        It begins from the mean over all elements of the loss, of all devices together.
+        """
+        job = tracing(f"optimizer.{self.name}.minimize")
+        losses: list[Any] = list(loss) if isinstance(loss, (list, tuple)) else [loss]
+        if not losses or not all(isinstance(each, Blob) for each in losses):
+            raise OnefoldTypeError(f"minimize needs a blob or a list of blobs, but got {loss!r}")
+        job.set_optimizer(self)
+        job.add_losses(losses)
+
+    def decays(self, variable: str) -> bool:
+        """Whether weight decay, if there is any, is for the variable of this name."""
+        if self.includes:
+            return any(re.search(pattern, variable) for pattern in self.includes)
+        return not any(re.search(pattern, variable) for pattern in self.excludes)
+
+    def groups(
+        self, variables: Mapping[str, Tensor], second_rate: float | None, second: AbstractSet[str]
+    ) -> list[dict[str, Any]]:
+        """The variables as groups of one rate and one decay.
+
+        `second_rate` is the rate of the variables in `second`, if they have their own.
+        """
+        made: dict[tuple[bool, bool], dict[str, Any]] = {}
+        for name, tensor in variables.items():
+            decays = self.decays(name)
+            scaled = second_rate is not None and name in second
+            group = made.setdefault((decays, scaled), {"params": []})
+            group["params"].append(tensor)
+            if not decays:
+                group["weight_decay"] = 0.0
+            if scaled and second_rate is not None:
+                group["lr_scale"] = second_rate / self.schedule.base_lr
+            if self.clipping is not None:
+                group["clip_grad_max_norm"] = self.clipping.clip_norm
+        return list(made.values())
+
+
+def rule(
+    name: str,
+    lr_scheduler: Schedule,
+    make: Make,
+    loss_scale_factor: float | None,
+    clipping: GlobalNorm | None,
+    train_step_lbn: str | None,
+    loss_scale_policy: StaticGradScaler | None,
+    includes: Words = None,
+    excludes: Words = None,
+) -> Optimizer:
+    """The optimizer of a rule, whose arguments are checked. Raises OnefoldTypeError."""
+    for value, kind, example in (
+        (lr_scheduler, Schedule, "lr_scheduler=flow.optimizer.CosineScheduler(0.1, 1000)"),
+        (clipping, GlobalNorm, "grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0)"),
+        (loss_scale_policy, StaticGradScaler,
+         "loss_scale_policy=flow.optimizer.loss_scale.dynamic_loss_scale()"),
+    ):  # fmt: skip
+        if not isinstance(value, kind) and (value is not None or kind is Schedule):
+            raise OnefoldTypeError(f"{name} takes such as {example}, but got {value!r}")
+    if train_step_lbn is not None:
+        raise OnefoldTypeError(
+            f"{name}: train_step_lbn={train_step_lbn!r} names a blob that counts steps; a job "
+            "counts its own here, so leave it out"
+        )
+    if includes and excludes:
+        raise OnefoldTypeError(
+            f"{name} got weight_decay_includes={includes!r} and weight_decay_excludes="
+            f"{excludes!r}; give one of them, since either says which variables are decayed"
+        )
+    scale = loss_scale_policy
+    if scale is None and loss_scale_factor is not None:
+        scale = StaticGradScaler(float(loss_scale_factor))
+    return Optimizer(
+        name, lr_scheduler, make, clipping, scale, _patterns(includes), _patterns(excludes)
+    )
+
+
+def _patterns(words: Words) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words or ())

@@ -1,0 +1,34 @@
+"""Adam: its weight decay is added to the gradients, as a penalty on the parameters' squares is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..engine.tensor import Tensor
+from ..kernels import adam as kernels
+from .adamw import AdamW
+from .device_number import Given
+from .optimizer import Group
+from .penalty import decayed_apart
+
+
+class Adam(AdamW):
+    """Kingma and Ba, "Adam: a method for stochastic optimization" (2015).
+
+    The arguments are AdamW's, and `weight_decay` is L2, as torch's Adam has it.
+
+    >>> import onefold as flow
+    >>> w = flow.nn.Parameter(flow.ones(2))
+    >>> w.sum().backward()
+    >>> flow.optim.Adam([w], lr=0.5).step()
+    >>> w.numpy().round(4)
+    array([0.5, 0.5], dtype=float32)
+    """
+
+    kernel: Callable[..., None] = staticmethod(kernels.adam)
+
+    def _update(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    ) -> None:
+        for part in decayed_apart(group, params, grads, given):
+            super()._update(*part)

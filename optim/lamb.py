@@ -1,0 +1,113 @@
+"""LAMB: Adam's direction, as long as the parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..engine.tensor import Tensor
+from ..kernels import lamb as kernels
+from ..kernels.select import pick
+from .adamw import counted, step_on
+from .checks import check_betas, check_not_negative
+from .device_number import DeviceNumber, Given
+from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .tensor_norms import tensor_norms
+
+
+class LAMB(Optimizer):
+    """You et al., "Large batch optimization for deep learning: training BERT in 76 minutes" (2020).
+
+    A parameter moves by lr * |w| / |u| * u, where u is AdamW's direction, its weight decay in it;
+    by lr * u where a norm is 0. The norms are those of the logical tensors, over all their shards.
+
+    >>> import onefold as flow
+    >>> w = flow.nn.Parameter(flow.ones(4) * 2)
+    >>> w.sum().backward()
+    >>> flow.optim.LAMB([w], lr=0.5).step()
+    >>> w.numpy()
+    array([1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        do_bias_correction: bool = True,
+        contiguous_params: bool = False,
+    ) -> None:
+        check_not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
+        check_betas("LAMB", betas)
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "do_bias_correction": do_bias_correction,
+            },
+        )
+
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        return ("step", "exp_avg", "exp_avg_sq")
+
+    def _update(
+        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    ) -> None:
+        entries = [self._entry(param) for param in params]
+        directions = [zeros_for(param) for param in params]
+        for step, indices in counted(entries, given).items():
+            columns = [[x[i] for i in indices] for x in (params, grads)]
+            for key in ("exp_avg", "exp_avg_sq"):
+                columns.append([entries[i][key] for i in indices])
+            columns.append([directions[i] for i in indices])
+            self._direct(group, columns, step, given)
+        norms = [tensor_norms(params), tensor_norms(directions)]
+        for *lists, weights, lengths in unique_shards(params, directions, *norms):
+            like = lists[0][0]
+            update = pick(kernels.move, like.device.type)
+            rates = _rates(group, torch.stack(weights), torch.stack(lengths))
+            update(*lists, rates, found_inf=given.on(like)["found_inf"])
+
+    def _direct(
+        self,
+        group: Group,
+        columns: Sequence[Sequence[Tensor]],
+        step: int | DeviceNumber,
+        given: Given,
+    ) -> None:
+        for lists in unique_shards(*columns):
+            like = lists[0][0]
+            update = pick(kernels.directions, like.device.type)
+            update(
+                *lists,
+                step=step_on(step, like) if group["do_bias_correction"] else None,
+                betas=group["betas"],
+                eps=group["eps"],
+                weight_decay=group["weight_decay"],
+                **given.on(like),
+            )
+
+    def _entry(self, param: Tensor) -> dict[str, Any]:
+        """The parameter's state, which is made if it has none."""
+        writable(param)
+        if param not in self.state:
+            self.state[param] = {
+                "step": 0,
+                "exp_avg": zeros_for(param),
+                "exp_avg_sq": zeros_for(param),
+            }
+        return self.state[param]
+
+
+def _rates(group: Group, weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Each tensor's own rate, from its norm and that of its direction."""
+    trust = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.0)
+    return trust * rate_of(group, weights.device)
