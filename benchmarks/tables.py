@@ -40,6 +40,26 @@ def first_call_range() -> tuple[int, int]:
     return min(times), max(times)
 
 
+def host_rows() -> list[str]:
+    """The table of benchmarks/host_path.py: microseconds of the host per call."""
+    rows = ["| op | Onefold | torch |", "|---|---|---|"]
+    for op, found in load("host_path").items():
+        if isinstance(found, dict):
+            times = [f"{found[side][0]:.1f}" for side in ("onefold", "torch")]
+            rows.append("| " + " | ".join([op, *times]) + " |")
+    return rows
+
+
+def job_rows() -> list[str]:
+    """The table of benchmarks/job_call.py: a call of a job beside that of its graph."""
+    rows = ["| devices | width | graph us | job us | job / graph |", "|---" * 5 + "|"]
+    for row in load("job_call"):
+        times = [f"{row[key]:.0f}" for key in ("graph us", "job us")]
+        cells = [str(row["devices"]), str(row["width"]), *times, f"{row['job/graph']:.2f}"]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
 def graph_rows() -> list[str]:
     """The table of benchmarks/graph_step.py: eager and graph in milliseconds."""
     rows = [

@@ -16,6 +16,16 @@ def test_the_readme_shows_the_committed_results():
     assert f"takes {shortest} to {longest} microseconds" in readme
 
 
+def test_pages_show_the_committed_results():
+    pages = {"kernels": "host_rows", "job_functions": "job_rows"}
+    for page, rows in pages.items():
+        assert "\n".join(TABLES[rows]()) in (REPO / "docs" / f"{page}.md").read_text()
+
+
+def test_a_committed_call_of_a_job_takes_little_more_than_its_graph():
+    assert max(row["job/graph"] for row in TABLES["load"]("job_call")) <= 1.1
+
+
 def test_every_committed_loss_is_that_of_one_rank():
     runs = TABLES["load"]("mnist_losses")["runs"]
     assert {run["strategy"] for run in runs} == {"dp", "mp", "pp", "mixed"}
