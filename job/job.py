@@ -27,11 +27,13 @@ from .blob import Blob, Key
 from .function_config import FunctionConfig
 from .placeholder import Placeholder
 from .regularizers import Regularizer
-from .results import Future, Result, blobs_of, rebuild, typed
+from .results import Future, Result, check_returned, rebuild, typed
 from .session import Variable, session
 from .tracing import is_tracing, trace
 from .update_rule import Optimizer
 from .variables import initialize
+
+Parts = dict[Key, Tensor]  # of a blob
 
 _UNANNOTATED = inspect.Signature.empty
 _MAX_SHAPES = 32  # compiled programs of a job, for lists of arrays whose sizes differ
@@ -69,8 +71,7 @@ class Job:
         self._losses: list[Blob] = []
         self._optimizer: Optimizer | None = None
         self._watched: list[tuple[Blob, Callable[[Any], object]]] = []
-        self._forms: Any = None  # the nest that the function returned, of parts and layouts
-        self._watch_forms: list[tuple[_Form, Callable[[Any], object]]] = []
+        self._layouts: list[Meta] = []  # of what is returned, and then of what is watched
         self._graph: _JobGraph | None = None
 
     def __repr__(self) -> str:
@@ -127,12 +128,17 @@ class Job:
             {key: placeholder.tensor(key, array, devices) for key, array in arrays}
             for placeholder, arrays in zip(self.placeholders, fed, strict=True)
         ]
-        return self._deliver(iter(self._graph(given)))
+        return self._deliver(*self._graph(given))
 
-    def _deliver(self, tensors: Any) -> Any:
-        results = rebuild(self._forms, lambda form: form.result(tensors))
-        for form, handler in self._watch_forms:
-            handler(form.result(tensors))
+    def _deliver(self, returned: Any, watched: Sequence[Parts]) -> Any:
+        layouts = iter(self._layouts)
+
+        def result(parts: Parts) -> Result:
+            return Result(parts, next(layouts, None))
+
+        results = rebuild(returned, result)
+        for (_, handler), parts in zip(self._watched, watched, strict=True):
+            handler(result(parts))
         annotation = self.signature.return_annotation
         if self.first_generation or annotation is _UNANNOTATED:
             return Future(results)
@@ -144,7 +150,6 @@ class Job:
         """Learn which variables, losses and optimizer the function uses, and make its graph."""
         if self._graph is not None:
             return
-        session.devices.fixed = True
         devices = self.devices()
         capture = Capture({}, {}, {})
         try:
@@ -165,6 +170,7 @@ class Job:
             if variable.is_new:
                 initialize(variable)
         self._graph = self._compile()
+        session.devices.fixed = True
 
     def _compile(self) -> _JobGraph:
         graph = _JobGraph(self)
@@ -192,24 +198,31 @@ class Job:
             graph.config.enable_zero(True)
         return graph
 
-    def _run(self, given: Sequence[dict[Key, Tensor]], devices: Placement) -> list[Tensor]:
-        """Call the function on captured tensors; gives what it returns, and is watched, whole."""
+    def _run(self, given: Sequence[Parts], devices: Placement) -> tuple[Any, list[Parts]]:
+        """Call the function on captured tensors; gives what it returns and what is watched, whole.
+
+        Blobs are given as their parts.
+        """
         self.used, self._penalties, self._unnamed = {}, {}, {}
-        self._secondary, self._losses, self._watched = set(), [], []
+        self._secondary, self._losses, self._watched, self._layouts = set(), [], [], []
         blobs = [p.given(parts) for p, parts in zip(self.placeholders, given, strict=True)]
         with trace(self), scope.of_job(self.view, devices):
             returned = self.function(*blobs)
-            everywhere = session.devices.everywhere(session.devices.main_tag())
-            tensors = []
-            for blob in blobs_of(returned, self.name):
-                tensors += _everywhere(blob, everywhere)
+            found = rebuild(returned, self._whole)
             if self._graph is not None and self.trains:
                 self._backward()
-            for blob, _ in self._watched:
-                tensors += _everywhere(blob, everywhere)
-        self._forms = rebuild(returned, _Form)
-        self._watch_forms = [(_Form(blob), handler) for blob, handler in self._watched]
-        return tensors
+            return found, [self._whole(blob) for blob, _ in self._watched]
+
+    def _whole(self, blob: Any) -> Parts:
+        """The parts of a blob, whole on all devices, so that every process can read them."""
+        parts = check_returned(blob, self.name).parts
+        if not parts:
+            raise OnefoldRuntimeError(
+                f"job {self.name!r} watches the gradient of a blob on which no loss depends"
+            )
+        self._layouts.append(blob.first.meta)
+        everywhere = session.devices.everywhere(session.devices.main_tag())
+        return {key: global_to_global(x, everywhere, broadcast) for key, x in parts.items()}
 
     def _backward(self) -> None:
         for loss in self._losses:
@@ -282,18 +295,6 @@ class Job:
             self._watched.append((grads, handler))
 
 
-class _Form:
-    """The parts and the layout that a blob had, without its tensors."""
-
-    def __init__(self, blob: Blob) -> None:
-        self.keys = list(blob.parts)
-        self.layout: Meta = blob.first.meta
-
-    def result(self, tensors: Any) -> Result:
-        """The result whose parts come next."""
-        return Result({key: next(tensors) for key in self.keys}, self.layout)
-
-
 class _Variables(Module):
     """The variables of a job, for its graph."""
 
@@ -317,13 +318,11 @@ class _JobGraph(Graph):
     def name(self) -> str:
         return self.job.name
 
-    def build(self, given: Sequence[dict[Key, Tensor]]) -> list[Tensor]:
+    def _check_inputs(self, form: Any, metas: Sequence[Meta]) -> None:
+        pass  # placeholders check them, and lists of lists may have another length in each call
+
+    def build(self, given: Sequence[Parts]) -> tuple[Any, list[Parts]]:
         return self.job._run(given, self.job.devices())
-
-
-def _everywhere(blob: Blob, devices: Placement) -> list[Tensor]:
-    """The parts of a blob, whole on all devices, so that every process can read them."""
-    return [global_to_global(part, devices, broadcast) for part in blob.parts.values()]
 
 
 def _placeholder(job: str, parameter: inspect.Parameter) -> Placeholder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
@@ -20,7 +20,7 @@ class Result:
     """The value of one blob after a call."""
 
     tensors: Mapping[Key, Tensor]  # the whole value of each part
-    layout: Meta  # of the first part, as the job left it
+    layout: Meta | None  # as the job left it; of the one part of the consistent view
 
     def parallel_num(self) -> int:
         """The number of devices that have a part."""
@@ -50,6 +50,7 @@ class Result:
         if not self.is_consistent:
             return [_joined(pieces) for pieces in self._by_device().values()]
         whole = self.ndarray()
+        assert self.layout is not None
         place = self.layout.placement
         assert place is not None
         found = []
@@ -113,29 +114,25 @@ class Future:
 
 
 def rebuild(nest: Any, change: Callable[[Any], Any]) -> Any:
-    """The nest (lists, tuples, dicts) with each of its entries changed; None stays."""
+    """The nest (lists, tuples, dicts) with each of its entries changed; None stays.
+
+    A dict of the parts of one blob is an entry.
+    """
     if isinstance(nest, (list, tuple)):
         return type(nest)([rebuild(inner, change) for inner in nest])
-    if isinstance(nest, dict):
+    if isinstance(nest, dict) and not all(isinstance(key, tuple) for key in nest):
         return {key: rebuild(inner, change) for key, inner in nest.items()}
     return None if nest is None else change(nest)
 
 
-def blobs_of(nest: Any, who: str) -> Iterator[Blob]:
-    """The blobs of what a job returned. Raises OnefoldTypeError for anything else."""
-    if isinstance(nest, Blob):
-        yield nest
-    elif isinstance(nest, (list, tuple)):
-        for inner in nest:
-            yield from blobs_of(inner, who)
-    elif isinstance(nest, dict):
-        for inner in nest.values():
-            yield from blobs_of(inner, who)
-    elif nest is not None:
+def check_returned(blob: Any, who: str) -> Blob:
+    """An entry of what a job returned. Raises OnefoldTypeError for what is no blob."""
+    if not isinstance(blob, Blob):
         raise OnefoldTypeError(
-            f"job {who!r} returned a {type(nest).__name__}; it can return blobs, and tuples, lists "
+            f"job {who!r} returned a {type(blob).__name__}; it can return blobs, and tuples, lists "
             "and dicts of them"
         )
+    return blob
 
 
 def typed(results: Any, annotation: Any, who: str) -> Any:

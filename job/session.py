@@ -60,7 +60,6 @@ class Session:
 
     def start(self) -> None:
         """Trace all jobs that were not traced yet, so that all variables are there."""
-        self.devices.fixed = True
         for job in list(self.jobs.values()):
             job.trace()
 

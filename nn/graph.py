@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..engine import interp
 from ..engine.grad_mode import no_grad
+from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph, nested
@@ -206,7 +207,7 @@ class Graph:
             self._flat[:] = [m for top in self._modules.values() for m in top.modules()]
             key = (form, metas, self._modes(), self.config.settings)
             state = self._state()
-            check_inputs(self.name, self._compiled, form, metas)
+            self._check_inputs(form, metas)
             with same_tables(self._modules) as check:
 
                 def build(*args: Any, **kwargs: Any) -> Any:
@@ -220,6 +221,10 @@ class Graph:
             self._compiled[key] = found
         self._compiled.move_to_end(key)
         return found  # type: ignore[no-any-return]
+
+    def _check_inputs(self, form: Any, metas: Sequence[Meta]) -> None:
+        """Raise OnefoldTypeError for inputs that are too unlike those before."""
+        check_inputs(self.name, self._compiled, form, metas)
 
     def _modes(self) -> tuple[Any, ...]:
         # Parameters may be frozen, or added, after a graph was compiled.

@@ -257,3 +257,25 @@ def test_a_part_is_that_of_a_device():
     assert result.numpy(1).shape == (2, 3)
     assert result.parallel_num() == 2
     refused(lambda: result.numpy(2), "numpy(2)", "there are 2", "from 0")
+
+
+def test_devices_can_still_be_set_after_a_job_that_could_not_be_traced():
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        with flow.scope.placement("gpu", "0:1"):
+            return x + x
+
+    refused(lambda: job(ones(4, 3)), "device 1")
+    flow.config.gpu_device_num(2)
+    assert job(ones(4, 3)).tolist() == [[2.0] * 3] * 4
+
+
+def test_a_watched_gradient_is_one_that_the_loss_has():
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        loss = flow.layers.dense(x, 2, name="a")
+        flow.watch_diff(flow.layers.dense(x, 2, name="b"), lambda grad: None)
+        flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.1, 10)).minimize(loss)
+        return loss
+
+    refused(lambda: job(ones(4, 3)), "'job'", "gradient", "no loss depends")

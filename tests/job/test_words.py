@@ -349,3 +349,23 @@ def test_without_the_files_the_images_of_a_package_are_used(tmp_path):
     assert images.shape == (40, 100, 1, 28, 28)
     assert labels.shape == (40, 100)
     assert sorted(set(test_labels.reshape(-1).tolist())) == list(range(10))
+
+
+def test_lists_of_lists_may_be_of_other_lengths_in_each_call():
+    flow.config.gpu_device_num(2)
+    config = flow.function_config()
+    config.default_logical_view(flow.scope.mirrored_view())
+
+    @flow.global_function(function_config=config)
+    def job(x: tp.ListListNumpy.Placeholder((4, 3))) -> tp.Bundle[tp.ListNumpy]:
+        return [blob + 1 for blob in x]
+
+    def arrays(count):
+        return [[np.full((i + 1, 3), i + j, np.float32) for j in range(count)] for i in range(2)]
+
+    for count in (1, 3, 1, 2):
+        found = job(arrays(count))
+        assert len(found) == count
+        for j, parts in enumerate(found):
+            assert [part.shape for part in parts] == [(1, 3), (2, 3)]
+            assert [part.max() for part in parts] == [j + 1, j + 2]
