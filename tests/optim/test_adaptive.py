@@ -98,7 +98,9 @@ def assert_formula(formula, name, options, layout, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("formula", "name", "options"), FORMULAS, ids=str)
+@pytest.mark.parametrize(
+    ("formula", "name", "options"), FORMULAS, ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_every_step_is_the_formulas(formula, name, options, layout, dtype, world):
     assert_formula(formula, name, options, layout, dtype)
 
