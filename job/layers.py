@@ -129,3 +129,105 @@ def conv2d(
         )  # fmt: skip
         made = nn.bias_add(made, bias, data_format)
     return made if activation is None else activation(made)
+
+
+def layer_norm(
+    inputs: Blob,
+    center: bool = True,
+    scale: bool = True,
+    trainable: bool = True,
+    begin_norm_axis: int = 1,
+    begin_params_axis: int = -1,
+    epsilon: float = 1e-5,
+    name: str | None = None,
+) -> Blob:
+    """Each element of the batch with mean 0 and variance 1, with {name}-gamma and {name}-beta.
+
+    Over the dims from `begin_norm_axis` on; the variables have those from `begin_params_axis` on.
+    """
+    called = _name(name, "LayerNorm")
+    ndim = len(inputs.shape)
+    over = tuple(range(begin_norm_axis % ndim, ndim))
+    shape = inputs.shape[begin_params_axis % ndim :]
+    gamma = _of_value(f"{called}-gamma", shape, inputs, 1, trainable) if scale else None
+    beta = _of_value(f"{called}-beta", shape, inputs, 0, trainable) if center else None
+
+    def one(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        if shape == tuple(x.shape[over[0] :]):
+            return names.layer_norm(x, shape, weight, bias, epsilon)  # type: ignore[no-any-return]
+        y = names.layer_norm(x, tuple(x.shape[over[0] :]), None, None, epsilon)
+        y = y if weight is None else names.mul(y, weight)
+        return y if bias is None else names.add(y, bias)  # type: ignore[no-any-return]
+
+    return each(one, inputs, gamma, beta)  # type: ignore[no-any-return]
+
+
+def batch_normalization(
+    inputs: Blob,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Initializer | None = None,
+    gamma_initializer: Initializer | None = None,
+    beta_regularizer: Regularizer | None = None,
+    gamma_regularizer: Regularizer | None = None,
+    moving_mean_initializer: Initializer | None = None,
+    moving_variance_initializer: Initializer | None = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str | None = None,
+) -> Blob:
+    """Each channel with mean 0 and variance 1 over the batch, in jobs that train.
+
+    In others over the batches before: {name}-moving_mean and {name}-moving_variance, which keep a
+    share `momentum` of themselves at each step. With {name}-gamma and {name}-beta. The batch is
+    the whole one of all devices. Raises OnefoldValueError in the mirrored view while training,
+    where devices would disagree on what moves.
+    """
+    called = _name(name, "BatchNorm")
+    dim = axis % len(inputs.shape)
+    shape = (inputs.shape[dim],)
+    trains = training and trainable and tracing("layers.batch_normalization").trains
+    if trains and len(inputs.parts) > 1:
+        raise OnefoldValueError(
+            "batch_normalization trains on one blob of all devices; take the consistent view, "
+            "whose statistics are those of the whole batch"
+        )
+    begins = {
+        "gamma": (scale, trainable, gamma_initializer, 1, gamma_regularizer),
+        "beta": (center, trainable, beta_initializer, 0, beta_regularizer),
+        "moving_mean": (True, False, moving_mean_initializer, 0, None),
+        "moving_variance": (True, False, moving_variance_initializer, 1, None),
+    }
+    found = {
+        part: _of_value(f"{called}-{part}", shape, inputs, value, learns, initializer, regularizer)
+        if wanted
+        else None
+        for part, (wanted, learns, initializer, value, regularizer) in begins.items()
+    }
+
+    def one(x: Tensor, *given: Tensor | None) -> Tensor:
+        weight, bias, mean, variance = given
+        moved = names.movedim(x, dim, 1)
+        y = names.batch_norm(moved, mean, variance, weight, bias, trains, 1 - momentum, epsilon)
+        return names.movedim(y, 1, dim)  # type: ignore[no-any-return]
+
+    return each(one, inputs, *found.values())  # type: ignore[no-any-return]
+
+
+def _of_value(
+    name: str,
+    shape: Sequence[int],
+    like: Blob,
+    value: float,
+    trainable: bool,
+    initializer: Initializer | None = None,
+    regularizer: Regularizer | None = None,
+) -> Blob:
+    """A variable that begins with one value, unless an initializer is given."""
+    return get_variable(
+        name, tuple(shape), like.dtype, initializer or constant_initializer(value), regularizer,
+        trainable, "weight", reuse=False,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import torch
 from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
+from .activation import *  # noqa: F403
 from .blob import Blob, each
 from .ignored import note_ignored
 from .tracing import tracing
@@ -249,36 +250,60 @@ def sparse_softmax_cross_entropy_with_logits(
     return each(one, labels, logits)  # type: ignore[no-any-return]
 
 
-def relu(x: Blob, name: str | None = None) -> Blob:
-    """relu of each element."""
-    return each(names.relu, x)  # type: ignore[no-any-return]
+def softmax_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | None = None) -> Blob:
+    """The cross entropy of each row of logits with its row of shares, which sum up to 1."""
+
+    def one(target: Tensor, x: Tensor) -> Tensor:
+        return names.neg(names.sum(names.mul(target, names.log_softmax(x, -1)), -1))  # type: ignore[no-any-return]
+
+    return each(one, labels, logits)  # type: ignore[no-any-return]
 
 
-def sigmoid(x: Blob, name: str | None = None) -> Blob:
-    """sigmoid of each element."""
-    return each(names.sigmoid, x)  # type: ignore[no-any-return]
+def sigmoid_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | None = None) -> Blob:
+    """The cross entropy of each logit with its share."""
+
+    def one(target: Tensor, x: Tensor) -> Tensor:
+        return names.binary_cross_entropy_with_logits(  # type: ignore[no-any-return]
+            x, names.cast(target, x.dtype), reduction="none"
+        )
+
+    return each(one, labels, logits)  # type: ignore[no-any-return]
 
 
-def tanh(x: Blob, name: str | None = None) -> Blob:
-    """tanh of each element."""
-    return each(names.tanh, x)  # type: ignore[no-any-return]
+def moments(
+    x: Blob, axes: Sequence[int], keepdims: bool = False, name: str | None = None
+) -> tuple[Blob, Blob]:
+    """The mean, and the variance of the population, over some dims."""
+
+    def one(tensor: Tensor) -> tuple[Tensor, Tensor]:
+        mean = names.mean(tensor, tuple(axes), True)
+        centred = names.sub(tensor, mean)
+        variance = names.mean(names.mul(centred, centred), tuple(axes), keepdims)
+        return names.mean(tensor, tuple(axes), keepdims), variance
+
+    return each(one, x)  # type: ignore[no-any-return]
 
 
-def gelu(x: Blob, name: str | None = None) -> Blob:
-    """gelu of each element."""
-    return each(names.gelu, x)  # type: ignore[no-any-return]
+def batch_normalization(
+    x: Blob,
+    mean: Blob,
+    variance: Blob,
+    offset: Blob | None = None,
+    scale: Blob | None = None,
+    variance_epsilon: float = 1e-5,
+    axis: int = 1,
+    name: str | None = None,
+) -> Blob:
+    """Each channel, along `axis`, with these moments taken out of it."""
+    dim = axis % len(x.shape)
 
+    def one(tensor: Tensor, *given: Tensor | None) -> Tensor:
+        size = (-1, *(1,) * (tensor.ndim - dim - 1))
+        shift, spread, *more = [None if v is None else names.view(v, size) for v in given]
+        factor = names.rsqrt(names.add(spread, variance_epsilon))
+        if more[1] is not None:
+            factor = names.mul(factor, more[1])
+        y = names.mul(names.sub(tensor, shift), factor)
+        return y if more[0] is None else names.add(y, more[0])  # type: ignore[no-any-return]
 
-def selu(x: Blob, name: str | None = None) -> Blob:
-    """selu of each element."""
-    return each(names.selu, x)  # type: ignore[no-any-return]
-
-
-def mish(x: Blob, name: str | None = None) -> Blob:
-    """mish of each element."""
-    return each(names.mish, x)  # type: ignore[no-any-return]
-
-
-def silu(x: Blob, name: str | None = None) -> Blob:
-    """silu of each element."""
-    return each(names.silu, x)  # type: ignore[no-any-return]
+    return each(one, x, mean, variance, offset, scale)  # type: ignore[no-any-return]

@@ -129,6 +129,89 @@ SHAPING = {
 }
 
 
+F = torch.nn.functional
+ACTIVATIONS = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "selu": F.selu,
+    "mish": F.mish,
+    "silu": F.silu,
+    "elu": F.elu,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "hardtanh": F.hardtanh,
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "softmax": lambda x: F.softmax(x, -1),
+    "logsoftmax": lambda x: F.log_softmax(x, -1),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name):
+    found = run(getattr(flow.nn, name), 3 * X)
+    np.testing.assert_allclose(found, ACTIVATIONS[name](torch.tensor(3 * X)), rtol=1e-5, atol=1e-6)
+
+
+def test_losses_of_shares():
+    shares = F.softmax(torch.tensor(X[::-1].copy()), -1).numpy()
+    found = run(flow.nn.softmax_cross_entropy_with_logits, shares, X)
+    wanted = F.cross_entropy(torch.tensor(X), torch.tensor(shares), reduction="none")
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    found = run(flow.nn.sigmoid_cross_entropy_with_logits, shares, X)
+    wanted = F.binary_cross_entropy_with_logits(
+        torch.tensor(X), torch.tensor(shares), reduction="none"
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_moments_and_what_is_normalized_by_them():
+    def normalized(x):
+        mean, variance = flow.nn.moments(x, [0])
+        return flow.nn.batch_normalization(x, mean, variance, mean, variance, 1e-3)
+
+    mean, variance = X.mean(0), X.var(0)
+    wanted = (X - mean) / np.sqrt(variance + 1e-3) * variance + mean
+    np.testing.assert_allclose(run(normalized, X), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("begin_params", [1, -1])
+def test_layer_norm(begin_params):
+    image = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
+    found = run(lambda x: flow.layers.layer_norm(x, begin_params_axis=begin_params), image)
+    wanted = F.layer_norm(torch.tensor(image), (2, 3))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_batch_normalization_moves_its_statistics(axis):
+    flow.config.gpu_device_num(2)
+    image = np.random.default_rng(0).normal(3, 2, size=(4, 5, 3, 5)).astype(np.float32)
+
+    def network(x):
+        return flow.layers.batch_normalization(x, axis=axis, momentum=0.9)
+
+    @flow.global_function(type="train")
+    def train(x: tp.Numpy.Placeholder((4, 5, 3, 5))) -> tp.Numpy:
+        y = network(x)
+        flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.0, 10)).minimize(y)
+        return y
+
+    @flow.global_function()
+    def predict(x: tp.Numpy.Placeholder((4, 5, 3, 5))) -> tp.Numpy:
+        return network(x)
+
+    module = torch.nn.BatchNorm2d(5, eps=1e-3, momentum=0.1)
+    moved = torch.tensor(image).movedim(axis, 1)
+    for _ in range(3):
+        wanted = module(moved).movedim(1, axis).detach()
+        np.testing.assert_allclose(train(image), wanted, rtol=1e-4, atol=1e-4)
+    wanted = module.eval()(moved).movedim(1, axis).detach()
+    np.testing.assert_allclose(predict(image), wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", SHAPING)
 def test_shaping(name):
     function, wanted = SHAPING[name]
