@@ -23,6 +23,7 @@ conv, float8, fused_attention, gated, gathering, linear_loss, order, pool, reduc
     for name in """conv float8 fused_attention gated gathering linear_loss order pool reduce
         rotary""".split()
 )
+adam, lamb, momentum, rmsprop = map(Twins, ("adam", "lamb", "momentum", "rmsprop"))
 
 
 def _orders() -> list[Row]:
@@ -222,10 +223,83 @@ def _eight_bits() -> list[Row]:
     ]  # fmt: skip
 
 
+def _updates() -> list[Row]:
+    """Rules of updating besides those of main_rows; torch does them by lists, step by step."""
+    rate, keep, eps, decay = 1e-3, 0.9, 1e-8, 0.1
+    betas = (keep, 0.999)
+
+    def lists(make: Maker, count: int, size: int) -> tuple[Any, ...]:
+        made = [[make(size) for _ in range(count)] for _ in range(4)]
+        made[3] = [x.square() for x in made[3]]
+        rates = torch.full((count,), rate, dtype=torch.float64, device=make.device)
+        return *made, rates, torch.tensor(3.0, device=make.device)
+
+    def ours_adam(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        adam.adam(p, g, m, v, step=step, lr=rate, betas=betas, eps=eps, weight_decay=decay,
+                  maximize=False)  # fmt: skip
+        return p[0]
+
+    def torch_adam(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        torch._fused_adam_(
+            p, g, m, v, [], [step] * len(p), lr=rate, beta1=betas[0], beta2=betas[1],
+            weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        return p[0]
+
+    def ours_rmsprop(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        rmsprop.rmsprop(p, g, v, None, None, lr=rate, alpha=keep, eps=eps, eps_in_root=False,
+                        weight_decay=0.0, momentum=0.0, maximize=False)  # fmt: skip
+        return p[0]
+
+    def torch_rmsprop(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        torch._foreach_mul_(v, keep)
+        torch._foreach_addcmul_(v, g, g, 1 - keep)
+        torch._foreach_addcdiv_(p, g, torch._foreach_add(torch._foreach_sqrt(v), eps), -rate)
+        return p[0]
+
+    def ours_momentum(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        momentum.momentum(p, g, m, rates, beta=keep, weight_decay=0.0)
+        return p[0]
+
+    def torch_momentum(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        torch._foreach_mul_(m, keep)
+        torch._foreach_add_(m, g, alpha=-rate)
+        torch._foreach_add_(p, m)
+        return p[0]
+
+    def ours_lamb(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        found = [torch.empty_like(x) for x in p]
+        lamb.directions(p, g, m, v, found, step=None, betas=betas, eps=eps, weight_decay=decay)
+        lamb.move(p, found, rates)
+        return p[0]
+
+    def torch_lamb(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        torch._foreach_lerp_(m, g, 1 - betas[0])
+        torch._foreach_mul_(v, betas[1])
+        torch._foreach_addcmul_(v, g, g, 1 - betas[1])
+        found = torch._foreach_div(m, torch._foreach_add(torch._foreach_sqrt(v), eps))
+        torch._foreach_add_(found, p, alpha=decay)
+        torch._foreach_add_(p, found, alpha=-rate)
+        return p[0]
+
+    sizes, tiny = (256, 4 << 20), (3, 40)
+    return [
+        Row(family, name, sizes, tiny, lists, ours, plain,
+            lambda count, size, passes=passes: passes * count * size, dtype=torch.float32,
+            compiled=False)
+        for family, name, ours, plain, passes in (
+            ("adam", "adam", ours_adam, torch_adam, 7),
+            ("rmsprop", "rmsprop", ours_rmsprop, torch_rmsprop, 5),
+            ("momentum", "momentum", ours_momentum, torch_momentum, 5),
+            ("lamb", "lamb without its norms", ours_lamb, torch_lamb, 10),
+        )
+    ]  # fmt: skip
+
+
 def all_rows() -> list[Row]:
     """Every row, by family."""
     makers = (
         _orders, _gathers, _gates, _losses, _windows, _scans, _convolution_grads, _rotations,
-        _eight_bits, _fused, _windows_of_keys,
+        _eight_bits, _fused, _windows_of_keys, _updates,
     )  # fmt: skip
     return [*main_rows(), *(row for make in makers for row in make())]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from training import BATCH, options, train
+from job_training import BATCH, options, train
 
 import onefold.job as flow
 

@@ -6,7 +6,7 @@ python examples/job_functions/mirrored_mlp.py
 from __future__ import annotations
 
 import numpy as np
-from training import BATCH, options, train
+from job_training import BATCH, options, train
 
 import onefold.job as flow
 import onefold.job.typing as tp

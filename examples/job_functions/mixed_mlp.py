@@ -6,7 +6,7 @@ python -m onefold.distributed.launch --nproc_per_node 2 examples/job_functions/m
 
 from __future__ import annotations
 
-from training import BATCH, options, train
+from job_training import BATCH, options, train
 
 import onefold.job as flow
 import onefold.job.typing as tp

@@ -5,7 +5,7 @@ python examples/job_functions/placement_lenet.py
 
 from __future__ import annotations
 
-from training import BATCH, options, train
+from job_training import BATCH, options, train
 
 import onefold.job as flow
 import onefold.job.typing as tp

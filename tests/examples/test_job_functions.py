@@ -11,7 +11,7 @@ import onefold
 import onefold.job as flow
 
 FOLDER = REPO / "examples" / "job_functions"
-PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "training")
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "job_training")
 
 
 def run(program, monkeypatch, *arguments):

@@ -33,7 +33,11 @@ def test_candidates_agree(row):
     torch._dynamo.reset()
     wanted = row.torch(*tiny_inputs(row))
     for name, call in benchmark.candidates(row, backend="eager"):
-        found = call(*tiny_inputs(row))
+        try:
+            found = call(*tiny_inputs(row))
+        except (LookupError, RuntimeError):
+            assert name == "cudnn", name  # which needs a GPU
+            continue
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
         if not row.random:
             torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
