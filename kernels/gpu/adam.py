@@ -1,6 +1,9 @@
-"""Adam's update of many tensors in one launch."""
+"""Adam's update of many tensors in one launch, with its decay in the gradient or beside it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -30,13 +33,17 @@ def moments(average, square, at, mask, g, first, second, rest, WIDE: tl.constexp
 @triton.jit
 def _adam_block(
     param, grad, average, square, largest, at, mask, factors, scale,
-    AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
+    COUPLED: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr,
+    WIDE: tl.constexpr,
 ):  # fmt: skip
     p = tl.load(param + at, mask=mask).to(WIDE)
     g = gradient_of(grad, at, mask, scale, SCALED, WIDE)
     if MAXIMIZE:
         g = -g
-    g = g + tl.load(factors).to(WIDE) * p
+    if COUPLED:
+        g = g + tl.load(factors).to(WIDE) * p
+    else:
+        p = p * tl.load(factors).to(WIDE)
     m, v = moments(average, square, at, mask, g, factors + 1, factors + 2, factors + 3, WIDE)
     if AMSGRAD:
         v = tl.maximum(
@@ -50,8 +57,8 @@ def _adam_block(
 @Kernel
 def _adam(
     table, factors, scale, found_inf, start: tl.int64,
-    DTYPE: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr,
-    CHECKED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    DTYPE: tl.constexpr, COUPLED: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr,
+    SCALED: tl.constexpr, CHECKED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     if CHECKED:  # noqa: SIM102 - a constant, then what is read
         if tl.load(found_inf) != 0.0:
@@ -67,13 +74,48 @@ def _adam(
     if whole:
         _adam_block(
             param, grad, average, square, largest, at, None, factors, scale,
-            AMSGRAD, MAXIMIZE, SCALED, WIDE,
+            COUPLED, AMSGRAD, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
     else:
         _adam_block(
             param, grad, average, square, largest, at, there, factors, scale,
-            AMSGRAD, MAXIMIZE, SCALED, WIDE,
+            COUPLED, AMSGRAD, MAXIMIZE, SCALED, WIDE,
         )  # fmt: skip
+
+
+def update(
+    lists: Sequence[Tensors | None],
+    decay: float | Tensor,
+    coupled: bool,
+    *,
+    step: int | Tensor | None,
+    lr: float | Tensor,
+    betas: tuple[float, float],
+    eps: float,
+    maximize: bool,
+    scale: Tensor | None,
+    found_inf: Tensor | None,
+) -> None:
+    """Update parameters, given with gradients, both moments and perhaps the largest second ones.
+
+    `coupled` adds `decay` times a parameter to its gradient; else it multiplies the parameter.
+    """
+    params, grads, *states = [some for some in lists if some is not None]
+    first, second = betas
+    larger, root = corrections(step, betas)
+    device = params[0].device
+    factors = numbers_on(device, decay, 1.0 - first, second, 1.0 - second, root, eps, lr * larger)
+    given = dense(grads)
+    table = table_of(params, given, *states)
+    _adam.launch(
+        (table.programs,),
+        (table.data, factors, scale, found_inf, table.start),
+        (
+            DTYPES[params[0].dtype], coupled, len(states) > 2, maximize, scale is not None,
+            found_inf is not None, table.aligned, BLOCK,
+        ),
+        warps=8,
+    )  # fmt: skip
 
 
 def adam(
@@ -83,46 +125,24 @@ def adam(
     exp_avg_sqs: Tensors,
     max_exp_avg_sqs: Tensors | None = None,
     *,
-    step: int | Tensor | None,
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
     weight_decay: float,
-    maximize: bool,
-    scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
+    **numbers: Any,
 ) -> None:
-    dtype = params[0].dtype
-    if dtype not in DTYPES:
-        reference.adam(
-            params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step=step, lr=lr, betas=betas,
-            eps=eps, weight_decay=weight_decay, maximize=maximize, scale=scale,
-            found_inf=found_inf,
-        )  # fmt: skip
+    lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
+    if params[0].dtype not in DTYPES:
+        reference.adam(*lists, weight_decay=weight_decay, **numbers)
         return
-    first, second = betas
-    larger, root = corrections(step, betas)
-    factors = numbers_on(
-        params[0].device, weight_decay, 1.0 - first, second, 1.0 - second, root, eps, lr * larger
-    )
-    more = [] if max_exp_avg_sqs is None else [max_exp_avg_sqs]
-    given = dense(grads)
-    table = table_of(params, given, exp_avgs, exp_avg_sqs, *more)
-    _adam.launch(
-        (table.programs,),
-        (table.data, factors, scale, found_inf, table.start),
-        (
-            DTYPES[dtype], bool(more), maximize, scale is not None, found_inf is not None,
-            table.aligned, BLOCK,
-        ),
-        warps=8,
-    )  # fmt: skip
+    update(lists, weight_decay, True, **{"scale": None, "found_inf": None, **numbers})
 
 
 CASES = [
     Case(
         _adam, ("*i64", "*fp64", "*fp32", "*fp32", "i64?"),
-        (dtype, largest, False, True, True, True, BLOCK), warps=8,
+        (dtype, coupled, largest, False, True, True, aligned, BLOCK), warps=8,
     )
-    for dtype, largest in ((tl.float32, False), (tl.bfloat16, True))
+    for dtype, coupled, largest, aligned in (
+        (tl.float32, True, False, True), (tl.bfloat16, True, True, True),
+        (tl.float32, False, False, True), (tl.bfloat16, False, False, True),
+        (tl.float32, False, True, False),
+    )
 ]  # fmt: skip

@@ -7,6 +7,7 @@ graph stays right and nothing is compiled anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -14,70 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import optim as reference
+from .adam import update
 from .cases import Case
 from .launch import Kernel
 from .tables import BLOCK, DTYPES, address_of, table_of, work_of
-from .updates import corrections, dense, numbers_on
+from .updates import dense, numbers_on
 
 TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
 
 Tensors = list[Tensor]
-
-
-@triton.jit
-def _adamw_block(
-    param, grad, average, square, largest, at, mask, factors, scale,
-    AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    g = tl.load(grad + at, mask=mask).to(WIDE)
-    if SCALED:
-        g = g * tl.load(scale).to(WIDE)
-    if MAXIMIZE:
-        g = -g
-    p = tl.load(param + at, mask=mask).to(WIDE) * tl.load(factors).to(WIDE)
-    m = tl.load(average + at, mask=mask).to(WIDE)
-    m = m + tl.load(factors + 1).to(WIDE) * (g - m)
-    v = tl.load(square + at, mask=mask).to(WIDE)
-    v = tl.load(factors + 2).to(WIDE) * v + tl.load(factors + 3).to(WIDE) * g * g
-    tl.store(average + at, m.to(average.dtype.element_ty), mask=mask)
-    tl.store(square + at, v.to(square.dtype.element_ty), mask=mask)
-    if AMSGRAD:
-        v = tl.maximum(
-            v, tl.load(largest + at, mask=mask).to(WIDE), propagate_nan=tl.PropagateNan.ALL
-        )
-        tl.store(largest + at, v.to(largest.dtype.element_ty), mask=mask)
-    root = tl.sqrt(v) * tl.load(factors + 4).to(WIDE) + tl.load(factors + 5).to(WIDE)
-    p = p - tl.load(factors + 6).to(WIDE) * m / root
-    tl.store(param + at, p.to(param.dtype.element_ty), mask=mask)
-
-
-@Kernel
-def _adamw(
-    table, factors, scale, found_inf, start: tl.int64,
-    DTYPE: tl.constexpr, AMSGRAD: tl.constexpr, MAXIMIZE: tl.constexpr, SCALED: tl.constexpr,
-    CHECKED: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    if CHECKED:  # noqa: SIM102 - a constant, then what is read
-        if tl.load(found_inf) != 0.0:
-            return
-    LISTS: tl.constexpr = 5 if AMSGRAD else 4
-    WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
-    row, at, there, whole = work_of(table, start, LISTS, BLOCK)
-    param = address_of(row, 0, DTYPE, ALIGNED)
-    grad = address_of(row, 1, DTYPE, ALIGNED)
-    average = address_of(row, 2, DTYPE, ALIGNED)
-    square = address_of(row, 3, DTYPE, ALIGNED)
-    largest = address_of(row, LISTS - 1, DTYPE, ALIGNED)
-    if whole:
-        _adamw_block(
-            param, grad, average, square, largest, at, None, factors, scale,
-            AMSGRAD, MAXIMIZE, SCALED, WIDE,
-        )  # fmt: skip
-    else:
-        _adamw_block(
-            param, grad, average, square, largest, at, there, factors, scale,
-            AMSGRAD, MAXIMIZE, SCALED, WIDE,
-        )  # fmt: skip
 
 
 def adamw(
@@ -87,41 +33,16 @@ def adamw(
     exp_avg_sqs: Tensors,
     max_exp_avg_sqs: Tensors | None = None,
     *,
-    step: int | Tensor | None,
     lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
     weight_decay: float,
-    maximize: bool,
-    scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
+    **numbers: Any,
 ) -> None:
-    dtype = params[0].dtype
-    if dtype not in DTYPES:
-        reference.adamw(
-            params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, step=step, lr=lr, betas=betas,
-            eps=eps, weight_decay=weight_decay, maximize=maximize, scale=scale,
-            found_inf=found_inf,
-        )  # fmt: skip
+    lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
+    if params[0].dtype not in DTYPES:
+        reference.adamw(*lists, lr=lr, weight_decay=weight_decay, **numbers)
         return
-    first, second = betas
-    share, root = corrections(step, betas)
-    factors = numbers_on(
-        params[0].device, 1.0 - lr * weight_decay, 1.0 - first, second, 1.0 - second, root, eps,
-        lr * share,
-    )  # fmt: skip
-    more = [] if max_exp_avg_sqs is None else [max_exp_avg_sqs]
-    given = dense(grads)
-    table = table_of(params, given, exp_avgs, exp_avg_sqs, *more)
-    _adamw.launch(
-        (table.programs,),
-        (table.data, factors, scale, found_inf, table.start),
-        (
-            DTYPES[dtype], bool(more), maximize, scale is not None, found_inf is not None,
-            table.aligned, BLOCK,
-        ),
-        warps=8,
-    )  # fmt: skip
+    given = {"scale": None, "found_inf": None, **numbers}
+    update(lists, 1.0 - lr * weight_decay, False, lr=lr, **given)
 
 
 @triton.jit
@@ -339,12 +260,6 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
 _TABLE = ("*i64", "*fp64", "*fp32", "*fp32", "i64?")
 
 CASES = [
-    *[
-        Case(_adamw, _TABLE, (dtype, largest, False, True, True, aligned, BLOCK), warps=8)
-        for dtype, largest, aligned in (
-            (tl.float32, False, True), (tl.bfloat16, False, True), (tl.float32, True, False),
-        )
-    ],
     *[
         Case(_sgd, _TABLE, (dtype, True, True, False, False, True, True, True, BLOCK), warps=8)
         for dtype in (tl.float32, tl.bfloat16)
