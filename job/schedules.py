@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -157,10 +158,8 @@ def ExponentialScheduler(  # noqa: N802 (the name that programs use)
     warmup: Warmup | None = None,
 ) -> Schedule:
     """`base_lr * decay_rate ** (step / steps)`; with `staircase` in whole powers."""
-    _check_steps("ExponentialScheduler", steps)
-    return Schedule(
-        base_lr, lambda step: base_lr * decay_rate ** _periods(step, steps, staircase), warmup
-    )
+    share = partial(pow, decay_rate)
+    return _by_periods("ExponentialScheduler", base_lr, steps, share, staircase, warmup)
 
 
 def InverseTimeScheduler(  # noqa: N802 (the name that programs use)
@@ -171,10 +170,11 @@ def InverseTimeScheduler(  # noqa: N802 (the name that programs use)
     warmup: Warmup | None = None,
 ) -> Schedule:
     """`base_lr / (1 + decay_rate * step / steps)`."""
-    _check_steps("InverseTimeScheduler", steps)
-    return Schedule(
-        base_lr, lambda step: base_lr / (1 + decay_rate * _periods(step, steps, staircase)), warmup
-    )
+
+    def share(periods: float) -> float:
+        return 1 / (1 + decay_rate * periods)
+
+    return _by_periods("InverseTimeScheduler", base_lr, steps, share, staircase, warmup)
 
 
 def NaturalExpScheduler(  # noqa: N802 (the name that programs use)
@@ -185,12 +185,11 @@ def NaturalExpScheduler(  # noqa: N802 (the name that programs use)
     warmup: Warmup | None = None,
 ) -> Schedule:
     """`base_lr * exp(-decay_rate * step / steps)`."""
-    _check_steps("NaturalExpScheduler", steps)
-    return Schedule(
-        base_lr,
-        lambda step: base_lr * math.exp(-decay_rate * _periods(step, steps, staircase)),
-        warmup,
-    )
+
+    def share(periods: float) -> float:
+        return math.exp(-decay_rate * periods)
+
+    return _by_periods("NaturalExpScheduler", base_lr, steps, share, staircase, warmup)
 
 
 def CustomScheduler(rate: Callable[[int], float]) -> Schedule:  # noqa: N802 (see above)
@@ -203,8 +202,21 @@ def CustomScheduler(rate: Callable[[int], float]) -> Schedule:  # noqa: N802 (se
     return Schedule(float(rate(0)), lambda step: float(rate(step)))
 
 
-def _periods(step: int, steps: int, staircase: bool) -> float:
-    return float(step // steps) if staircase else step / steps
+def _by_periods(
+    who: str,
+    base_lr: float,
+    steps: int,
+    share: Callable[[float], float],
+    staircase: bool,
+    warmup: Warmup | None,
+) -> Schedule:
+    """A share of `base_lr` by the periods of `steps` that are done: with `staircase` whole ones."""
+    _check_steps(who, steps)
+
+    def decayed(step: int) -> float:
+        return base_lr * share(step // steps if staircase else step / steps)
+
+    return Schedule(base_lr, decayed, warmup)
 
 
 def _check_steps(who: str, steps: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .optim import FAR, Tensors, scaled
+from .optim import Tensors, by_moments
 
 
 def adam(
@@ -27,22 +27,8 @@ def adam(
 
     All else as in `optim.adamw`, the numbers that may be on the device too.
     """
-    late = FAR if step is None else step
-    count = torch.as_tensor(late, dtype=torch.float32, device=params[0].device)
-    torch._fused_adam_(
-        params,
-        grads if scale is None else scaled(grads, scale),
-        exp_avgs,
-        exp_avg_sqs,
-        max_exp_avg_sqs or [],
-        [count] * len(params),
-        # On cuda torch reads a learning rate that is a tensor as float32.
-        lr=lr.float() if isinstance(lr, torch.Tensor) and params[0].is_cuda else lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=max_exp_avg_sqs is not None,
-        maximize=maximize,
-        found_inf=found_inf,
-    )
+    columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
+    by_moments(
+        torch._fused_adam_, columns, step, lr, betas, scale, weight_decay=weight_decay, eps=eps,
+        maximize=maximize, found_inf=found_inf,
+    )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import torch
 
@@ -38,28 +39,35 @@ def adamw(
     by which gradients are multiplied first; so a captured graph can be run with other numbers.
     Where `found_inf`, float32 on the device, is 1 and not 0, nothing changes.
     """
-    if isinstance(step, torch.Tensor):
-        count = step.to(params[0].device, torch.float32)
-    else:
-        late = FAR if step is None else step
-        count = torch.full((), late, dtype=torch.float32, device=params[0].device)
     columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
-    for some, scaled_grads, averages, squares, largest in _rounds(columns, scale):
-        torch._fused_adamw_(
-            some,
-            scaled_grads,
-            averages,
-            squares,
-            largest,
-            [count] * len(some),
-            lr=_rate(lr, params[0]),
+    by_moments(
+        torch._fused_adamw_, columns, step, lr, betas, scale, weight_decay=weight_decay, eps=eps,
+        maximize=maximize, found_inf=found_inf,
+    )  # fmt: skip
+
+
+def by_moments(
+    update: Callable[..., None],
+    columns: list[Tensors],
+    step: int | torch.Tensor | None,
+    lr: float | torch.Tensor,
+    betas: tuple[float, float],
+    scale: torch.Tensor | None,
+    **options: Any,
+) -> None:
+    """One of torch's updates that keep two moments; `columns` are the lists that `adamw` takes."""
+    late = FAR if step is None else step
+    like = columns[0][0]
+    count = torch.as_tensor(late, dtype=torch.float32, device=like.device)
+    for lists in _rounds(columns, scale):
+        update(
+            *lists,
+            [count] * len(lists[0]),
+            lr=_rate(lr, like),
             beta1=betas[0],
             beta2=betas[1],
-            weight_decay=weight_decay,
-            eps=eps,
-            amsgrad=max_exp_avg_sqs is not None,
-            maximize=maximize,
-            found_inf=found_inf,
+            amsgrad=bool(columns[4]),
+            **options,
         )
 
 

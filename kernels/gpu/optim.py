@@ -19,7 +19,7 @@ from .adam import update
 from .cases import Case
 from .launch import Kernel
 from .tables import BLOCK, DTYPES, address_of, table_of, work_of
-from .updates import dense, numbers_on
+from .updates import dense, gradient_of, keep, numbers_on
 
 TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
 
@@ -51,9 +51,7 @@ def _sgd_block(
     MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
     MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    g = tl.load(grad + at, mask=mask).to(WIDE)
-    if SCALED:
-        g = g * tl.load(scale).to(WIDE)
+    g = gradient_of(grad, at, mask, scale, SCALED, WIDE)
     if MAXIMIZE:
         g = -g
     p = tl.load(param + at, mask=mask).to(WIDE)
@@ -63,10 +61,9 @@ def _sgd_block(
         if not FIRST:
             b = tl.load(buffer + at, mask=mask).to(WIDE)
             b = tl.load(factors + 2).to(WIDE) * b + tl.load(factors + 3).to(WIDE) * g
-        tl.store(buffer + at, b.to(buffer.dtype.element_ty), mask=mask)
+        keep(buffer, at, mask, b)
         g = g + tl.load(factors + 2).to(WIDE) * b if NESTEROV else b
-    p = p - tl.load(factors).to(WIDE) * g
-    tl.store(param + at, p.to(param.dtype.element_ty), mask=mask)
+    keep(param, at, mask, p - tl.load(factors).to(WIDE) * g)
 
 
 @Kernel

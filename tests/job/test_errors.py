@@ -46,6 +46,13 @@ def refused(call, *words):
         assert word in str(caught.value), caught.value
 
 
+def test_what_is_not_refused_or_says_too_little_is_noticed():
+    with pytest.raises(pytest.fail.Exception):
+        refused(lambda: None)
+    with pytest.raises(AssertionError):
+        refused(lambda: flow.config.gpu_device_num(0), "a word that it does not say")
+
+
 def test_a_list_has_an_array_for_each_device():
     flow.config.gpu_device_num(2)
     job = mirrored()
