@@ -15,6 +15,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from .distribute import Distribute
 from .scope import current_devices
+from .tracing import is_tracing, tracing
 
 # The device that a part is of (None: of all, consistently), and the piece that it is in time.
 Key: TypeAlias = tuple[int | None, int | None]
@@ -26,14 +27,18 @@ class Blob:
 
     In the consistent view it is one global tensor. In the mirrored view there is one for each
     device, and behind `unpack` one for each piece; an op then runs on each of them, and `shape` is
-    that of one. `variable` says that it is a variable, which every part of an op takes whole.
+    that of one. `variable` says that it is a variable, which every part of an op takes whole;
+    `whole` that it has all rows of the batch: it is fed to the job, or packed.
     """
 
-    __slots__ = ("parts", "variable")
+    __slots__ = ("parts", "variable", "whole")
 
-    def __init__(self, parts: Mapping[Key, Tensor], variable: bool = False) -> None:
+    def __init__(
+        self, parts: Mapping[Key, Tensor], variable: bool = False, whole: bool = False
+    ) -> None:
         self.parts = dict(parts)
         self.variable = variable
+        self.whole = whole
 
     @classmethod
     def of(cls, tensor: Tensor, variable: bool = False) -> Blob:
@@ -75,6 +80,8 @@ class Blob:
                     "a layout is given as flow.distribute.split(axis), .broadcast() or .auto(), "
                     f"but got {given!r}"
                 )
+
+        _note_whole([self])
 
         def laid(x: Tensor) -> Tensor:
             now = x.sbp
@@ -136,6 +143,7 @@ def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             f"{name} needs a blob, which a job's arguments and variables are, but got "
             f"{', '.join(type(arg).__name__ for arg in args)}"
         )
+    _note_whole(blobs)
     devices = current_devices()
     results = {}
     for key in keys_of(blobs):
@@ -151,6 +159,11 @@ def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         given = {name: tensor(value) for name, value in options.items()}
         results[key] = function(*[tensor(arg) for arg in args], **given)
     return _joined(results)
+
+
+def _note_whole(blobs: list[Blob]) -> None:
+    if is_tracing() and any(blob.whole for blob in blobs):
+        tracing("an op").accumulation.use_whole()
 
 
 def keys_of(blobs: list[Blob]) -> list[Key]:

@@ -23,6 +23,7 @@ from ..nn.graph import Graph
 from ..nn.module import Module
 from ..optim.lr_scheduler.scheduler import LRScheduler
 from . import scope
+from .accumulation import Accumulation
 from .blob import Blob, Key
 from .function_config import FunctionConfig
 from .placeholder import Placeholder
@@ -65,6 +66,7 @@ class Job:
         outside = scope.current_view("mirrored" if self.first_generation else "consistent")
         self.view = self.config.view or outside
         self.used: dict[str, Variable] = {}
+        self.accumulation = Accumulation()
         self._penalties: dict[str, Regularizer] = {}
         self._secondary: set[str] = set()  # variables with the second learning rate
         self._unnamed: dict[str, int] = {}
@@ -174,6 +176,9 @@ class Job:
 
     def _compile(self) -> _JobGraph:
         graph = _JobGraph(self)
+        if self.accumulation.count > 1:
+            graph.config.set_gradient_accumulation_steps(self.accumulation.count)
+            self.accumulation.in_time = True
         if self.config.amp:
             graph.config.enable_amp(True)
         if not self.trains:
@@ -206,6 +211,7 @@ class Job:
         self.used, self._penalties, self._unnamed = {}, {}, {}
         self._secondary, self._losses, self._watched, self._layouts = set(), [], [], []
         blobs = [p.given(parts) for p, parts in zip(self.placeholders, given, strict=True)]
+        self.accumulation.begin(blobs)
         with trace(self), scope.of_job(self.view, devices):
             returned = self.function(*blobs)
             found = rebuild(returned, self._whole)
@@ -220,6 +226,8 @@ class Job:
             raise OnefoldRuntimeError(
                 f"job {self.name!r} watches the gradient of a blob on which no loss depends"
             )
+        if not blob.whole and all(piece is None for _, piece in parts):
+            self.accumulation.use_whole()  # a value that pieces have in common is given once
         self._layouts.append(blob.first.meta)
         everywhere = session.devices.everywhere(session.devices.main_tag())
         return {key: global_to_global(x, everywhere, broadcast) for key, x in parts.items()}
@@ -284,6 +292,7 @@ class Job:
         if not gradient:
             self._watched.append((blob, handler))
             return
+        self.accumulation.use_whole()  # a gradient is that of the whole loss
         grads = Blob({}, blob.variable)
 
         def note(key: Key) -> Callable[[Tensor], None]:

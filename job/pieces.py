@@ -6,15 +6,21 @@ from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .blob import Blob, Key
+from .tracing import tracing
 
 
 def unpack(input: Blob, unpack_num: int, name: str | None = None) -> Blob:
     """The blob in `unpack_num` equal pieces along dim 0, which what follows works on one by one.
 
-    Raises OnefoldValueError where the batch cannot be cut so.
+    Where a job unpacks all of its arguments first, its graph runs once for each piece and adds up
+    the gradients, with one piece in memory at a time. Raises OnefoldValueError where the batch
+    cannot be cut so.
     """
     if isinstance(unpack_num, bool) or not isinstance(unpack_num, int):
         raise OnefoldTypeError(f"unpack needs an integer, but got {unpack_num!r}")
+    accumulation = tracing("unpack").accumulation
+    if accumulation.in_time:
+        return Blob(input.parts)
     rows = input.shape[0] if input.shape else 0
     if unpack_num < 1 or rows % unpack_num:
         raise OnefoldValueError(
@@ -23,6 +29,7 @@ def unpack(input: Blob, unpack_num: int, name: str | None = None) -> Blob:
         )
     if any(piece is not None for _, piece in input.parts):
         raise OnefoldValueError("unpack was called on a blob that is in pieces already")
+    accumulation.unpack(input, unpack_num)
     parts: dict[Key, Tensor] = {}
     for (device, _), tensor in input.parts.items():
         groups = _groups(tensor, rows, unpack_num)
@@ -42,6 +49,8 @@ def _groups(tensor: Tensor, rows: int, pieces: int) -> int:
 
 def pack(input: Blob, pack_num: int, name: str | None = None) -> Blob:
     """The pieces of `unpack` as one blob again. Raises OnefoldValueError for another number."""
+    if tracing("pack").accumulation.in_time:
+        return Blob(input.parts)
     found: dict[int | None, list[Tensor]] = {}
     for (device, piece), tensor in sorted(
         input.parts.items(), key=lambda item: (item[0][0] or 0, item[0][1] or 0)
@@ -55,7 +64,8 @@ def pack(input: Blob, pack_num: int, name: str | None = None) -> Blob:
             f"{counts.pop() if counts else 'no'} pieces"
         )
 
-    return Blob({(device, None): _joined(tensors) for device, tensors in found.items()})
+    parts: dict[Key, Tensor] = {(d, None): _joined(tensors) for d, tensors in found.items()}
+    return Blob(parts, whole=True)
 
 
 def _joined(pieces: list[Tensor]) -> Tensor:

@@ -141,7 +141,7 @@ class Placeholder:
     def given(self, parts: Mapping[Key, Tensor]) -> Any:
         """The argument as the function sees it: a blob, or a list of them."""
         if self.kind != LIST_LIST:
-            return Blob(parts)
+            return Blob(parts, whole=True)
         positions = sorted({position or 0 for _, position in parts})
         return [
             Blob({(device, None): x for (device, at), x in parts.items() if at == position})

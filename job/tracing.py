@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from ..errors import OnefoldRuntimeError, user_line
+from .accumulation import Accumulation
 
 if TYPE_CHECKING:
     from .blob import Blob
@@ -25,6 +26,7 @@ class Traced(Protocol):
     def default_dtype(self) -> torch.dtype: ...
 
     used: dict[str, Any]  # variables, by name
+    accumulation: Accumulation
 
     def use(self, variable: Any, model_name: str | None, penalty: Any) -> None: ...
 

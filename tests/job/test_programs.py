@@ -232,17 +232,87 @@ def test_momentum_is_point_nine_unless_another_is_given():
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_pieces_accumulate_gradients():
+def in_pieces(count, at_once):
+    """A job that works on pieces of its batch; `at_once` packs the logits before their loss."""
+
+    @flow.global_function(type="train")
+    def train_job(
+        images: tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float),
+        labels: tp.Numpy.Placeholder((BATCH,), dtype=flow.int32),
+    ) -> tp.Numpy:
+        logits = mlp(flow.unpack(images, count))
+        if at_once:
+            logits = flow.pack(logits, count)
+        else:
+            labels = flow.unpack(labels, count)
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        minimize(loss, momentum=0.9)
+        return loss if at_once else flow.pack(loss, count)
+
+    return train_job
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one program", "in time"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_pieces_accumulate_gradients(devices, at_once):
+    flow.config.gpu_device_num(devices)
+    call = in_pieces(4, at_once)
+    flow.train.CheckPoint().init()
+    wanted = torch_losses(data(4), values(), torch_mlp, 0.1, momentum=0.9)
+    found = [call(images, labels) for images, labels in data(4)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert call.graph.config.micro_batches == (1 if at_once else 4)
+
+
+def test_what_pieces_have_in_common_is_given_once():
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((4, 3))) -> tuple[tp.Numpy, tp.Numpy]:
+        weight = flow.get_variable("w", (3, 3), initializer=flow.ones_initializer())
+        return flow.pack(flow.matmul(flow.unpack(x, 2), weight), 2), weight
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    found, weight = job(x)
+    np.testing.assert_allclose(found, x @ np.ones((3, 3)))
+    assert weight.shape == (3, 3)
+
+
+def test_pieces_of_lists_accumulate_gradients():
     flow.config.gpu_device_num(2)
 
-    def model(x):
-        return flow.pack(mlp(flow.unpack(x, 4)), 4)
+    @flow.global_function(type="train", function_config=mirrored_config())
+    def train_job(
+        images: tp.ListNumpy.Placeholder((BATCH // 2, 1, 28, 28), dtype=flow.float),
+        labels: tp.ListNumpy.Placeholder((BATCH // 2,), dtype=flow.int32),
+    ) -> tp.ListNumpy:
+        x, y = flow.unpack(images, 2), flow.unpack(labels, 2)
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, mlp(x))
+        minimize(loss)
+        return flow.pack(loss, 2)
 
-    call = second_generation(model)
     flow.train.CheckPoint().init()
+    assert train_job.graph.config.micro_batches == 2
     wanted = torch_losses(data(3), values(), torch_mlp, 0.1)
-    found = [call(images, labels) for images, labels in data(3)]
+    found = [np.concatenate(train_job(np.split(x, 2), np.split(y, 2))) for x, y in data(3)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("packs_early", [False, True])
+def test_pieces_in_time_need_less_memory(packs_early):
+    """Of a network whose activations are larger than its variables."""
+
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((4096, 8))) -> tp.Numpy:
+        y = flow.unpack(x, 8)
+        for number in range(4):
+            y = flow.math.tanh(flow.layers.dense(y, 8, name=f"layer{number}"))
+        if packs_early:
+            y = flow.math.square(flow.pack(y, 8))
+        minimize(y)
+        return y
+
+    job(np.ones((4096, 8), np.float32))
+    activations = 4096 * 8 * 4 * 4  # bytes, of four layers
+    assert (job.graph.memory(0).peak < activations / 2) is not packs_early
 
 
 def test_an_evaluating_job_shares_the_variables():
