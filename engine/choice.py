@@ -31,8 +31,9 @@ def choose(
 
     Axes are decided one by one: the time of boxing each input along the axis plus the op's own
     time, which a signature that splits something divides by the axis' size. An axis on which
-    every input is broadcast stays so: nothing there asks for another layout. Ties prefer the
-    inputs' present layout, then split over broadcast, then the order of the rule.
+    every input is broadcast, or is best boxed to it, has broadcast outputs: nothing there asks for
+    another layout. Ties prefer the inputs' present layout, then split over broadcast, then the
+    order of the rule.
     """
     tensors = [(i, meta) for i, meta in enumerate(metas) if meta is not None]
     kind = placement.device_type
@@ -49,6 +50,8 @@ def choose(
             sizes = [_bytes_along(meta, axis) for _, meta in tensors]
             share = work / (placement.num_ranks / parts)
             best = _cheapest(rule, present, sizes, parts, share, kind)
+            if all(sbp is broadcast for sbp in best.inputs):
+                best = plain
             if len(rule) == 1 and any(sbp.is_split for sbp in present):
                 note_fallback(op.name, present)
         chosen.append(best)

@@ -20,8 +20,11 @@ from ..errors import (
     user_line,
 )
 from . import boxing, interp
+from .boxing import BoxingPlan
+from .dispatch import unary
 from .meta import Meta, check_nd_sbp
 from .names import enter, named, names
+from .op import Op
 from .parts import joined_shape, own_parts, part_shapes, tell_problem, unbalanced
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
@@ -38,14 +41,22 @@ def dual(nd_sbp: NdSbp) -> NdSbp:
 # Global to global: boxing as an op.
 
 
-class _Boxing:
-    """Boxing on the tape: the gradient is boxed back to the input's placement."""
+class Boxing(Op):
+    """Boxing as an op: the gradient is boxed back to the input's placement."""
 
     name = "to_global"
+    saves = ()
+
+    def boxing(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> BoxingPlan:
+        (x,) = metas
+        target, _ = attrs
+        assert x is not None
+        return boxing.plan(x, target)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Any, x: Meta, grad_sbp: NdSbp | None
-    ) -> tuple[Tensor]:
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, target: Meta,
+        grad_sbp: NdSbp | None,
+    ) -> tuple[Tensor]:  # fmt: skip
         assert x.placement is not None
         produced = dy.meta.nd_sbp
         if grad_sbp is not None:
@@ -57,22 +68,15 @@ class _Boxing:
         return (box(dy, Meta.of(dy.shape, dy.dtype, x.placement, nd_sbp)),)
 
 
-BOXING = _Boxing()
+BOXING = Boxing()
+_box = unary(BOXING, listed=False)  # it has no rule
 
 
 def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     """`x` laid out as `target` says (same shape and dtype); `grad_sbp` is its gradient's layout."""
-    if interp.current is not None:
-        return interp.current.run(box, BOXING, (x, target, grad_sbp))  # type: ignore[no-any-return]
     if target is x.meta and grad_sbp is None:
         return x
-    plan = boxing.plan(x.meta, target)
-    y = Tensor(boxing.run(plan, x.shards, op="to_global"), target)
-    if plan.aliases:
-        x.shared = y.shared = True
-    if x.node is not None and interp.grad_enabled:
-        y.node = Node(BOXING, (x.node,), (x.meta, grad_sbp), None, target)
-    return y
+    return _box(x, target, grad_sbp)  # type: ignore[no-any-return]
 
 
 def read_device(device: Any) -> torch.device:

@@ -1,159 +1,31 @@
-"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed.
-
-There is one function per arity, written out, since these are the hottest lines of a program: a
-generic one costs 0.4 us more per call, and a call of the tensor's constructor 0.1 us.
-"""
+"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import interp
+from . import boxing, interp
+from .entry import Form, compiled
 from .op import Op
 from .plan import KERNEL_ERRORS, Plan, bad_arguments, failed, hashable, new_table, ops, prepare
-from .tape import Node, Output
+from .tape import Differentiable, Node, Output
 from .tensor import Tensor
 
-new = object.__new__
 
-
-def unary(op: Op) -> Callable[..., Any]:
+def unary(op: Op, listed: bool = True) -> Callable[..., Any]:
     """The function that runs an op of one tensor and hashable attributes."""
-    plans = new_table()
-    saves = op.saves is None or 0 in op.saves
-    saves_output = op.saves_output
-    aliases = op.aliases
-
-    def call(x: Tensor, *attrs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (x, *attrs))
-        try:
-            plan = plans.get((x.meta, attrs))
-        except (AttributeError, TypeError):
-            return call(x, *hashable(op, (x,), attrs))
-        if plan is None:
-            plan = prepare(op, call, plans, (x.meta, attrs), (x,), attrs)
-        if plan.instead is not None:
-            return plan.instead(x, *attrs)
-        y = new(Tensor)
-        try:
-            y.shards = plan.run(x.shards)
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (x, *attrs)) from error
-        y.meta = plan.meta
-        y.node = None
-        y.version = 0
-        y.shared = False
-        if x.node is not None and interp.grad_enabled and plan.differentiable:
-            y.node = Node(
-                op,
-                (x.node,),
-                (x if saves else x.meta, *attrs),
-                y.shards if saves_output else None,
-                plan.meta,
-            )
-        if aliases:
-            x.shared = y.shared = True
-        return y
-
-    return _named(call, op, 1)
+    return _define(op, ("x",), listed=listed)
 
 
 def binary(op: Op) -> Callable[..., Any]:
     """The function that runs an op of two tensors and hashable attributes."""
-    plans = new_table()
-    saves_a = op.saves is None or 0 in op.saves
-    saves_b = op.saves is None or 1 in op.saves
-    saves_output = op.saves_output
-
-    def call(a: Tensor, b: Tensor, *attrs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (a, b, *attrs))
-        try:
-            plan = plans.get((a.meta, b.meta, attrs))
-        except (AttributeError, TypeError):
-            raise bad_arguments(op, (a, b), attrs) from None
-        if plan is None:
-            plan = prepare(op, call, plans, (a.meta, b.meta, attrs), (a, b), attrs)
-        if plan.instead is not None:
-            return plan.instead(a, b, *attrs)
-        y = new(Tensor)
-        try:
-            y.shards = plan.run(a.shards, b.shards)
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (a, b, *attrs)) from error
-        y.meta = plan.meta
-        y.node = None
-        y.version = 0
-        y.shared = False
-        if (
-            (a.node is not None or b.node is not None)
-            and interp.grad_enabled
-            and plan.differentiable
-        ):
-            y.node = Node(
-                op,
-                (a.node, b.node),
-                (a if saves_a else a.meta, b if saves_b else b.meta, *attrs),
-                y.shards if saves_output else None,
-                plan.meta,
-            )
-        return y
-
-    return _named(call, op, 2)
+    return _define(op, ("a", "b"))
 
 
 def ternary(op: Op) -> Callable[..., Any]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
-    plans = new_table()
-    saves_a = op.saves is None or 0 in op.saves
-    saves_b = op.saves is None or 1 in op.saves
-    saves_c = op.saves is None or 2 in op.saves
-    saves_output = op.saves_output
-
-    def call(a: Tensor, b: Tensor, c: Tensor | None, *attrs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (a, b, c, *attrs))
-        try:
-            key = (a.meta, b.meta, None if c is None else c.meta, attrs)
-            plan = plans.get(key)
-        except (AttributeError, TypeError):
-            raise bad_arguments(op, (a, b, c), attrs) from None
-        if plan is None:
-            plan = prepare(op, call, plans, key, (a, b, c), attrs)
-        if plan.instead is not None:
-            return plan.instead(a, b, c, *attrs)
-        y = new(Tensor)
-        try:
-            y.shards = plan.run(a.shards, b.shards, None if c is None else c.shards)
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (a, b, c, *attrs)) from error
-        y.meta = plan.meta
-        y.node = None
-        y.version = 0
-        y.shared = False
-        node_c = None if c is None else c.node
-        if (
-            (a.node is not None or b.node is not None or node_c is not None)
-            and interp.grad_enabled
-            and plan.differentiable
-        ):
-            y.node = Node(
-                op,
-                (a.node, b.node, node_c),
-                (
-                    a if saves_a else a.meta,
-                    b if saves_b else b.meta,
-                    c if saves_c or c is None else c.meta,
-                    *attrs,
-                ),
-                y.shards if saves_output else None,
-                plan.meta,
-            )
-        return y
-
-    return _named(call, op, 3)
+    return _define(op, ("a", "b", "c?"))
 
 
 def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
@@ -161,37 +33,7 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
 
     Plans depend on the number's type, never on its value.
     """
-    plans = new_table()
-    saves = op.saves is None or (1 if number_first else 0) in op.saves
-    saves_output = op.saves_output
-
-    def call(a: Any, b: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (a, b))
-        x, number = (b, a) if number_first else (a, b)
-        key = (x.meta, type(number))
-        plan = plans.get(key)
-        if plan is None:
-            plan = prepare(op, call, plans, key, (a, b), ())
-        if plan.instead is not None:
-            return plan.instead(a, b)
-        try:
-            shards = plan.run(number, x.shards) if number_first else plan.run(x.shards, number)
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (a, b)) from error
-        y = Tensor(shards, plan.meta)
-        if x.node is not None and interp.grad_enabled and plan.differentiable:
-            kept = x if saves else x.meta
-            y.node = Node(
-                op,
-                (None, x.node) if number_first else (x.node,),
-                (number, kept) if number_first else (kept, number),
-                y.shards if saves_output else None,
-                plan.meta,
-            )
-        return y
-
-    return _named(call, op, 2)
+    return _define(op, ("number#", "x") if number_first else ("x", "number#"), attributes=False)
 
 
 def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
@@ -199,113 +41,15 @@ def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
 
     With `only_first`, outputs after the first are for the op's gradient and given to nobody.
     """
-    plans = new_table()
-    several = op.num_outputs != 1
-
-    def call(tensors: tuple[Tensor | None, ...], *attrs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (tensors, *attrs))
-        try:
-            key = (*[None if t is None else t.meta for t in tensors], attrs)
-            plan = plans.get(key)
-        except (AttributeError, TypeError):
-            raise bad_arguments(op, tensors, attrs) from None
-        if plan is None:
-            plan = prepare(op, call, plans, key, tensors, attrs, packed=True)
-        if plan.instead is not None:
-            return plan.instead(tensors, *attrs)
-        try:
-            shards = plan.run(*[None if t is None else t.shards for t in tensors])
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (*tensors, *attrs)) from error
-        node = None
-        if interp.grad_enabled and plan.differentiable:
-            nodes = tuple([None if t is None else t.node for t in tensors])
-            if nodes.count(None) != len(nodes):
-                node = _node(op, plan, tensors, nodes, attrs, shards)
-        if several:
-            return _outputs(op, plan, tensors, shards, node, only_first)
-        return Tensor(shards, plan.meta, node)
-
-    return _named(call, op, PACKED)
+    return _define(op, (), only_first=only_first)
 
 
 def general_with_value(op: Op, only_first: bool = False) -> Callable[..., Any]:
     """`general` where the last of the tuple is None or a Python value that the kernel takes.
 
-    Plans depend on the value's type, never on the value; the op has several outputs.
+    Plans depend on the value's type, never on the value.
     """
-    plans = new_table()
-
-    def call(tensors: tuple[Any, ...], *attrs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.run(call, op, (tensors, *attrs))
-        *given, value = tensors
-        try:
-            metas = [None if t is None else t.meta for t in given]
-            key = (*metas, type(value), attrs)
-            plan = plans.get(key)
-        except (AttributeError, TypeError):
-            raise bad_arguments(op, given, attrs) from None
-        if plan is None:
-            plan = prepare(op, call, plans, key, tensors, attrs, packed=True)
-        if plan.instead is not None:
-            return plan.instead(tensors, *attrs)
-        try:
-            shards = plan.run(*[None if t is None else t.shards for t in given], value)
-        except KERNEL_ERRORS as error:
-            raise failed(op, error, (*tensors, *attrs)) from error
-        node = None
-        if interp.grad_enabled and plan.differentiable:
-            nodes = (*[None if t is None else t.node for t in given], None)
-            if nodes.count(None) != len(nodes):
-                node = _node(op, plan, tensors, nodes, attrs, shards)
-        return _outputs(op, plan, given, shards, node, only_first)
-
-    return _named(call, op, PACKED)
-
-
-def _node(
-    op: Op,
-    plan: Plan,
-    tensors: Sequence[Tensor | None],
-    nodes: tuple[Any, ...],
-    attrs: tuple[Any, ...],
-    shards: Any,
-) -> Node:
-    saves = op.saves
-    kept: Sequence[Any] = tensors
-    if saves is not None:
-        kept = [t if t is None or index in saves else t.meta for index, t in enumerate(tensors)]
-    return Node(
-        op,
-        nodes,
-        (*kept, *attrs),
-        shards if op.saves_output else None,
-        plan.metas if op.num_outputs != 1 else plan.meta,
-    )
-
-
-def _outputs(
-    op: Op,
-    plan: Plan,
-    tensors: Sequence[Tensor | None],
-    shards: Any,
-    node: Node | None,
-    only_first: bool,
-) -> tuple[Tensor, ...]:
-    if only_first:
-        return (Tensor(shards[0], plan.metas[0], node and Output(node, 0)),)
-    outputs = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
-    if node is not None:
-        for index, output in enumerate(outputs):
-            if output.meta.is_floating:
-                output.node = Output(node, index)
-    if op.aliases:
-        for tensor in (*tensors, *outputs):
-            if tensor is not None:
-                tensor.shared = True
-    return outputs
+    return _define(op, (), number_last=True, only_first=only_first)
 
 
 # How an entry takes its arguments: so many tensors (or numbers) first, or (0) all in one tuple.
@@ -313,9 +57,119 @@ arity: dict[Callable[..., Any], int] = {}
 PACKED = 0
 
 
-def _named(call: Callable[..., Any], op: Op, number: int) -> Callable[..., Any]:
-    arity[call] = number
-    ops.setdefault(op.name, []).append(op)
+def _define(
+    op: Op, params: tuple[str, ...], listed: bool = True, **how: bool
+) -> Callable[..., Any]:
+    form = Form(
+        params,
+        saves=op.saves,
+        saves_output=op.saves_output,
+        several=op.num_outputs != 1,
+        aliases=op.aliases,
+        boxing=type(op).boxing is not Op.boxing,
+        **how,
+    )
+    found: dict[str, Any] = {}
+    exec(compiled(form), _NAMES, found)
+    call: Callable[..., Any] = found["define"](op, new_table())
+    # Tracebacks and profilers then tell the entries of one form apart.
+    call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
+    arity[call] = len(params)
+    if listed:
+        ops.setdefault(op.name, []).append(op)
     return call
+
+
+# What entries call beside the plan.
+
+
+def box_inputs(op: Op, plan: Plan, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The tensors in the layouts that the plan asks for.
+
+    As far as gradients go a boxed tensor is the one it was made of: the gradient needs no boxing
+    back, it arrives in whatever layout it was produced in.
+    """
+    boxed = list(tensors)
+    for index, moves in plan.boxes:
+        x = tensors[index]
+        boxed[index] = moved = Tensor(boxing.run(moves, x.shards, op=op.name), moves.dst, x.node)
+        if moves.aliases:
+            x.shared = moved.shared = True
+    return tuple(boxed)
+
+
+def record(
+    op: Op,
+    plan: Plan,
+    tensors: Sequence[Any],
+    attrs: tuple[Any, ...],
+    out: Any,
+    recorded: Differentiable | None = None,
+) -> Node | None:
+    """The node of a call on the tape, of `recorded` or `op`; None if no input needs a gradient."""
+    nodes = tuple([t.node if isinstance(t, Tensor) else None for t in tensors])
+    if nodes.count(None) == len(nodes):
+        return None
+    saves = op.saves
+    saved = tensors
+    if saves is not None:
+        saved = [
+            t.meta if isinstance(t, Tensor) and index not in saves else t
+            for index, t in enumerate(tensors)
+        ]
+    return Node(
+        recorded or op,
+        nodes,
+        (*saved, *attrs),
+        out if op.saves_output else None,
+        plan.metas if op.num_outputs != 1 else plan.meta,
+    )
+
+
+def outputs(
+    plan: Plan, tensors: Sequence[Any], shards: Any, node: Node | None
+) -> tuple[Tensor, ...]:
+    """The tensors of several outputs, on the tape where they can have a gradient."""
+    made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    if node is not None:
+        for index, output in enumerate(made):
+            if output.meta.is_floating:
+                output.node = Output(node, index)
+    if plan.aliases:
+        share(tensors, made)
+    return made
+
+
+def first_output(
+    plan: Plan, tensors: Sequence[Any], shards: Any, node: Node | None
+) -> tuple[Tensor]:
+    """The first tensor of several outputs; the others are for the gradient."""
+    return (Tensor(shards[0], plan.metas[0], None if node is None else Output(node, 0)),)
+
+
+def share(tensors: Sequence[Any], made: Sequence[Tensor]) -> None:
+    """Note that the outputs may have memory of the inputs."""
+    for tensor in (*tensors, *made):
+        if isinstance(tensor, Tensor):
+            tensor.shared = True
+
+
+# What the text of an entry may name.
+_NAMES = {
+    "__name__": __name__,  # of our own frames in a stack
+    "KERNEL_ERRORS": KERNEL_ERRORS,
+    "Node": Node,
+    "Tensor": Tensor,
+    "bad_arguments": bad_arguments,
+    "box_inputs": box_inputs,
+    "failed": failed,
+    "first_output": first_output,
+    "hashable": hashable,
+    "interp": interp,
+    "new": object.__new__,
+    "outputs": outputs,
+    "prepare": prepare,
+    "record": record,
+}

@@ -16,6 +16,7 @@ from ..errors import (
     OnefoldValueError,
 )
 from ..kernels.select import pick
+from .boxing import BoxingPlan
 from .meta import Meta
 from .placement import Placement
 from .signature import Axis, Rule, from_spec
@@ -119,11 +120,15 @@ class Op:
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
-        """A function of the same tensors and attributes to call instead, where one is better.
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        """The op in smaller ops for these layouts: a function of the same tensors and attributes.
 
-        For ops that must communicate inside: their form in smaller ops for these layouts.
+        For ops that must communicate inside. None where the kernel runs on each shard.
         """
+        return None
+
+    def boxing(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> BoxingPlan | None:
+        """The plan that moves the input's shards between ranks: of boxing itself, no other op."""
         return None
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:

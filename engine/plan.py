@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from ..errors import (
     PlacementError,
     user_line,
 )
-from . import boxing, interp
+from . import boxing
+from .boxing import BoxingPlan
 from .choice import choose
 from .counters import counters
 from .meta import Meta
@@ -28,14 +30,21 @@ KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
 
 
 class Plan:
-    """What was decided once for an op on inputs of given metas."""
+    """What was decided once for an op on inputs of given metas.
 
-    __slots__ = ("differentiable", "instead", "meta", "metas", "run", "signature")
+    The inputs in `boxes` are boxed. Then the op is `decomposed` into smaller ones, or `run`.
+    """
 
+    __slots__ = ("aliases", "boxes", "decomposed", "differentiable", "direct", "meta", "metas",
+                 "run", "signature")  # fmt: skip
+
+    direct: bool  # whether nothing is boxed or decomposed
     run: Callable[..., Any]  # shards of each input (and runtime numbers) -> shards
+    boxes: tuple[tuple[int, BoxingPlan], ...]  # by the index of the input
+    decomposed: Callable[..., Any] | None  # called with the op's arguments
     meta: Meta  # of the first output
     metas: tuple[Meta, ...]
-    instead: Callable[..., Any] | None  # called with the op's arguments instead of `run`
+    aliases: bool  # whether outputs may have memory of the inputs
     differentiable: bool
     signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
 
@@ -63,25 +72,18 @@ def num_plans() -> int:
 
 
 def prepare(
-    op: Op,
-    call: Callable[..., Any],
-    plans: dict[Any, Plan],
-    key: Any,
-    args: Sequence[Any],
-    attrs: tuple[Any, ...],
-    packed: bool = False,
+    op: Op, plans: dict[Any, Plan], key: Any, args: Sequence[Any], attrs: tuple[Any, ...]
 ) -> Plan:
     """Make the plan for a call, keep it under `key`, and return it.
 
-    `call` is the entry, which a plan with boxing calls again; `packed` says that it takes its
-    tensors in one tuple. Raises the op's error with its inputs and the user's line.
+    Raises the op's error with its inputs and the user's line.
     """
     counters.misses += 1
     _check_tensors(op, args, attrs)
     metas = tuple(arg.meta if isinstance(arg, Tensor) else None for arg in args)
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     try:
-        plan = _make(op, call, metas, described, attrs, packed)
+        plan = _make(op, metas, described, attrs)
     except KERNEL_ERRORS as error:
         raise failed(op, error, (*described, *attrs)) from error
     if len(plans) >= MAX_PLANS:
@@ -99,20 +101,26 @@ def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
 
 
 def _make(
-    op: Op,
-    call: Callable[..., Any],
-    metas: tuple[Meta | None, ...],
-    described: list[Any],
-    attrs: tuple[Any, ...],
-    packed: bool,
+    op: Op, metas: tuple[Meta | None, ...], described: list[Any], attrs: tuple[Any, ...]
 ) -> Plan:
-    placement = next((meta.placement for meta in metas if meta is not None), None)
     plan = Plan()
+    plan.direct = True
+    plan.boxes = ()
+    plan.decomposed = None
+    plan.aliases = op.aliases
     plan.run = _never
-    plan.instead = None
+    moves = op.boxing(metas, attrs)
+    if moves is not None:
+        plan.run = partial(boxing.run, moves, op=op.name)
+        plan.aliases = moves.aliases
+        plan.differentiable = moves.dst.is_floating
+        plan.meta = moves.dst
+        plan.metas = (moves.dst,)
+        return plan
     inferred = op.infer(*described, *attrs)
     logical = inferred if isinstance(inferred, tuple) else (inferred,)
     plan.differentiable = op.differentiable and any(meta.is_floating for meta in logical)
+    placement = next((meta.placement for meta in metas if meta is not None), None)
     if placement is None:
         device = next(meta.device for meta in metas if meta is not None)
         plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
@@ -120,8 +128,9 @@ def _make(
         plan.signature = (tuple(() for _ in metas), tuple(() for _ in logical))
         plan.run = single(op, Local(0, metas, plan.metas, None), attrs)
         return plan
-    plan.instead = op.instead(metas, attrs)
-    if plan.instead is not None:
+    plan.decomposed = op.decompose(metas, attrs)
+    if plan.decomposed is not None:
+        plan.direct = False
         return plan
     wanted, produced = choose(op, metas, described, attrs, logical, placement)
     plan.signature = (wanted, produced)
@@ -130,71 +139,22 @@ def _make(
         for m, nd_sbp in zip(logical, produced, strict=True)
     )
     plan.meta = plan.metas[0]
-    if any(
-        meta is not None and meta.nd_sbp != nd_sbp
-        for meta, nd_sbp in zip(metas, wanted, strict=True)
-    ):
-        plan.instead = _rerouted(op, call, metas, wanted, packed)
-    else:
-        plan.run = runner(op, metas, plan.metas, attrs, placement)
+    boxed = list(metas)
+    for index, (meta, nd_sbp) in enumerate(zip(metas, wanted, strict=True)):
+        if meta is not None and meta.nd_sbp != nd_sbp:
+            target = boxed[index] = meta.like(nd_sbp=nd_sbp)
+            plan.boxes += ((index, boxing.plan(meta, target)),)
+    if plan.boxes:
+        plan.direct = False
+        plan.decomposed = op.decompose(tuple(boxed), attrs)
+        if plan.decomposed is not None:
+            return plan
+    plan.run = runner(op, tuple(boxed), plan.metas, attrs, placement)
     return plan
 
 
 def _never(*args: Any) -> Any:
-    raise AssertionError("a plan with `instead` is not run itself")
-
-
-def _rerouted(
-    op: Op,
-    call: Callable[..., Any],
-    metas: tuple[Meta | None, ...],
-    wanted: tuple[NdSbp | None, ...],
-    packed: bool,
-) -> Callable[..., Any]:
-    """Box each input to the layout wanted, then call the op again (it now fits)."""
-    targets = tuple(
-        None if meta is None or meta.nd_sbp == nd_sbp else meta.like(nd_sbp=nd_sbp)
-        for meta, nd_sbp in zip(metas, wanted, strict=True)
-    )
-    count = len(targets)
-
-    def box(tensors: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(
-            tensor if target is None else relayout(tensor, target, op.name)
-            for tensor, target in zip(tensors, targets, strict=True)
-        )
-
-    def boxed(*args: Any) -> Any:
-        return call(*box(args[:count]), *args[count:])
-
-    def boxed_packed(tensors: Sequence[Any], *attrs: Any) -> Any:
-        return call(box(tensors), *attrs)
-
-    return boxed_packed if packed else boxed
-
-
-class _Relayout:
-    """Boxing that is no step of its own on the tape, as an op."""
-
-    name = "relayout"
-
-
-RELAYOUT = _Relayout()
-
-
-def relayout(x: Tensor, target: Meta, op_name: str = "boxing") -> Tensor:
-    """`x` in another layout on its own placement; as far as gradients go it is the same tensor.
-
-    The gradient then needs no boxing back: it arrives in whatever layout it was produced in.
-    """
-    assert x.meta.placement is target.placement
-    if interp.current is not None:
-        return interp.current.run(relayout, RELAYOUT, (x, target, op_name))  # type: ignore[no-any-return]
-    plan = boxing.plan(x.meta, target)
-    moved = Tensor(boxing.run(plan, x.shards, op=op_name), target, x.node)
-    if plan.aliases:
-        x.shared = moved.shared = True
-    return moved
+    raise AssertionError("a plan that decomposes is not run itself")
 
 
 def _check_tensors(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> None:
@@ -241,6 +201,6 @@ def bad_arguments(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> Onefol
 def hashable(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
     """The attributes with lists as tuples; the error of `bad_arguments` if that is no help."""
     changed = tuple(tuple(attr) if isinstance(attr, list) else attr for attr in attrs)
-    if changed == attrs or not all(isinstance(arg, Tensor) for arg in args):
+    if changed == attrs or not all(arg is None or isinstance(arg, Tensor) for arg in args):
         raise bad_arguments(op, args, attrs) from None
     return changed

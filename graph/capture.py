@@ -13,14 +13,14 @@ import torch
 from ..engine import interp
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
-from ..engine.dispatch import PACKED, arity
+from ..engine.dispatch import PACKED, arity, record
 from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
-from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
-from ..engine.sbp import NdSbp, broadcast
+from ..engine.plan import Plan, bad_arguments, hashable, prepare
+from ..engine.sbp import broadcast
 from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Shards, Tensor
 from ..errors import PlacementError, user_line
@@ -218,10 +218,6 @@ class Capture(interp.Interpreter):
     # Ops.
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
-        if op is BOXING:
-            return self._box(*args)
-        if op is RELAYOUT:
-            return self._relayout(*args)
         if type(op) is Source:
             return self._source(op, *args)
         return self._op(call, op, args)
@@ -244,17 +240,33 @@ class Capture(interp.Interpreter):
         if plan is None:
             key = (call, *kinds, attrs)
             try:
-                plan = prepare(op, call, self._plans, key, slots, attrs, packed)
+                plan = prepare(op, self._plans, key, slots, attrs)
             except PlacementError as error:
                 raise self._misplaced(error, slots) from error
-        if plan.instead is not None:
+        slots = self._boxed(op, plan, slots)
+        if plan.decomposed is not None:
             with self.calling():
-                return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
-        several = op.num_outputs != 1
-        values = self._step(
-            op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases, op=op
-        )
+                return plan.decomposed(slots, *attrs) if packed else plan.decomposed(*slots, *attrs)
+        if op is BOXING:
+            values = self._move(slots[0], plan.meta, op.name, asked=True)
+        else:
+            values = self._step(
+                op.name, call, slots, attrs, plan.metas, plan.run, op.num_outputs != 1,
+                plan.aliases, op=op,
+            )  # fmt: skip
         return self._tensors(op, plan, slots, attrs, values)
+
+    def _boxed(self, op: Op, plan: Plan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""
+        boxed = list(slots)
+        for index, moves in plan.boxes:
+            (value,) = self._move(slots[index], moves.dst, op.name, asked=False)
+            boxed[index] = Tensor(value, moves.dst, slots[index].node)  # type: ignore[arg-type]
+        return tuple(boxed)
+
+    def _move(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> tuple[Value, ...]:
+        way = movement(x.meta, target, op_name)
+        return self._step("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
 
     def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
         """The error for an op on several placements, where a stage says which one is right."""
@@ -331,42 +343,15 @@ class Capture(interp.Interpreter):
         """The op's captured results, on the tape as the dispatcher puts them there."""
         several = op.num_outputs != 1
         made: list[Any] = [Tensor(v, v.meta) for v in values]  # type: ignore[arg-type]
-        parents = tuple([s.node if isinstance(s, Tensor) else None for s in slots])
-        if interp.grad_enabled and plan.differentiable and any(p is not None for p in parents):
-            kept = [
-                s.meta
-                if isinstance(s, Tensor) and op.saves is not None and i not in op.saves
-                else s
-                for i, s in enumerate(slots)
-            ]
-            out: Any = (values if several else values[0]) if op.saves_output else None
-            meta = plan.metas if several else plan.meta
-            node = Node(_InScope(op, self, values[0]), parents, (*kept, *attrs), out, meta)
+        if interp.grad_enabled and plan.differentiable:
+            out: Any = values if several else values[0]
+            node = record(op, plan, slots, attrs, out, _InScope(op, self, values[0]))
             for index, tensor in enumerate(made):
-                if not several:
+                if node is None or not several:
                     tensor.node = node
                 elif tensor.meta.is_floating:
                     tensor.node = Output(node, index)
         return tuple(made) if several else made[0]
-
-    def _box(self, x: Tensor, target: Meta, grad_sbp: NdSbp | None) -> Tensor:
-        if target is x.meta and grad_sbp is None:
-            return x
-        y = self._moved(x, target, "to_global", asked=True)
-        if x.node is not None and interp.grad_enabled:
-            op = _InScope(BOXING, self, self.value_of(y))
-            y.node = Node(op, (x.node,), (x.meta, grad_sbp), None, target)
-        return y
-
-    def _relayout(self, x: Tensor, target: Meta, op_name: str) -> Tensor:
-        y = self._moved(x, target, op_name, asked=False)
-        y.node = x.node
-        return y
-
-    def _moved(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> Tensor:
-        way = movement(x.meta, target, op_name)
-        (value,) = self._step("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
-        return Tensor(value, target)  # type: ignore[arg-type]
 
     def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:
         run = partial(shards_of, meta, maker)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 
 from ..engine import interp
+from ..engine.convert import BOXING
+from ..engine.dispatch import PACKED, arity
 from ..engine.op import Op
 from ..engine.tensor import Tensor
 
@@ -57,7 +58,7 @@ class Recorder(interp.Interpreter):
     calls: dict[Any, OpCall] = field(default_factory=dict)
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
-        if isinstance(op, Op):  # boxing is none: it has no rule
+        if isinstance(op, Op) and op is not BOXING:  # which has no rule
             found = OpCall(op, *_parts(call, args))
             self.calls.setdefault(found.key(), found)
         with interp.using(None):
@@ -84,12 +85,8 @@ def _parts(
     call: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The arguments of an entry as (kernel's values, attributes)."""
-    parameters = list(inspect.signature(call).parameters.values())
-    if parameters[0].name == "tensors":
-        given, attrs = args[0], args[1:]
-    else:
-        count = sum(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters)
-        given, attrs = args[:count], args[count:]
+    count = arity[call]
+    given, attrs = (args[0], args[1:]) if count == PACKED else (args[:count], args[count:])
     return tuple(_value(arg) for arg in given), attrs
 
 

@@ -158,7 +158,7 @@ def _try(found: Whole, placement: Placement, signatures: Sequence[Signature]) ->
         if value.dtype == torch.bool and partial_sum in nd_sbp:
             return f"input {index} is bool, which has no partial sum"
     metas = _laid_out(found, placement, inputs)
-    if found.call.op.instead(metas, found.call.attrs) is not None:
+    if found.call.op.decompose(metas, found.call.attrs) is not None:
         return ""  # these layouts run smaller ops, which are checked as such
     try:
         results = run_shards(found, placement, inputs, outputs)

@@ -27,13 +27,13 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names", "methods", "generator", "interp"),
+    ("names", "methods", "generator", "interp", "entry"),
     ("placement",),
     ("sbp", "topology"),
     ("meta",),
     ("signature",),
-    ("op",),
     ("boxing",),
+    ("op",),
     ("tensor",),
     ("flat", "grad_mode", "tape"),
     ("autograd",),
@@ -41,12 +41,12 @@ ENGINE = (
     ("function", "functional_gradients", "saved"),
     ("checkpoint", "gradients"),
     ("parts",),
-    ("convert", "values"),
-    ("inplace",),
     ("counters",),
     ("choice", "runner"),
     ("plan",),
     ("dispatch",),
+    ("convert", "values"),
+    ("inplace",),
     ("ops",),
 )
 

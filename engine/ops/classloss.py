@@ -132,7 +132,7 @@ class ClassLoss(Op):
         total = local.pick(sums.total)
         return lambda *tensors: total(part(*tensors), None, False, None)
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x, target, _, lse = metas
         assert x is not None
         assert target is not None
@@ -215,7 +215,7 @@ class ClassLossGrad(Op):
     ) -> Rule:
         tensors = (dy, x, target, weight, lse)
         found = []
-        # A mean is over all samples and classes: only of a whole x (see ClassLoss.instead).
+        # A mean is over all samples and classes: only of a whole x (see ClassLoss.decompose).
         for of_x, rest in _sample_splits(x) if reduction != "mean" else ():
             of_dy = rest if dy.ndim else broadcast
             inputs = _present((of_dy, of_x, rest, broadcast, rest), tensors)
@@ -234,7 +234,7 @@ class ClassLossGrad(Op):
             found.append(Signature(_present(sbps, tensors), (broadcast,)))
         return found
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x, lse = metas[1], metas[4]
         assert x is not None
         if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):

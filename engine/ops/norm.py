@@ -86,7 +86,7 @@ class Norm(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x = metas[0]
         assert x is not None
         if splits_rows_only(x, attrs[0]):
@@ -149,7 +149,7 @@ class NormGrad(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         dy, x, _ = metas
         assert dy is not None
         assert x is not None

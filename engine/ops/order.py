@@ -185,7 +185,7 @@ class ArgExtremum(Op):
     def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
         return reduction(x.ndim, dim, keepdim, None)
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         return self.over_split if is_split_along(metas[0], attrs[0]) else None
 
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -233,7 +233,7 @@ class ValueAndIndex(Op):
             for s in reduction(x.ndim, dim, keepdim, None)
         ]
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         if self.index is None or not is_split_along(metas[0], attrs[0]):
             return None
         return self.over_split

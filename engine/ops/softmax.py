@@ -75,7 +75,7 @@ class SoftmaxOp(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         x = metas[0]
         assert x is not None
         if not is_split_at(x, attrs[0]):
@@ -126,7 +126,7 @@ class _SoftmaxGradient(Op):
         passes = Signature((partial_sum, broadcast), (partial_sum,))
         return [*_other_dims(y, dim, 2), passes]
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         dy, y = metas
         assert dy is not None
         assert y is not None

@@ -44,7 +44,7 @@ class LogSumExp(Op):
     def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
         return reduction(x.ndim, dim, keepdim, None)
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         return self.over_split if is_split_along(metas[0], attrs[0]) else None
 
     def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:

@@ -55,7 +55,7 @@ class VectorNorm(Op):
             return lambda x: x.abs().new_full(target, max(0.0, -ord))
         return partial(local.pick(kernels.vector_norm), ord=ord, dim=dim, keepdim=keepdim)
 
-    def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         ord, dim, _ = attrs
         if ord in (0, 1) or math.isinf(ord) or not is_split_along(metas[0], dim):
             return None

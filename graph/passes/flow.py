@@ -205,7 +205,7 @@ def _signatures(step: Step, form: Form) -> list[Form]:
         for inputs, outputs in signatures_along(
             op, given, form.inputs, form.outputs, step.attrs, axis
         ):
-            if op.instead(inputs, step.attrs) is None:
+            if op.decompose(inputs, step.attrs) is None:
                 found.append(form_of(step, inputs, outputs))
     return found
 

@@ -159,7 +159,7 @@ class _Search:
             extra, moved = extra + seconds, moved + count
             inputs.append((start, target))
         (old,) = step.outputs
-        if op.instead(tuple(new), step.attrs) is not None:
+        if op.decompose(tuple(new), step.attrs) is not None:
             return None
         before = [v.meta if type(v) is Value else None for v in step.inputs]
         extra += op_time(op, new, (made,)) - op_time(op, before, (old.meta,))
