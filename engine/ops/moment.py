@@ -18,6 +18,7 @@ from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
+from .cast import narrowed, widened
 from .pointwise import Elementwise
 from .reduce import (
     Dims,
@@ -63,9 +64,10 @@ class Variance(Op):
         return self.over_split if is_split_along(metas[0], attrs[0]) else None
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-        center = settled(mean(names.detach(x), dim, True))
-        y = _variance_around(x, center, dim, correction, keepdim)
-        return _root(y) if self.is_root else y  # type: ignore[no-any-return]
+        wide = widened(x)
+        center = settled(mean(names.detach(wide), dim, True))
+        y = _variance_around(wide, center, dim, correction, keepdim)
+        return narrowed(_root(y) if self.is_root else y, x.dtype)
 
     def vjp(
         self,
