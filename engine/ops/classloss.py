@@ -20,6 +20,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import div, div_by_count
 from .cast import cast, narrowed, widened
 from .softmax import is_split_at, joined
 
@@ -185,7 +186,8 @@ def _mean(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
     _, target, weight, _ = tensors
     total = _entry(op)(tensors, "sum", *attrs[1:])
-    return names.div(total, _total_weight(target, weight, attrs[1], total.dtype))  # type: ignore[no-any-return]
+    divide = div_by_count if weight is None else div
+    return divide(total, _total_weight(target, weight, attrs[1], total.dtype))  # type: ignore[no-any-return]
 
 
 def _total_weight(

@@ -18,6 +18,8 @@ from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 
+Suits = Callable[[Any, torch.dtype], bool]  # whether a number does with a tensor of a dtype
+
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -92,6 +94,41 @@ class Elementwise(Op):
         return fitting((*pointwise_of(metas, self.linear), *self.passes), metas)
 
 
+class ByNumber(Elementwise):
+    """An op of a tensor and a number, linear in the tensor for the numbers that `suits` holds for.
+
+    0 / 0 and inf - inf are NaN: divided by 0 or multiplied by an infinity, addends do not sum to
+    the result.
+    """
+
+    def __init__(
+        self, name: str, kernel: Kernel, vjp: Callable[..., Any], suits: Suits, **how: Any
+    ) -> None:
+        super().__init__(name, kernel, vjp, **how)
+        self.suits = suits
+
+    def rule(self, axis: Axis, x: Meta, number: Any) -> Rule:  # type: ignore[override]
+        linear = "0" if self.suits(number, x.dtype) else ""
+        return fitting(pointwise_of([x], linear), [x])
+
+
+def is_finite_in(number: Any, dtype: torch.dtype) -> bool:
+    """Whether a number is finite in the dtype that arithmetic with a tensor of `dtype` is done in.
+
+    >>> is_finite_in(1e300, torch.float64), is_finite_in(1e300, torch.float32)
+    (True, False)
+    """
+    double = dtype in (torch.float64, torch.complex128)
+    largest = torch.finfo(torch.float64 if double else torch.float32).max
+    return isinstance(number, int) or abs(number) <= largest
+
+
+def is_divisor_in(number: Any, dtype: torch.dtype) -> bool:
+    """Whether quotients by a number are finite, but for overflow of what is large already."""
+    double = dtype in (torch.float64, torch.complex128)
+    return abs(number) >= torch.finfo(torch.float64 if double else torch.float32).tiny  # type: ignore[no-any-return]
+
+
 def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
     """The output of an elementwise kernel: broadcast shape, dtype as it promotes.
 
@@ -146,8 +183,12 @@ def mixed(
     both: Callable[..., Any],
     number_last: Callable[..., Any],
     number_first: Callable[..., Any],
+    settle: Callable[[Tensor, Any], Tensor] | None = None,
 ) -> Callable[..., Any]:
-    """The public function over its entries for two tensors and for a number on either side."""
+    """The public function over its entries for two tensors and for a number on either side.
+
+    `settle` gives the tensor laid out so that the number last suits it, where it is partial.
+    """
 
     def call(input: Any, other: Any) -> Any:
         if isinstance(other, Tensor):
@@ -156,6 +197,8 @@ def mixed(
             if isinstance(input, NUMBERS):
                 return number_first(input, other)
         elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+            if settle is not None and input.meta.partial:
+                input = settle(input, other)
             return number_last(input, other)
         return call(*as_operands(name, input, other))
 

@@ -14,7 +14,7 @@ from ..names import named, names
 from ..op import Kernel, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .arithmetic import div, mul, sub
+from .arithmetic import div_by_count, mul, sub
 from .cast import cast, is_half, widened
 from .extremum import amax
 from .pointwise import conj_of
@@ -91,7 +91,7 @@ def nanmean(
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
     count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
-    return div(nansum(input, dim, keepdim, dtype=dtype), count)
+    return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)  # type: ignore[no-any-return]
 
 
 def _numbers_of(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .arithmetic import div, mul
+from .arithmetic import div, div_by_count, mul
 from .cast import cast, is_half, narrowed, widened
 from .pointwise import Elementwise
 from .power import pow, square
@@ -77,7 +77,7 @@ class VectorNorm(Op):
         size = names.abs(x)
         if math.isinf(ord):
             found = names.eq(size, spread(y, shape, dim, keepdim))
-            share = spread(div(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
+            share = spread(div_by_count(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
             return (mul(where(found, share, 0.0), names.sgn(x)),)
         size, y = widened(size), widened(y)  # powers of halves overflow
         ratio = mul(dy, or_zero(y, pow(y, 1 - ord)))
