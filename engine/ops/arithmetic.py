@@ -18,7 +18,6 @@ from .pointwise import (
     DECREASING,
     INCREASING,
     NUMBERS,
-    ByNumber,
     Elementwise,
     Suits,
     as_operands,
@@ -184,16 +183,16 @@ def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> 
 
 
 _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
-_mul_number = with_number(
-    ByNumber("mul", torch.mul, _mul_number_vjp, is_finite_in, saves=()), False
+_mul_number = _number_last(
+    "mul", torch.mul, _mul_number_vjp, linear="0", suits=is_finite_in, saves=()
 )
 mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped_mul, settled_unless(is_finite_in)))
 enter("multiply", mul)
 
 # Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
 _div = binary(Elementwise("div", torch.div, _div_vjp, saves=(1,), saves_output=True))
-_div_number = with_number(
-    ByNumber("div", torch.div, _div_number_vjp, is_divisor_in, saves=()), False
+_div_number = _number_last(
+    "div", torch.div, _div_number_vjp, linear="0", suits=is_divisor_in, saves=()
 )
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)

@@ -14,18 +14,10 @@ from ..meta import Meta
 from ..names import enter, named, names
 from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
-from ..signature import Axis, Rule, Signature, pointwise_of
+from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, neg, settled_unless, sub
-from .pointwise import (
-    ByNumber,
-    Elementwise,
-    conj_of,
-    fitting,
-    is_divisor_in,
-    is_finite_in,
-    mixed,
-)
+from .pointwise import Elementwise, conj_of, is_divisor_in, is_finite_in, mixed
 from .power import square
 from .reduce import constant_like, sum_to
 from .where import where
@@ -87,17 +79,9 @@ _addcmul = ternary(
 )
 _addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
 _lerp = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
-
-
-class _LerpByNumber(Elementwise):
-    """Linear in both tensors for a finite weight."""
-
-    def rule(self, axis: Axis, a: Meta, b: Meta, weight: float) -> Rule:  # type: ignore[override]
-        linear = "all" if is_finite_in(weight, a.dtype) else ""
-        return fitting(pointwise_of([a, b], linear), [a, b])
-
-
-_lerp_number = binary(_LerpByNumber("lerp", torch.lerp, _lerp_number_vjp, saves=()))
+_lerp_number = binary(
+    Elementwise("lerp", torch.lerp, _lerp_number_vjp, linear="all", suits=is_finite_in, saves=())
+)
 
 
 @named
@@ -243,7 +227,10 @@ xlogy = enter(
     mixed(
         "xlogy",
         binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp)),
-        with_number(ByNumber("xlogy", torch.xlogy, _xlogy_number_vjp, _has_logarithm), False),
+        with_number(
+            Elementwise("xlogy", torch.xlogy, _xlogy_number_vjp, linear="0", suits=_has_logarithm),
+            False,
+        ),
         with_number(Elementwise("xlogy", torch.xlogy, _number_xlogy_vjp), True),
         settled_unless(_has_logarithm),
     ),

@@ -61,7 +61,9 @@ def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
 class Elementwise(Op):
     """An elementwise op over broadcasting inputs: a row of a family table.
 
-    `passes` are signatures beside those of splits and of partial sums (`linear`).
+    `passes` are signatures beside those of splits and of partial sums (`linear`). With `suits` it
+    is linear only for the numbers, its last argument, that suit: divided by 0 or multiplied by an
+    infinity, addends do not sum to the result.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Elementwise(Op):
         vjp: Callable[..., Any] | None = None,
         *,
         linear: str = "",
+        suits: Suits | None = None,
         passes: tuple[Signature, ...] = (),
         saves: tuple[int, ...] | None = None,
         saves_output: bool = False,
@@ -78,6 +81,7 @@ class Elementwise(Op):
         self.name = name
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
+        self.suits = suits
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
@@ -91,25 +95,9 @@ class Elementwise(Op):
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
-        return fitting((*pointwise_of(metas, self.linear), *self.passes), metas)
-
-
-class ByNumber(Elementwise):
-    """An op of a tensor and a number, linear in the tensor for the numbers that `suits` holds for.
-
-    0 / 0 and inf - inf are NaN: divided by 0 or multiplied by an infinity, addends do not sum to
-    the result.
-    """
-
-    def __init__(
-        self, name: str, kernel: Kernel, vjp: Callable[..., Any], suits: Suits, **how: Any
-    ) -> None:
-        super().__init__(name, kernel, vjp, **how)
-        self.suits = suits
-
-    def rule(self, axis: Axis, x: Meta, number: Any) -> Rule:  # type: ignore[override]
-        linear = "0" if self.suits(number, x.dtype) else ""
-        return fitting(pointwise_of([x], linear), [x])
+        suits = self.suits is None or self.suits(args[-1], metas[0].dtype)
+        linear = self.linear if suits else ""
+        return fitting((*pointwise_of(metas, linear), *self.passes), metas)
 
 
 def is_finite_in(number: Any, dtype: torch.dtype) -> bool:
