@@ -187,7 +187,7 @@ def _mean(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     _, target, weight, _ = tensors
     total = _entry(op)(tensors, "sum", *attrs[1:])
     divide = div_by_count if weight is None else div
-    return divide(total, _total_weight(target, weight, attrs[1], total.dtype))  # type: ignore[no-any-return]
+    return divide(total, _total_weight(target, weight, attrs[1], total.dtype))
 
 
 def _total_weight(
