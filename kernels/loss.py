@@ -67,13 +67,14 @@ def class_loss(
 
     `x` is (N, C, ...) or (C,), target and `lse` (the logarithm of the sum of exponentials over all
     classes; None: x is log probabilities already) lack the class dim. `weight` has all classes.
+    The parts are in the dtype of `lse`: rounded to halves their sum would be far off.
     """
     check_targets(target, classes)
     dim = 1 if x.ndim > 1 else 0
     held = x.shape[dim]
     offset = torch.zeros((), dtype=x.dtype, device=x.device) if lse is None else lse
     if held == 0:
-        return torch.zeros_like(target, dtype=x.dtype)
+        return torch.zeros_like(target, dtype=offset.dtype)
     index, inside = _place(target, classes, held)
     loss = offset - x.gather(dim, index.unsqueeze(dim)).squeeze(dim)
     if weight is not None:
@@ -102,10 +103,11 @@ def class_loss_grad(
     held = x.shape[dim]
     if held == 0:
         return torch.zeros_like(x)
-    every = dy * target_weights(target, weight, classes, x.dtype)
     if lse is None:
         dx = torch.zeros_like(x)
     else:
+        dy = dy.to(lse.dtype)
+        every = dy * target_weights(target, weight, classes, x.dtype)
         dx = (x - lse.unsqueeze(dim)).exp_().mul_(every.unsqueeze(dim))
     index, inside = _place(target, classes, held)
     own = torch.where(inside, dy, 0.0) * (classes.smoothing - 1.0)
@@ -118,7 +120,7 @@ def class_loss_grad(
         if weight is not None:
             share = share * _along(weight[classes.first : classes.first + held], x.ndim, dim)
         dx -= share
-    return dx
+    return dx.to(x.dtype)
 
 
 def whole_class_loss(

@@ -79,24 +79,29 @@ def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
 
 def median(x: Tensor) -> Tensor:
     """The median of all elements, the lower of two."""
-    return torch.median(x)
+    return torch.median(_dense(x))
 
 
 def nanmedian(x: Tensor) -> Tensor:
     """`median` of what is a number."""
-    return torch.nanmedian(x)
+    return torch.nanmedian(_dense(x))
 
 
 def median_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """The medians along `dim`, the lower of two, and where one is."""
-    values, indices = torch.median(x, dim, keepdim)
+    values, indices = torch.median(_dense(x), dim, keepdim)
     return values, indices
 
 
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """`median_along` of what is a number."""
-    values, indices = torch.nanmedian(x, dim, keepdim)
+    values, indices = torch.nanmedian(_dense(x), dim, keepdim)
     return values, indices
+
+
+def _dense(x: Tensor) -> Tensor:
+    # The CPU's medians read memory that is not the tensor's where it is expanded.
+    return x.contiguous() if x.device.type == "cpu" else x
 
 
 def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:

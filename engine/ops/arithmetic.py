@@ -14,8 +14,19 @@ from ..meta import Meta
 from ..names import enter, named
 from ..op import Kernel
 from ..tensor import Tensor
-from .pointwise import DECREASING, INCREASING, NUMBERS, Elementwise, as_operands, conj_of, mixed
-from .reduce import constant_like, sum_to
+from .pointwise import (
+    DECREASING,
+    INCREASING,
+    NUMBERS,
+    Elementwise,
+    Suits,
+    as_operands,
+    conj_of,
+    is_divisor_in,
+    is_finite_in,
+    mixed,
+)
+from .reduce import constant_like, settled, sum_to
 
 Needs = Sequence[object]
 
@@ -28,13 +39,13 @@ def _number_first(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[.
     return with_number(Elementwise(name, kernel, vjp, **how), True)
 
 
-def _swapped(entry: Callable[..., Any]) -> Callable[..., Any]:
-    """The entry with its arguments swapped: for operations in which the order does not matter."""
+def settled_unless(suits: Suits) -> Callable[[Tensor, Any], Tensor]:
+    """The function that reduces the partial axes of a tensor which a number does not suit."""
+    return lambda x, number: x if suits(number, x.meta.dtype) else settled(x)
 
-    def call(number: Any, x: Tensor) -> Any:
-        return entry(x, number)
 
-    return call
+def _swapped_mul(number: Any, x: Tensor) -> Any:
+    return mul(x, number)
 
 
 # Negation.
@@ -144,7 +155,7 @@ def _mul_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
 
 
 def _mul_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
-    return (sum_to(_mul_number(dy, _conj(n)), x),)
+    return (sum_to(mul(dy, _conj(n)), x),)
 
 
 def _conj(number: Any) -> Any:
@@ -162,7 +173,7 @@ def _div_vjp(needs: Needs, dy: Tensor, y: Tensor, a: Meta, b: Tensor) -> Any:
 
 
 def _div_number_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, n: Any) -> tuple[Tensor]:
-    return (sum_to(_div_number(dy, _conj(n)), x),)
+    return (sum_to(true_divide(dy, _conj(n)), x),)
 
 
 def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> Any:
@@ -172,15 +183,27 @@ def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> 
 
 
 _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
-_mul_number = _number_last("mul", torch.mul, _mul_number_vjp, linear="0", saves=())
-mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped(_mul_number)))
+_mul_number = _number_last(
+    "mul", torch.mul, _mul_number_vjp, linear="0", suits=is_finite_in, saves=()
+)
+mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped_mul, settled_unless(is_finite_in)))
 enter("multiply", mul)
 
-_div = binary(Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True))
-_div_number = _number_last("div", torch.div, _div_number_vjp, linear="0", saves=())
+# Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
+_div = binary(Elementwise("div", torch.div, _div_vjp, saves=(1,), saves_output=True))
+_div_number = _number_last(
+    "div", torch.div, _div_number_vjp, linear="0", suits=is_divisor_in, saves=()
+)
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
-true_divide = enter("true_divide", mixed("true_divide", _div, _div_number, _rdiv_number))
+true_divide = enter(
+    "true_divide",
+    mixed("true_divide", _div, _div_number, _rdiv_number, settled_unless(is_divisor_in)),
+)
+# For a divisor that is 0 only where all addends of the numerator are: a count, a sum of weights.
+div_by_count = binary(
+    Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True)
+)
 
 
 @named

@@ -335,6 +335,8 @@ class Unfold(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
     ) -> Any:
+        if not x.ndim:  # one window of one element, or of none
+            return (names.sum(dy, 0),)
         return (_windows_back(dy, dim, x.shape[dim], step),)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import OnefoldValueError, ShapeError
 from ..names import named, names
 from ..tensor import Tensor
+from .cast import narrowed, widened
 from .softmax import joined
 
 
@@ -40,15 +41,16 @@ def batch_norm_train(
             f"{tuple(input.shape)}"
         )
     dims = (0, *range(2, input.ndim))
-    mean = joined(names.mean(input, dims, True))
+    wide = widened(input)
+    mean = joined(names.mean(wide, dims, True))
     # Subtracted before squaring, so that a large mean costs no accuracy.
-    centred = names.sub(input, mean)
+    centred = names.sub(wide, mean)
     variance = joined(names.mean(names.mul(centred, centred), dims, True))
     # Arithmetic on the channels first: it passes over no data.
     scale = names.rsqrt(names.add(variance, eps))
     if weight is not None:
         scale = names.mul(scale, _per_channel(weight, input.ndim))
-    y = _scaled(names.mul(centred, scale), None, bias)
+    y = narrowed(_scaled(names.mul(centred, scale), None, bias), input.dtype)
     flat = [names.view(names.detach(x), (-1,)) for x in (mean, variance)]
     return y, flat[0], names.mul(flat[1], count / max(count - 1, 1))
 
@@ -83,13 +85,13 @@ def batch_norm(
             "Expected running_mean and running_var to be defined when training=False"
         )
     # Small arithmetic on the channels first, so that the input is passed over only twice.
-    scale = names.rsqrt(names.add(running_var, eps))
+    scale = names.rsqrt(names.add(widened(running_var), eps))
     if weight is not None:
         scale = names.mul(scale, weight)
     shift = names.mul(running_mean, scale)
     shift = names.neg(shift) if bias is None else names.sub(bias, shift)
     y = names.mul(input, _per_channel(scale, input.ndim))
-    return names.add(y, _per_channel(shift, input.ndim))  # type: ignore[no-any-return]
+    return narrowed(names.add(y, _per_channel(shift, input.ndim)), input.dtype)
 
 
 @named

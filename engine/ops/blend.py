@@ -16,8 +16,8 @@ from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import div, mul, neg, sub
-from .pointwise import Elementwise, conj_of, mixed
+from .arithmetic import div, mul, neg, settled_unless, sub
+from .pointwise import Elementwise, conj_of, is_divisor_in, is_finite_in, mixed
 from .power import square
 from .reduce import constant_like, sum_to
 from .where import where
@@ -77,13 +77,11 @@ _addcmul = ternary(
         saves=(1, 2),
     )
 )
-_addcdiv = ternary(
-    Elementwise(
-        "addcdiv", torch.addcdiv, _addcdiv_vjp, passes=(_passing(_P, _P, _B),), saves=(1, 2)
-    )
-)
+_addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
 _lerp = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
-_lerp_number = binary(Elementwise("lerp", torch.lerp, _lerp_number_vjp, linear="all", saves=()))
+_lerp_number = binary(
+    Elementwise("lerp", torch.lerp, _lerp_number_vjp, linear="all", suits=is_finite_in, saves=())
+)
 
 
 @named
@@ -215,12 +213,25 @@ def _times_log(dy: Tensor, a: Tensor, b: Any) -> Tensor:
     return where(names.logical_and(names.eq(a, 0), names.le(b, 0)), 0.0, product)  # type: ignore[no-any-return]
 
 
+def _has_logarithm(number: Any, dtype: torch.dtype) -> bool:
+    """Whether a number has a finite one: where not, 0 log(number) is 0 and its addends are not."""
+    return (
+        number > 0
+        and is_finite_in(number, dtype)
+        and (isinstance(number, int) or is_divisor_in(number, dtype))
+    )
+
+
 xlogy = enter(
     "xlogy",
     mixed(
         "xlogy",
-        binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp, linear="0")),
-        with_number(Elementwise("xlogy", torch.xlogy, _xlogy_number_vjp, linear="0"), False),
+        binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp)),
+        with_number(
+            Elementwise("xlogy", torch.xlogy, _xlogy_number_vjp, linear="0", suits=_has_logarithm),
+            False,
+        ),
         with_number(Elementwise("xlogy", torch.xlogy, _number_xlogy_vjp), True),
+        settled_unless(_has_logarithm),
     ),
 )

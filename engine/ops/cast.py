@@ -81,6 +81,25 @@ def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
     return _cast(input, dtype)  # type: ignore[no-any-return]
 
 
+def widened(x: Tensor) -> Tensor:
+    """`x` in the dtype of its statistics: float32 where it is of half precision.
+
+    Squares and exponentials of halves overflow, and addends that are rounded before they are
+    summed over ranks lose what they cancel to.
+    """
+    return cast(x, torch.float32) if is_half(x.meta.dtype) else x
+
+
+def narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What was computed from `widened` tensors, in the half precision `dtype` that they had."""
+    return cast(x, dtype) if is_half(dtype) else x
+
+
+def is_half(dtype: torch.dtype) -> bool:
+    """Whether it is float16 or bfloat16."""
+    return dtype is torch.float16 or dtype is torch.bfloat16
+
+
 @named
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """`input` in the dtype of `other`."""

@@ -20,6 +20,8 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import div, div_by_count
+from .cast import cast, narrowed, widened
 from .softmax import is_split_at, joined
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -58,7 +60,8 @@ def _present(sbps: Sequence[Sbp], tensors: Sequence[Meta | None]) -> tuple[Sbp, 
 class ClassLoss(Op):
     """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged
 
-    The inputs are (x, target, weight, lse); lse is only given when the classes are split.
+    The inputs are (x, target, weight, lse); lse is only given when the classes are split, and the
+    parts of the loss are in its dtype.
     """
 
     num_outputs = 1
@@ -80,12 +83,13 @@ class ClassLoss(Op):
     ) -> Meta:
         if target.is_floating and not self.log_input:
             raise OnefoldValueError("class indices must be integers")
+        dtype = x.dtype if lse is None else lse.dtype
         if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
-            return x.like(shape=target.shape if reduction == "none" else ())
+            return x.like(shape=target.shape if reduction == "none" else (), dtype=dtype)
         inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
         attrs = (reduction, ignore_index, smoothing)
         y = kernels.whole_class_loss(inputs[0], inputs[1], inputs[2], self.log_input, *attrs)  # type: ignore[arg-type]
-        return Meta.of(y.shape, y.dtype, device=y.device)
+        return Meta.of(y.shape, y.dtype if lse is None else dtype, device=y.device)
 
     def rule(
         self,
@@ -168,11 +172,11 @@ def _with_lse(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     x, target, weight, _ = tensors
     with interp.grad_mode(False):
         lse = _logsumexp(x)
-    return _entry(op)((x, target, weight, lse), *attrs)  # type: ignore[no-any-return]
+    return narrowed(_entry(op)((x, target, weight, lse), *attrs), x.dtype)
 
 
 def _logsumexp(x: Tensor) -> Tensor:
-    dim = _class_dim(x)
+    x, dim = widened(x), _class_dim(x)
     top = joined(names.amax(x, dim, True))
     total = joined(names.sum(names.exp(names.sub(x, top)), dim, True))
     return names.squeeze(names.add(names.log(total), top), dim)  # type: ignore[no-any-return]
@@ -180,13 +184,16 @@ def _logsumexp(x: Tensor) -> Tensor:
 
 def _mean(op: ClassLoss, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
-    x, target, weight, _ = tensors
+    _, target, weight, _ = tensors
     total = _entry(op)(tensors, "sum", *attrs[1:])
-    return names.div(total, _total_weight(target, weight, attrs[1], x))  # type: ignore[no-any-return]
+    divide = div_by_count if weight is None else div
+    return divide(total, _total_weight(target, weight, attrs[1], total.dtype))
 
 
-def _total_weight(target: Tensor, weight: Tensor | None, ignore_index: int, x: Tensor) -> Tensor:
-    return names.sum(_weights((target, weight), ignore_index, 0.0, 0, x.dtype))  # type: ignore[no-any-return]
+def _total_weight(
+    target: Tensor, weight: Tensor | None, ignore_index: int, dtype: torch.dtype
+) -> Tensor:
+    return names.sum(_weights((target, weight), ignore_index, 0.0, 0, dtype))  # type: ignore[no-any-return]
 
 
 class ClassLossGrad(Op):
@@ -276,14 +283,15 @@ class ClassLossGrad(Op):
             d_g = names.sum(names.mul(dy, each), dim)
             if g.ndim == 0:
                 d_g = names.sum(d_g)
+            d_g = cast(d_g, g.dtype)
         if needs[1] and not self.log_input:
             p = names.softmax(x, dim)
             total = names.sum(names.mul(dy, p), dim, True)
             along = names.mul(p, names.sub(dy, total))
             weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
             if reduction == "mean":
-                weights = names.div(weights, _total_weight(target, weight, ignore_index, x))
-            d_x = names.mul(along, names.unsqueeze(names.mul(weights, g), dim))
+                weights = names.div(weights, _total_weight(target, weight, ignore_index, x.dtype))
+            d_x = cast(names.mul(along, names.unsqueeze(names.mul(weights, g), dim)), x.dtype)
         return d_g, d_x
 
 

@@ -17,6 +17,7 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
+from .arithmetic import div_by_count
 from .dims import unsqueeze
 from .moving import follows, passes_first
 from .slicing import clear
@@ -102,7 +103,7 @@ class EmbeddingGrad(Op):
         if by_frequency:
             ones = unsqueeze(names.ones_like(index, dtype=dy.dtype), -1)
             count = _embedding_grad(ones, index, rows, -1, False)
-            dy = names.div(dy, names.clamp(count, min=1))
+            dy = div_by_count(dy, names.clamp(count, min=1))
         if padding >= 0:
             dy = clear(dy, (padding, None))
         return (_embedding(dy, index, padding, False),)

@@ -22,6 +22,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, partial_max, partial_min
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
+from .arithmetic import div_by_count
 from .pointwise import fitting
 from .reduce import Dims, dims_of, hashable, reduction, spread
 
@@ -92,7 +93,7 @@ class Extremum(Op):
         found = names.eq(x, extremum)
         if self.finds_nan:
             found = names.logical_or(found, both_nan(x, extremum))
-        share = names.div(dy, names.sum(found, dim, keepdim))
+        share = div_by_count(dy, names.sum(found, dim, keepdim))
         return (names.mul(spread(share, x.shape, dim, keepdim), found),)
 
 

@@ -16,8 +16,8 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .cast import cast, clone
 from .moving import contribution, passes_first, reductions, wrap
-from .slicing import slice_by
 from .view import reshape
 
 Shape = tuple[int, ...]
@@ -273,6 +273,8 @@ def index_add(
         )
     index = _vector(index, "index_add")
     _check_slices(input, dim, index, source, "index_add")
+    if not input.meta.is_floating:
+        alpha = int(alpha)  # as in torch: in the dtype of the input
     added = add_rows(source, _along(dim, index), input.shape)
     return names.add(input, added if alpha == 1 else names.mul(added, alpha))  # type: ignore[no-any-return]
 
@@ -296,8 +298,26 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 @named
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """`input` with one value in the places `index` of `dim`."""
+    """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
     dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")
     if not isinstance(value, Tensor):
-        value = names.full_like(slice_by(input, (0,) * input.ndim), value)
+        value = _constant(value, input)
+    elif value.ndim:
+        raise OnefoldRuntimeError(
+            "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
+    value = cast(value, input.dtype)
+    if not input.ndim:
+        return reshape(put_rows(reshape(input, 1), (index,), value), ())
+    if not input.numel() and input.shape[dim]:
+        return clone(input)  # torch does not look at the index either
     return put_rows(input, _along(dim, index), value)
+
+
+def _constant(value: Any, x: Tensor) -> Tensor:
+    """A number as a tensor without dims, in the dtype of `x` and where it is."""
+    if x.is_local:
+        return names.full((), value, dtype=x.dtype, device=x.device)  # type: ignore[no-any-return]
+    sbp = (broadcast,) * len(x.sbp)
+    return names.full((), value, dtype=x.dtype, placement=x.placement, sbp=sbp)  # type: ignore[no-any-return]

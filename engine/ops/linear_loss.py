@@ -15,6 +15,7 @@ from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import div_by_count
 from .classloss import cross_entropy_grad
 
 
@@ -132,7 +133,7 @@ def linear_cross_entropy(
         )
     if reduction == "sum":
         return total  # type: ignore[no-any-return]
-    return names.div(total, names.sum(names.ne(target, ignore_index)))  # type: ignore[no-any-return]
+    return div_by_count(total, names.sum(names.ne(target, ignore_index)))  # type: ignore[no-any-return]
 
 
 def _is_fused(x: Meta, weight: Meta) -> bool:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ...errors import OnefoldValueError
 from ...kernels import pointwise as elementwise
 from ..dispatch import binary
 from ..names import named, names
 from ..tensor import Tensor
+from .cast import narrowed, widened
 from .classloss import check_reduction
 from .pointwise import Elementwise
 from .reduce import sum_to
+from .softmax import joined
 
 
 def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[..., Any]) -> Any:
@@ -248,9 +252,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
-    product = names.sum(names.mul(x1, x2), dim)
-    return names.div(names.div(product, _length(x1, dim, eps)), _length(x2, dim, eps))  # type: ignore[no-any-return]
+    a, b = widened(x1), widened(x2)
+    product = joined(names.sum(names.mul(a, b), dim))
+    y = names.div(names.div(product, _length(a, dim, eps)), _length(b, dim, eps))
+    return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    return names.sqrt(names.clamp(names.sum(names.mul(x, x), dim), eps * eps, None))  # type: ignore[no-any-return]
+    return names.sqrt(names.clamp(joined(names.sum(names.mul(x, x), dim)), eps * eps, None))  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
+from .cast import narrowed, widened
 from .pointwise import Elementwise
 from .reduce import (
     Dims,
@@ -29,7 +31,7 @@ from .reduce import (
     settled,
     spread,
 )
-from .where import or_zero
+from .where import or_zero, where
 
 Needs = Sequence[object]
 
@@ -63,9 +65,12 @@ class Variance(Op):
         return self.over_split if is_split_along(metas[0], attrs[0]) else None
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-        center = settled(mean(names.detach(x), dim, True))
-        y = _variance_around(x, center, dim, correction, keepdim)
-        return _root(y) if self.is_root else y  # type: ignore[no-any-return]
+        wide = widened(x)
+        center = settled(mean(names.detach(wide), dim, True))
+        y = _variance_around(wide, center, dim, correction, keepdim)
+        if not _freedom(x.meta, dim, correction):
+            y = div(settled(y), 0.0)
+        return narrowed(_root(y) if self.is_root else y, x.dtype)
 
     def vjp(
         self,
@@ -88,15 +93,20 @@ def _freedom(x: Meta, dim: Dims, correction: float) -> float:
 
 
 def _variance_slope(dy: Tensor, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-    share = div(mul(dy, 2), _freedom(x.meta, dim, correction))
+    freedom = _freedom(x.meta, dim, correction)
     apart = sub(x, settled(mean(x, dim, True)))
+    if not freedom:  # as in torch, which does not look at the sign
+        slope = where(names.eq(apart, 0), math.nan, where(names.isnan(apart), apart, math.inf))
+        return mul(spread(dy, x.shape, dim, keepdim), slope)  # type: ignore[no-any-return]
+    share = div(mul(dy, 2), freedom)
     return mul(spread(share, x.shape, dim, keepdim), apart)  # type: ignore[no-any-return]
 
 
 class VarianceAround(Op):
     """The variance over dims of x, whose mean over them is given: (x, mean, ...).
 
-    A part gives its share of the sum. The mean gets no gradient: the variance is least there.
+    A part gives its share of the sum. Without degrees of freedom that is not divided: of a part
+    without elements, 0 / 0 would be NaN. The mean gets no gradient: the variance is least there.
     """
 
     name = "variance_around"
@@ -120,7 +130,7 @@ class VarianceAround(Op):
         dim, correction, keepdim = attrs
         whole = local.inputs[0]
         assert whole is not None
-        freedom = _freedom(whole, dim, correction)
+        freedom = _freedom(whole, dim, correction) or 1.0
         kernel = local.pick(kernels.variance_around)
         return partial(kernel, dim=dim, freedom=freedom, keepdim=keepdim)
 

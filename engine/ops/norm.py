@@ -17,6 +17,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .cast import cast, widened
 from .reduce import sum_to
 from .softmax import joined
 
@@ -206,14 +207,17 @@ def _norm_parts(
     shape: Shape,
     eps: float,
 ) -> Tensor:
-    y = _unit(x, _dims(x, shape), eps, centred)[0]
+    y = _unit(widened(x), _dims(x, shape), eps, centred)[0]
     if weight is not None:
         y = names.mul(y, weight)
-    return y if bias is None else names.add(y, bias)
+    y = y if bias is None else names.add(y, bias)
+    if centred or weight is None:
+        return cast(y, x.dtype)
+    return cast(y, torch.promote_types(x.dtype, weight.dtype))
 
 
-def _summed(x: Tensor, shape: Shape) -> Tensor:
-    return sum_to(x, x.meta.like(shape=shape))
+def _summed(x: Tensor, shape: Shape, dtype: torch.dtype) -> Tensor:
+    return sum_to(x, x.meta.like(shape=shape, dtype=dtype))
 
 
 def _grad_parts(
@@ -221,11 +225,13 @@ def _grad_parts(
 ) -> tuple[Tensor, ...]:
     dy, x, weight = tensors
     dims = _dims(x, shape)
-    unit, rstd = _unit(x, dims, eps, centred)
+    dtypes = x.dtype, x.dtype if weight is None else weight.dtype
+    dy = widened(dy)
+    unit, rstd = _unit(widened(x), dims, eps, centred)
     g = dy if weight is None else names.mul(dy, weight)
-    dx = names.mul(rstd, _projected(g, unit, dims, centred))
-    d_weight = _summed(names.mul(dy, unit), shape)
-    return (dx, d_weight, _summed(dy, shape)) if centred else (dx, d_weight)
+    dx = cast(names.mul(rstd, _projected(g, unit, dims, centred)), dtypes[0])
+    d_weight = _summed(names.mul(dy, unit), shape, dtypes[1])
+    return (dx, d_weight, _summed(dy, shape, dtypes[1])) if centred else (dx, d_weight)
 
 
 def _second_gradients(
@@ -242,7 +248,9 @@ def _second_gradients(
     With g = dy * weight and P as in `_projected`: dx = rstd P(g), d_weight = sum dy * unit.
     """
     dims = _dims(x, shape)
-    unit, rstd = _unit(x, dims, eps, centred)
+    dtypes = dy.dtype, x.dtype
+    dy, u = widened(dy), tuple([None if by is None else widened(by) for by in u])
+    unit, rstd = _unit(widened(x), dims, eps, centred)
     by_dy = by_x = by_weight = None
     if u[0] is not None:
         g = dy if weight is None else names.mul(dy, weight)
@@ -264,7 +272,11 @@ def _second_gradients(
         by_x = _plus(by_x, names.mul(rstd, to_unit))
     if centred and u[2] is not None:
         by_dy = _plus(by_dy, names.expand(u[2], dy.shape))
-    return by_dy, by_x, by_weight
+    return _as(by_dy, dtypes[0]), _as(by_x, dtypes[1]), by_weight
+
+
+def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else cast(x, dtype)
 
 
 def _plus(a: Tensor | None, b: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import div_by_count
 from .extremum import amax, amin, both_nan, check_not_empty, max_of_all, min_of_all
 from .reduce import is_split_along, reduction
 
@@ -327,7 +328,7 @@ class MedianOfAll(Op):
 
     def vjp(self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
         found = names.logical_or(names.eq(x, y), both_nan(x, y))
-        return (names.where(found, names.div(dy, names.sum(found)), 0),)
+        return (names.where(found, div_by_count(dy, names.sum(found)), 0),)
 
 
 _median_of_all = unary(MedianOfAll("median", kernels.median))

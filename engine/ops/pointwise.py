@@ -18,6 +18,8 @@ from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 
+Suits = Callable[[Any, torch.dtype], bool]  # whether a number does with a tensor of a dtype
+
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -59,7 +61,9 @@ def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
 class Elementwise(Op):
     """An elementwise op over broadcasting inputs: a row of a family table.
 
-    `passes` are signatures beside those of splits and of partial sums (`linear`).
+    `passes` are signatures beside those of splits and of partial sums (`linear`). With `suits` it
+    is linear only for the numbers, its last argument, that suit: divided by 0 or multiplied by an
+    infinity, addends do not sum to the result.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Elementwise(Op):
         vjp: Callable[..., Any] | None = None,
         *,
         linear: str = "",
+        suits: Suits | None = None,
         passes: tuple[Signature, ...] = (),
         saves: tuple[int, ...] | None = None,
         saves_output: bool = False,
@@ -76,6 +81,7 @@ class Elementwise(Op):
         self.name = name
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
+        self.suits = suits
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
@@ -89,7 +95,26 @@ class Elementwise(Op):
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
-        return fitting((*pointwise_of(metas, self.linear), *self.passes), metas)
+        suits = self.suits is None or self.suits(args[-1], metas[0].dtype)
+        linear = self.linear if suits else ""
+        return fitting((*pointwise_of(metas, linear), *self.passes), metas)
+
+
+def is_finite_in(number: Any, dtype: torch.dtype) -> bool:
+    """Whether a number is finite in the dtype that arithmetic with a tensor of `dtype` is done in.
+
+    >>> is_finite_in(1e300, torch.float64), is_finite_in(1e300, torch.float32)
+    (True, False)
+    """
+    double = dtype in (torch.float64, torch.complex128)
+    largest = torch.finfo(torch.float64 if double else torch.float32).max
+    return isinstance(number, int) or abs(number) <= largest
+
+
+def is_divisor_in(number: Any, dtype: torch.dtype) -> bool:
+    """Whether quotients by a number are finite, but for overflow of what is large already."""
+    double = dtype in (torch.float64, torch.complex128)
+    return abs(number) >= torch.finfo(torch.float64 if double else torch.float32).tiny  # type: ignore[no-any-return]
 
 
 def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
@@ -146,8 +171,12 @@ def mixed(
     both: Callable[..., Any],
     number_last: Callable[..., Any],
     number_first: Callable[..., Any],
+    settle: Callable[[Tensor, Any], Tensor] | None = None,
 ) -> Callable[..., Any]:
-    """The public function over its entries for two tensors and for a number on either side."""
+    """The public function over its entries for two tensors and for a number on either side.
+
+    `settle` gives the tensor laid out so that the number last suits it, where it is partial.
+    """
 
     def call(input: Any, other: Any) -> Any:
         if isinstance(other, Tensor):
@@ -156,6 +185,8 @@ def mixed(
             if isinstance(input, NUMBERS):
                 return number_first(input, other)
         elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+            if settle is not None and input.meta.partial:
+                input = settle(input, other)
             return number_last(input, other)
         return call(*as_operands(name, input, other))
 

@@ -17,7 +17,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .cast import cast
+from .cast import cast, narrowed, widened
 
 
 def is_split_at(meta: Meta, dim: int) -> bool:
@@ -100,6 +100,7 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     """x less its maximum over dim: a split dim costs the exchange of the maxima only."""
     if dtype is not None and dtype is not x.dtype:
         x = cast(x, dtype)
+    x = widened(x)
     if 0 in x.shape:
         return x  # nothing to shift, and an empty dim has no maximum
     return names.sub(x, joined(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
@@ -107,13 +108,13 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
 
 def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     e = names.exp(_shifted(x, dim, dtype))
-    return names.div(e, joined(names.sum(e, dim, True)))  # type: ignore[no-any-return]
+    return narrowed(names.div(e, joined(names.sum(e, dim, True))), dtype or x.dtype)
 
 
 def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     shifted = _shifted(x, dim, dtype)
     total = joined(names.sum(names.exp(shifted), dim, True))
-    return names.sub(shifted, names.log(total))  # type: ignore[no-any-return]
+    return narrowed(names.sub(shifted, names.log(total)), dtype or x.dtype)
 
 
 class _SoftmaxGradient(Op):
@@ -148,8 +149,9 @@ class SoftmaxGrad(_SoftmaxGradient):
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-        total = joined(names.sum(names.mul(dy, y), dim, True))
-        return names.mul(y, names.sub(dy, total))  # type: ignore[no-any-return]
+        wide_dy, wide_y = widened(dy), widened(y)
+        total = joined(names.sum(names.mul(wide_dy, wide_y), dim, True))
+        return narrowed(names.mul(wide_y, names.sub(wide_dy, total)), dy.dtype)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, p: Tensor, dim: int
@@ -170,8 +172,9 @@ class LogSoftmaxGrad(_SoftmaxGradient):
 
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-        total = joined(names.sum(dy, dim, True))
-        return names.sub(dy, names.mul(names.exp(y), total))  # type: ignore[no-any-return]
+        wide_dy = widened(dy)
+        total = joined(names.sum(wide_dy, dim, True))
+        return narrowed(names.sub(wide_dy, names.mul(names.exp(widened(y)), total)), dy.dtype)
 
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, log_p: Tensor, dim: int

@@ -14,8 +14,8 @@ from ..names import named, names
 from ..op import Kernel, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .arithmetic import div, mul, sub
-from .cast import cast
+from .arithmetic import div_by_count, mul, sub
+from .cast import cast, is_half, widened
 from .extremum import amax
 from .pointwise import conj_of
 from .reduce import (
@@ -49,6 +49,8 @@ class LogSumExp(Op):
 
     def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
         x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
+        if is_half(x.dtype):
+            return cast(self.over_split(widened(x), dim, keepdim), x.dtype)
         if count_along(x.meta, dim) == 0:
             return names.log(sum(names.exp(x), dim, keepdim))  # type: ignore[no-any-return]
         top = settled(amax(names.detach(x), dim, True))
@@ -89,7 +91,7 @@ def nanmean(
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
     count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
-    return div(nansum(input, dim, keepdim, dtype=dtype), count)
+    return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)  # type: ignore[no-any-return]
 
 
 def _numbers_of(x: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from ..op import Kernel, Local, Op
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .arithmetic import div, mul
-from .cast import cast
+from .arithmetic import div, div_by_count, mul
+from .cast import cast, is_half, narrowed, widened
 from .pointwise import Elementwise
 from .power import pow, square
 from .reduce import (
@@ -57,9 +57,11 @@ class VectorNorm(Op):
 
     def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         ord, dim, _ = attrs
-        if ord in (0, 1) or math.isinf(ord) or not is_split_along(metas[0], dim):
+        if math.isinf(ord) or not is_split_along(metas[0], dim):
             return None
-        return _norm_over_split
+        if metas[0] is not None and is_half(metas[0].dtype):
+            return _norm_of_halves
+        return None if ord in (0, 1) else _norm_over_split
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, ord: float, dim: Dims, keepdim: bool
@@ -75,11 +77,16 @@ class VectorNorm(Op):
         size = names.abs(x)
         if math.isinf(ord):
             found = names.eq(size, spread(y, shape, dim, keepdim))
-            share = spread(div(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
+            share = spread(div_by_count(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
             return (mul(where(found, share, 0.0), names.sgn(x)),)
+        size, y = widened(size), widened(y)  # powers of halves overflow
         ratio = mul(dy, or_zero(y, pow(y, 1 - ord)))
         slope = mul(names.sgn(x), or_zero(size, pow(size, ord - 1)))
-        return (mul(spread(ratio, shape, dim, keepdim), slope),)
+        return (narrowed(mul(spread(ratio, shape, dim, keepdim), slope), x.dtype),)
+
+
+def _norm_of_halves(x: Tensor, *attrs: Any) -> Tensor:
+    return cast(_vector_norm(widened(x), *attrs), x.dtype)
 
 
 def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -237,6 +238,25 @@ _clamp_max = binary(
 )
 
 
+def _blank(meta: Meta) -> torch.Tensor:
+    return torch.empty((0,) if meta.shape else (), dtype=meta.dtype, device="meta")
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _clamped_dtype(x: Meta, *bounds: Any) -> torch.dtype:
+    """What torch promotes all three to together: one after the other may give another dtype."""
+    metas = [bound for bound in bounds if isinstance(bound, Meta)]
+    # Beside a number, a tensor without dims counts as a number.
+    as_numbers = len(metas) == 1 and None not in bounds and not metas[0].shape
+
+    def stand_in(bound: Any) -> Any:
+        if isinstance(bound, Meta):
+            return torch.ones((), dtype=bound.dtype).item() if as_numbers else _blank(bound)
+        return bound if as_numbers or bound is None else torch.tensor(bound, device="meta")
+
+    return torch.clamp(_blank(x), *map(stand_in, bounds)).dtype
+
+
 @named
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit.
@@ -244,7 +264,9 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     Where min > max the result is max. Raises OnefoldValueError when both are None.
     """
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        return clamp_max(clamp_min(input, min), max)
+        bounds = [bound.meta if isinstance(bound, Tensor) else bound for bound in (min, max)]
+        dtype = _clamped_dtype(input.meta, *bounds)
+        return cast(clamp_max(clamp_min(cast(input, dtype), min), max), dtype)
     if min is None and max is None:
         raise OnefoldValueError("clamp: at least one of 'min' or 'max' must not be None")
     return _clamp(input, min, max, type(min), type(max))  # type: ignore[no-any-return]

@@ -263,7 +263,7 @@ def class_loss(
     if not _suits(x):
         return torchs.class_loss(x, target, weight, lse, classes)
     form = "none" if lse is None else "given"
-    return _losses(x, target, weight, lse, classes, form, x.dtype)
+    return _losses(x, target, weight, lse, classes, form, (x if lse is None else lse).dtype)
 
 
 def whole_class_loss(

@@ -55,13 +55,14 @@ def test_whole(shape, of_target, dtype):
 def test_parts(weighted, dtype):
     for shape, of_target in WHOLE[:2]:
         x, target, weight = drawn(shape, of_target, dtype, weighted)
-        lse = x.logsumexp(1)
+        lse = x.to(torch.promote_types(dtype, torch.float32)).logsumexp(1)
         for first, last in ((0, 2), (2, shape[1])):
             for smoothing, each in ((0.0, True), (0.25, False)):
                 classes = Classes(first, shape[1], -100, smoothing)
                 part = x[:, first:last]
-                dy = torch.randn(of_target if each else ()).to(dtype)
+                given = torch.randn(of_target if each else ())
                 for offset in (lse, None) if smoothing == 0.0 else (lse,):
+                    dy = given.to(dtype if offset is None else offset.dtype)
                     assert_twin(loss.class_loss, part, target, weight, offset, classes, slack=4)
                     args = (dy, part, target, weight, offset, classes)
                     assert_twin(loss.class_loss_grad, *args, slack=4)

@@ -1,0 +1,100 @@
+"""Arguments at the edge of what ops take: the value is torch's, or both are errors."""
+
+import itertools
+
+import pytest
+import torch
+
+import onefold as flow
+from onefold.engine.placement import Placement
+from onefold.engine.sbp import broadcast
+from onefold.errors import OnefoldError
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global, make_local
+
+TWO = Placement("cpu", [0, 1])
+MAKERS = {"local": make_local, "global": lambda x: make_global(x, TWO, (broadcast,))}
+DTYPES = [torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64]
+
+
+def assert_as_torch(torchs, ours, *given, make=make_local):
+    """The functions on torch tensors and on ours give the same value, or raise an error both."""
+    try:
+        wanted = torchs(*given)
+    except (RuntimeError, IndexError):
+        with pytest.raises(OnefoldError):
+            ours(*[make(x) if isinstance(x, torch.Tensor) else x for x in given])
+        return
+    found = value_of(ours(*[make(x) if isinstance(x, torch.Tensor) else x for x in given]))
+    assert found.dtype is wanted.dtype
+    torch.testing.assert_close(found, wanted)
+
+
+def bounds(dtype, ndim, value):
+    return torch.full((2,) * ndim, value).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool], ids=str)
+@pytest.mark.parametrize("ndim", [0, 1])
+def test_clamp_promotes_all_three_together(dtype, ndim):
+    x = bounds(dtype, ndim, 3)
+    tensors = list(itertools.product(DTYPES, (0, 1)))
+    lows = [None, 1, 1.5, True, *[bounds(*kind, 1.5) for kind in tensors]]
+    highs = [None, 2, 2.5, True, *[bounds(*kind, 2.5) for kind in tensors]]
+    for low, high in itertools.product(lows, highs):
+        if low is None and high is None:
+            continue
+        try:
+            wanted = torch.clamp(x, low, high)
+        except (TypeError, RuntimeError):
+            continue  # torch has no form for a number beside a tensor with dims
+        given = [make_local(b) if isinstance(b, torch.Tensor) else b for b in (low, high)]
+        found = value_of(flow.clamp(make_local(x), *given))
+        assert found.dtype is wanted.dtype, (low, high)
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_the_gradient_of_unfold_without_dims(make):
+    for size, step in ((1, 1), (0, 1), (1, 3)):
+        a = torch.tensor(2.0, requires_grad=True)
+        x = make(a.detach()).requires_grad_()
+        wanted, found = a.unfold(0, size, step), x.unfold(-1, size, step)
+        torch.testing.assert_close(value_of(found.detach()), wanted.detach())
+        wanted.sum().backward()
+        found.sum().backward()
+        torch.testing.assert_close(value_of(x.grad), a.grad)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("alpha", [0.5, 1, 2, 2.0, 2.9, -1.5])
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_index_add_takes_alpha_in_the_dtype_of_the_input(dtype, alpha, make):
+    x, index = torch.arange(4).to(dtype), torch.tensor([0, 2, 0])
+    source = torch.tensor([3, 5, 1]).to(dtype)
+    assert_as_torch(
+        lambda *given: torch.index_add(given[0], 0, *given[1:], alpha=alpha),
+        lambda *given: flow.index_add(given[0], 0, *given[1:], alpha=alpha),
+        x,
+        index,
+        source,
+        make=make,
+    )
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("shape", [(), (3,), (0,), (0, 3), (3, 0)])
+@pytest.mark.parametrize("at", [[], [0], [1, 1], [5], [-1]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_index_fill(dtype, at, shape, make):
+    x, index = torch.zeros(shape, dtype=dtype), torch.tensor(at, dtype=torch.int64)
+    for dim in range(-1, len(shape)):
+        for value in (1.5, torch.tensor(1.5), torch.tensor([1.5])):
+            assert_as_torch(
+                lambda x, index, value, dim=dim: torch.index_fill(x, dim, index, value),
+                lambda x, index, value, dim=dim: flow.index_fill(x, dim, index, value),
+                x,
+                index,
+                value,
+                make=make,
+            )
