@@ -1,40 +1,26 @@
-"""The names of tensor methods: those that call an op, and those that are its in-place form."""
+"""The names of tensor methods: those that call an op, and those that are its in-place form.
+
+Elementwise ops add theirs when they are registered.
+"""
 
 # Methods that call the op of their own name with the tensor as first argument.
 METHODS = """
-abs absolute acos acosh add add_ addcdiv addcmul addmm addmv adjoint all allclose amax amin
-aminmax angle any arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort
-argwhere asin asinh atan atan2 atanh baddbmm bfloat16 bitwise_and bitwise_left_shift bitwise_not
-bitwise_or bitwise_right_shift bitwise_xor bmm bool broadcast_to byte cast cdouble ceil cfloat
-char check_meta_consistency chunk clamp clamp_max clamp_min clip clone conj conj_physical
-contiguous copy_ copysign cos cosh count_nonzero cpu cuda cumprod cumsum deg2rad diag diag_embed
-diagonal digamma div div_ divide dot double eq equal erf erfc erfinv exp exp2 expand expand_as
-expm1 fill_ fix flatten flip fliplr flipud float float_power floor floor_divide fmax fmin fmod
-frac gather ge global_to_global greater greater_equal gt half hardshrink heaviside hermitian
-hsplit hypot index_add index_copy index_fill index_put index_select inner int is_contiguous
-isclose isfinite isinf isnan isneginf isposinf item kthvalue le lerp less less_equal lgamma
-local_to_global log log10 log1p log2 log_softmax logaddexp logaddexp2 logical_and logical_not
-logical_or logical_xor logit logsumexp long lt masked_fill masked_scatter masked_select matmul max
-maximum mean median min minimum mm moveaxis movedim msort mul mul_ multiply mv nan_to_num nanmean
-nanmedian nansum narrow ne neg negative new_empty new_full new_ones new_tensor new_zeros nonzero
-norm not_equal numpy outer permute polygamma positive pow prod rad2deg ravel reciprocal relu
-remainder repeat repeat_interleave reshape reshape_as resolve_conj roll rot90 round rsqrt scatter
-scatter_add scatter_reduce select sgn short sigmoid sign signbit sin sinc sinh softmax sort split
-split_with_sizes sqrt square squeeze std sub sub_ subtract sum swapaxes swapdims t take
-take_along_dim tan tanh tensor_split tile to to_consistent to_global to_local to_torch tolist topk
-transpose tril triu true_divide trunc type_as unbind unflatten unfold unique unsqueeze var vdot
-vector_norm view view_as vsplit xlogy zero_
+add_ addmm addmv adjoint all amax amin aminmax any argmax argmin argsort argwhere baddbmm bfloat16
+bmm bool broadcast_to byte cast cdouble cfloat char check_meta_consistency chunk clone contiguous
+copy_ count_nonzero cpu cuda cumprod cumsum diag diag_embed diagonal div_ dot double expand
+expand_as fill_ flatten flip fliplr flipud float gather global_to_global half hermitian hsplit
+index_add index_copy index_fill index_put index_select inner int is_contiguous item kthvalue
+local_to_global log_softmax logsumexp long masked_scatter masked_select matmul max mean median min
+mm moveaxis movedim msort mul_ mv nanmean nanmedian nansum narrow new_empty new_full new_ones
+new_tensor new_zeros nonzero norm numpy outer permute prod ravel repeat repeat_interleave reshape
+reshape_as roll rot90 scatter scatter_add scatter_reduce select short softmax sort split
+split_with_sizes squeeze std sub_ sum swapaxes swapdims t take take_along_dim tensor_split tile to
+to_consistent to_global to_local to_torch tolist topk transpose tril triu type_as unbind unflatten
+unfold unique unsqueeze var vdot vector_norm view view_as vsplit zero_
 """.split()
 
 # Methods `name_` that give the named tensor the result of the op `name`.
 INPLACE = """
-abs absolute acos acosh addcdiv addcmul addmm addmv arccos arccosh arcsin arcsinh arctan arctan2
-arctanh asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or
-bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min clip conj_physical copysign cos
-cosh cumprod cumsum deg2rad digamma divide eq erf erfc erfinv exp exp2 expm1 fix float_power floor
-floor_divide fmod frac ge greater greater_equal gt heaviside hypot index_add index_copy index_fill
-index_put le lerp less less_equal lgamma log log10 log1p log2 logical_and logical_not logical_or
-logical_xor logit lt masked_fill masked_scatter multiply nan_to_num ne neg negative not_equal
-polygamma pow rad2deg reciprocal relu remainder round rsqrt scatter scatter_add scatter_reduce sgn
-sigmoid sign sin sinc sinh sqrt square subtract tan tanh tril triu true_divide trunc xlogy
+addmm addmv baddbmm cumprod cumsum index_add index_copy index_fill index_put masked_scatter
+scatter scatter_add scatter_reduce tril triu
 """.split()

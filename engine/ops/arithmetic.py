@@ -11,10 +11,18 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
 from ...kernels import pointwise as kernels
 from ..dispatch import binary, unary, with_number
 from ..meta import Meta
-from ..names import enter, named
 from ..op import Kernel
 from ..tensor import Tensor
-from .pointwise import DECREASING, INCREASING, NUMBERS, Elementwise, as_operands, conj_of, mixed
+from .pointwise import (
+    DECREASING,
+    INCREASING,
+    NUMBERS,
+    Elementwise,
+    as_operands,
+    conj_of,
+    mixed,
+    register,
+)
 from .reduce import constant_like, sum_to
 
 Needs = Sequence[object]
@@ -44,11 +52,10 @@ def _neg_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (neg(dy),)
 
 
-neg = enter(
-    "neg",
-    unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=())),
+neg = register(
+    unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=()))
 )
-enter("negative", neg)
+register(neg, "negative")
 
 
 # Addition and subtraction.
@@ -79,7 +86,7 @@ _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
 _rsub_number = _number_first("rsub", kernels.rsub, _rsub_number_vjp, saves=())
 
 
-@named
+@register
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input + alpha * other`; either may be a Python number.
 
@@ -97,7 +104,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return add(*as_operands("add", input, other))
 
 
-@named
+@register
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
     if alpha != 1:
@@ -112,10 +119,10 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(*as_operands("sub", input, other))
 
 
-enter("subtract", sub)
+register(sub, "subtract")
 
 
-@named
+@register
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`other - alpha * input`."""
     return sub(other, input, alpha=alpha)
@@ -173,17 +180,17 @@ def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> 
 
 _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
 _mul_number = _number_last("mul", torch.mul, _mul_number_vjp, linear="0", saves=())
-mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped(_mul_number)))
-enter("multiply", mul)
+mul = register(mixed("mul", _mul, _mul_number, _swapped(_mul_number)))
+register(mul, "multiply")
 
 _div = binary(Elementwise("div", torch.div, _div_vjp, linear="0", saves=(1,), saves_output=True))
 _div_number = _number_last("div", torch.div, _div_number_vjp, linear="0", saves=())
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
-true_divide = enter("true_divide", mixed("true_divide", _div, _div_number, _rdiv_number))
+true_divide = register(mixed("true_divide", _div, _div_number, _rdiv_number))
 
 
-@named
+@register
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`input / other`; `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers.
 
@@ -201,7 +208,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     )
 
 
-enter("divide", div)
+register(div, "divide")
 
 
 # Rounded division: its gradient is zero.
@@ -230,7 +237,7 @@ def _zero_gradient(
 
 _div_floor = _zero_gradient("div", kernels.div_floor)
 _div_trunc = _zero_gradient("div", kernels.div_trunc)
-floor_divide = enter("floor_divide", _zero_gradient("floor_divide", torch.floor_divide, None, None))
+floor_divide = register(_zero_gradient("floor_divide", torch.floor_divide, None, None))
 
 
 # Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
@@ -257,19 +264,18 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
     )
 
 
-remainder = enter("remainder", _remainder_family("remainder", torch.remainder, _div_floor))
-fmod = enter("fmod", _remainder_family("fmod", torch.fmod, _div_trunc))
+remainder = register(_remainder_family("remainder", torch.remainder, _div_floor))
+fmod = register(_remainder_family("fmod", torch.fmod, _div_trunc))
 
 
 def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-positive = enter(
-    "positive",
+positive = register(
     unary(
         Elementwise(
             "positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=()
         )
-    ),
+    )
 )

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from numbers import Number
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.into import into
+from ...kernels.scalar_function import publish
 from ..meta import Meta
-from ..names import names
+from ..methods import METHODS
+from ..names import enter, names
 from ..op import Arg, Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
-from ..tensor import Tensor
+from ..tensor import Tensor, add_inplace_method, add_method
 
+F = TypeVar("F", bound=Callable[..., Any])
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -74,15 +78,21 @@ class Elementwise(Op):
         saves_output: bool = False,
     ) -> None:
         self.name = name
+        self.__doc__ = f"`{name}` of each element."
+        publish(name, kernel)
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
-        self.into = into(name, kernel)  # the kernel with `out=`, for those that have it
         self.differentiable = vjp is not None
         if vjp is not None:
             self.vjp = vjp  # type: ignore[method-assign]
+
+    @cached_property
+    def into(self) -> Kernel | None:
+        """The kernel with `out=`, for those that have it."""
+        return into(self.kernel)
 
     def infer(self, *args: Arg) -> Meta:
         return infer_pointwise(self.kernel, args)
@@ -90,6 +100,25 @@ class Elementwise(Op):
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
         return fitting((*pointwise_of(metas, self.linear), *self.passes), metas)
+
+
+def register(function: F, name: str = "") -> F:
+    """Enter an elementwise function under its name, or as an alias under another.
+
+    It is a method of tensors, and has an in-place form, where that of torch is or has; both where
+    torch has no function of this name.
+    """
+    own = not name and not any(hasattr(space, function.__name__) for space in _TORCHS)
+    name = name or function.__name__
+    if own or hasattr(torch.Tensor, name):
+        add_method(name)
+    written_out = f"{name}_" in METHODS
+    if not written_out and (own or hasattr(torch.Tensor, f"{name}_")):
+        add_inplace_method(name)
+    return enter(name, function)
+
+
+_TORCHS = (torch, torch.Tensor, torch.nn.functional)
 
 
 def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:
