@@ -14,7 +14,6 @@ from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.into import into
 from ...kernels.scalar_function import publish
 from ..meta import Meta
-from ..methods import METHODS
 from ..names import enter, names
 from ..op import Arg, Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
@@ -105,17 +104,14 @@ class Elementwise(Op):
 def register(function: F, name: str = "") -> F:
     """Enter an elementwise function under its name, or as an alias under another.
 
-    It is a method of tensors, and has an in-place form, where that of torch is or has; both where
-    torch has no function of this name.
+    One that torch does not have is a method of tensors too, and has an in-place form. What torch
+    has is a method where it is one in torch, as all ops are.
     """
-    own = not name and not any(hasattr(space, function.__name__) for space in _TORCHS)
-    name = name or function.__name__
-    if own or hasattr(torch.Tensor, name):
-        add_method(name)
-    written_out = f"{name}_" in METHODS
-    if not written_out and (own or hasattr(torch.Tensor, f"{name}_")):
-        add_inplace_method(name)
-    return enter(name, function)
+    new = not any(hasattr(space, function.__name__) for space in _TORCHS)
+    if new and not name:
+        add_method(function.__name__)
+        add_inplace_method(function.__name__)
+    return enter(name or function.__name__, function)
 
 
 _TORCHS = (torch, torch.Tensor, torch.nn.functional)

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from ..scalar_function import Source, source_of
+from ..scalar_function import Source, source_of, triton_names
 
 # Functions written in Triton, and how they take arguments; filled by `scalar` and `written`.
 _JIT: dict[str, tuple[Any, str]] = {}
@@ -45,6 +45,11 @@ def written(name: str, body: str) -> None:
 def is_known(name: str) -> bool:
     """Whether Triton has a function of this name."""
     return name in _JIT or name in _TEXT or source_of(name) is not None
+
+
+def all_names() -> set[str]:
+    """The names of all functions."""
+    return {*_JIT, *_TEXT, *triton_names()}
 
 
 def takes_of(name: str) -> str:
