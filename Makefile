@@ -40,8 +40,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(VENV)/bin/pytest -n 2 --dist worksteal
 	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/triton
-	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/ops/test_samples.py \
-	  tests/graph/test_fuse_chains.py -k 'test_local or test_fuse_chains'
+	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/graph/test_fuse_chains.py
 	$(VENV)/bin/python -m onefold.kernels.aot
 
 # On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.

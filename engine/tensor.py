@@ -368,7 +368,19 @@ class Tensor:
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
+def add_method(name: str) -> None:
+    """Give tensors a method that calls the function of this name."""
+    METHODS.append(name)
+    setattr(Tensor, name, method(name, name))
+
+
+def add_inplace_method(name: str) -> None:
+    """Give tensors a method `name_` that puts the result of the function into the tensor."""
+    INPLACE.append(name)
+    setattr(Tensor, f"{name}_", inplace(name))
+
+
 for _name in METHODS:
     setattr(Tensor, _name, method(_name, _name))
 for _name in INPLACE:
-    setattr(Tensor, _name + "_", inplace(_name))
+    setattr(Tensor, f"{_name}_", inplace(_name))

@@ -11,30 +11,17 @@ from typing import Any
 
 import torch
 
+from . import pointwise
+
 Kernel = Callable[..., torch.Tensor]
 
 _aten: Any = torch.ops.aten
-
-# Functions that take `out=` themselves.
-_TAKE_OUT: frozenset[Any] = frozenset(
-    getattr(torch, name)
-    for name in """
-        neg add sub mul div remainder fmod pow square exp exp2 expm1 sqrt rsqrt reciprocal log
-        log2 log10 log1p cos sin tan asin acos atan cosh sinh asinh acosh atanh erf erfc erfinv
-        digamma lgamma floor ceil trunc sign frac abs sgn sigmoid tanh where maximum minimum fmax
-        fmin clamp_min clamp_max addcmul addcdiv lerp atan2 hypot logaddexp logaddexp2 copysign
-        heaviside bitwise_not bitwise_and bitwise_or bitwise_xor
-    """.split()
-)
+_nn: Any = torch._C._nn
 
 
 def _relu(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
     # relu has no `out=`. This is what it calls, and says of itself that it is.
     return torch.clamp_min(x, 0, out=out)
-
-
-def _silu(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-    return _aten.silu.out(x, out=out)  # type: ignore[no-any-return]
 
 
 def _gelu(x: torch.Tensor, approximate: str, *, out: torch.Tensor) -> torch.Tensor:
@@ -53,32 +40,41 @@ def _gelu_backward(
     )
 
 
-def _gradient(function: Any) -> Kernel:
-    def into(dy: torch.Tensor, at: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-        return function(dy, at, grad_input=out)  # type: ignore[no-any-return]
-
-    return into
-
-
-# By the name of the op: functions with other arguments, and those that only torch's gradients use.
-_NAMED: dict[str, Kernel] = {
-    "relu": _relu,
-    "silu": _silu,
-    "gelu": _gelu,
-    "relu_backward": _relu_backward,
-    "gelu_backward": _gelu_backward,
-    "sigmoid_backward": _gradient(_aten.sigmoid_backward.grad_input),
-    "tanh_backward": _gradient(_aten.tanh_backward.grad_input),
-    "silu_backward": _gradient(_aten.silu_backward.grad_input),
+# Functions whose form with `out=` is another function, or takes other arguments.
+_OTHERS: dict[Kernel, Kernel] = {
+    torch.relu: _relu,
+    pointwise.gelu: _gelu,
+    pointwise.relu_backward: _relu_backward,
+    pointwise.gelu_backward: _gelu_backward,
 }
 
 
-def into(name: str, kernel: Kernel) -> Kernel | None:
-    """The kernel of the elementwise op `name` with `out=`, or None.
+def into(kernel: Kernel) -> Kernel | None:
+    """The form with `out=` of the torch function of an elementwise op, or None.
 
     >>> x = torch.ones(2)
-    >>> into("add", torch.add)(x, 1, out=x) is x
+    >>> into(torch.add)(x, 1, out=x) is x
     True
     """
-    found = _NAMED.get(name)
-    return kernel if found is None and kernel in _TAKE_OUT else found
+    if kernel in _OTHERS:
+        return _OTHERS[kernel]
+    name = pointwise.aten_name(kernel) or getattr(kernel, "__name__", "no name")
+    forms = getattr(_aten, name, None)
+    if getattr(torch, name, None) is kernel:
+        return kernel if _overload(forms, "out") is not None else None
+    if getattr(_nn, name, None) is kernel:
+        return _overload(forms, "out")
+    if pointwise.aten_name(kernel):
+        gradient = _overload(forms, "grad_input")
+        return gradient and (lambda *args, out: gradient(*args, grad_input=out))
+    return None
+
+
+def _overload(forms: Any, argument: str) -> Any:
+    """The overload of an operator that takes memory; not one that torch generates, with a copy."""
+    for name in () if forms is None else forms.overloads():
+        found = getattr(forms, name)
+        given = {each.name for each in found._schema.arguments if each.is_out}
+        if argument in given and torch.Tag.generated not in found.tags:
+            return found
+    return None

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..env import KERNELS
+from .scalar_function import is_declared
 
 Function = Callable[..., Any]
 _HERE = __package__ or "kernels"
@@ -71,7 +72,7 @@ def twin(reference: Function) -> Function | None:
     the CPU no program needs it.
     """
     module = getattr(reference, "__module__", None) or ""
-    if module.startswith(f"{_HERE}."):
+    if module.startswith(f"{_HERE}.") and not is_declared(reference):
         family = module.removeprefix(f"{_HERE}.")
         if find_spec(f"{_HERE}.gpu.{family}") is None:
             return None

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
-from ..engine.names import find_name
+import torch
 
-# What torch.nn.functional has and onefold too, and what networks need besides: gated activations,
-# the loss of a last layer, attention of packed sequences. `pad` and the like are the op itself.
-FUNCTIONS = """
-adaptive_avg_pool2d attention_varlen avg_pool1d avg_pool2d batch_norm binary_cross_entropy
-binary_cross_entropy_with_logits celu conv1d conv2d cosine_similarity cross_entropy dropout elu
-embedding geglu gelu group_norm hardshrink hardsigmoid hardswish hardtanh huber_loss kl_div
-l1_loss layer_norm leaky_relu linear linear_cross_entropy log_softmax logsigmoid max_pool1d
-max_pool2d mish mse_loss nll_loss normalize one_hot pad relu relu6 rms_norm rotary
-scaled_dot_product_attention selu sigmoid silu smooth_l1_loss softmax softmin softplus softshrink
-softsign swiglu tanh tanhshrink threshold
-""".split()
+from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
+from ..engine.names import all_names, find_name
+
+# What networks need besides what torch.nn.functional has: gated activations, the loss of a last
+# layer, attention of packed sequences.
+_MORE = ("attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu")
+_OTHERS = {"unfold"}  # a tensor method, of another meaning
+FUNCTIONS = sorted(
+    {name for name in all_names() if hasattr(torch.nn.functional, name)} - _OTHERS | {*_MORE}
+)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

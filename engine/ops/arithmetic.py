@@ -11,7 +11,6 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
 from ...kernels import pointwise as kernels
 from ..dispatch import binary, unary, with_number
 from ..meta import Meta
-from ..names import enter, named
 from ..op import Kernel
 from ..tensor import Tensor
 from .pointwise import (
@@ -25,6 +24,7 @@ from .pointwise import (
     is_divisor_in,
     is_finite_in,
     mixed,
+    register,
 )
 from .reduce import constant_like, settled, sum_to
 
@@ -55,11 +55,10 @@ def _neg_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (neg(dy),)
 
 
-neg = enter(
-    "neg",
-    unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=())),
+neg = register(
+    unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=()))
 )
-enter("negative", neg)
+register(neg, "negative")
 
 
 # Addition and subtraction.
@@ -90,7 +89,7 @@ _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
 _rsub_number = _number_first("rsub", kernels.rsub, _rsub_number_vjp, saves=())
 
 
-@named
+@register
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input + alpha * other`; either may be a Python number.
 
@@ -108,7 +107,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return add(*as_operands("add", input, other))
 
 
-@named
+@register
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
     if alpha != 1:
@@ -123,10 +122,10 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(*as_operands("sub", input, other))
 
 
-enter("subtract", sub)
+register(sub, "subtract")
 
 
-@named
+@register
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`other - alpha * input`."""
     return sub(other, input, alpha=alpha)
@@ -186,8 +185,8 @@ _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
 _mul_number = _number_last(
     "mul", torch.mul, _mul_number_vjp, linear="0", suits=is_finite_in, saves=()
 )
-mul = enter("mul", mixed("mul", _mul, _mul_number, _swapped_mul, settled_unless(is_finite_in)))
-enter("multiply", mul)
+mul = register(mixed("mul", _mul, _mul_number, _swapped_mul, settled_unless(is_finite_in)))
+register(mul, "multiply")
 
 # Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
 _div = binary(Elementwise("div", torch.div, _div_vjp, saves=(1,), saves_output=True))
@@ -196,8 +195,7 @@ _div_number = _number_last(
 )
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
-true_divide = enter(
-    "true_divide",
+true_divide = register(
     mixed("true_divide", _div, _div_number, _rdiv_number, settled_unless(is_divisor_in)),
 )
 # For a divisor that is 0 only where all addends of the numerator are: a count, a sum of weights.
@@ -206,7 +204,7 @@ div_by_count = binary(
 )
 
 
-@named
+@register
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`input / other`; `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers.
 
@@ -224,7 +222,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     )
 
 
-enter("divide", div)
+register(div, "divide")
 
 
 # Rounded division: its gradient is zero.
@@ -253,7 +251,7 @@ def _zero_gradient(
 
 _div_floor = _zero_gradient("div", kernels.div_floor)
 _div_trunc = _zero_gradient("div", kernels.div_trunc)
-floor_divide = enter("floor_divide", _zero_gradient("floor_divide", torch.floor_divide, None, None))
+floor_divide = register(_zero_gradient("floor_divide", torch.floor_divide, None, None))
 
 
 # Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
@@ -280,19 +278,18 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
     )
 
 
-remainder = enter("remainder", _remainder_family("remainder", torch.remainder, _div_floor))
-fmod = enter("fmod", _remainder_family("fmod", torch.fmod, _div_trunc))
+remainder = register(_remainder_family("remainder", torch.remainder, _div_floor))
+fmod = register(_remainder_family("fmod", torch.fmod, _div_trunc))
 
 
 def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-positive = enter(
-    "positive",
+positive = register(
     unary(
         Elementwise(
             "positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=()
         )
-    ),
+    )
 )

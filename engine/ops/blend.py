@@ -11,15 +11,15 @@ import torch
 from ...kernels import pointwise as kernels
 from ..dispatch import binary, ternary, with_number
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import names
 from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, neg, settled_unless, sub
-from .pointwise import Elementwise, conj_of, is_divisor_in, is_finite_in, mixed
-from .power import square
+from .pointwise import Elementwise, conj_of, is_divisor_in, is_finite_in, mixed, register
 from .reduce import constant_like, sum_to
+from .unary import square
 from .where import where
 
 Needs = Sequence[object]
@@ -84,7 +84,7 @@ _lerp_number = binary(
 )
 
 
-@named
+@register
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
     # The value changes from step to step in optimizers, so it must not be part of a plan's key.
@@ -92,14 +92,14 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     return _addcmul(input, scaled, tensor2)  # type: ignore[no-any-return]
 
 
-@named
+@register
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     scaled = tensor1 if value == 1 else mul(tensor1, value)
     return _addcdiv(input, scaled, tensor2)  # type: ignore[no-any-return]
 
 
-@named
+@register
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
     if isinstance(weight, Tensor):
@@ -153,12 +153,12 @@ def _copysign_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any
     return turned, needs[1] and constant_like(y, 0)
 
 
-atan2 = enter("atan2", _pair("atan2", torch.atan2, _atan2_slopes))
-enter("arctan2", atan2)
-hypot = enter("hypot", _pair("hypot", torch.hypot, _hypot_slopes))
-logaddexp = enter("logaddexp", _pair("logaddexp", torch.logaddexp, _logaddexp_slopes))
-logaddexp2 = enter("logaddexp2", _pair("logaddexp2", torch.logaddexp2, _logaddexp2_slopes))
-heaviside = enter("heaviside", binary(Elementwise("heaviside", torch.heaviside)))
+atan2 = register(_pair("atan2", torch.atan2, _atan2_slopes))
+register(atan2, "arctan2")
+hypot = register(_pair("hypot", torch.hypot, _hypot_slopes))
+logaddexp = register(_pair("logaddexp", torch.logaddexp, _logaddexp_slopes))
+logaddexp2 = register(_pair("logaddexp2", torch.logaddexp2, _logaddexp2_slopes))
+heaviside = register(binary(Elementwise("heaviside", torch.heaviside)))
 
 
 def _copysign_number_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor, n: float) -> Any:
@@ -169,8 +169,7 @@ def _copysign_first_vjp(needs: Needs, dy: Tensor, y: Meta, n: float, x: Meta) ->
     return None, sum_to(constant_like(dy, 0), x)
 
 
-copysign = enter(
-    "copysign",
+copysign = register(
     mixed(
         "copysign",
         _pair("copysign", torch.copysign, _copysign_slopes),
@@ -222,8 +221,7 @@ def _has_logarithm(number: Any, dtype: torch.dtype) -> bool:
     )
 
 
-xlogy = enter(
-    "xlogy",
+xlogy = register(
     mixed(
         "xlogy",
         binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp)),

@@ -10,36 +10,34 @@ import torch
 from ...errors import OnefoldTypeError, user_line
 from ...kernels import pointwise as kernels
 from ..dispatch import binary, with_number
-from ..names import enter, named, names
+from ..names import names
 from ..op import Kernel
 from ..tensor import Tensor
-from .pointwise import Elementwise, mixed
+from .pointwise import Elementwise, mixed, register
 
 
 def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]:
     """A comparison; `mirrored` is the one that holds when the operands change places."""
     swapped = with_number(Elementwise(name, mirrored), False)
-    return enter(
-        name,
+    return register(
         mixed(
             name,
             binary(Elementwise(name, kernel)),
             with_number(Elementwise(name, kernel), False),
             lambda n, x: swapped(x, n),
-        ),
+        )
     )
 
 
 def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[..., Any]:
     """Logic or bits: a number counts as a tensor of it."""
-    return enter(
-        name,
+    return register(
         mixed(
             name,
             binary(Elementwise(name, kernel, linear=linear)),
             with_number(Elementwise(name, kernels.number_last(kernel), linear=linear), False),
             with_number(Elementwise(name, kernels.number_first(kernel)), True),
-        ),
+        )
     )
 
 
@@ -49,14 +47,11 @@ lt = _compared("lt", torch.lt, torch.gt)
 le = _compared("le", torch.le, torch.ge)
 gt = _compared("gt", torch.gt, torch.lt)
 ge = _compared("ge", torch.ge, torch.le)
-for _name, _function in (
-    ("not_equal", ne),
-    ("less", lt),
-    ("less_equal", le),
-    ("greater", gt),
-    ("greater_equal", ge),
-):
-    enter(_name, _function)
+register(ne, "not_equal")
+register(lt, "less")
+register(le, "less_equal")
+register(gt, "greater")
+register(ge, "greater_equal")
 
 logical_and = _combined("logical_and", torch.logical_and)
 logical_or = _combined("logical_or", torch.logical_or)
@@ -68,15 +63,10 @@ bitwise_xor = _combined("bitwise_xor", torch.bitwise_xor)
 bitwise_left_shift = _combined("bitwise_left_shift", torch.bitwise_left_shift, linear="0")
 bitwise_right_shift = _combined("bitwise_right_shift", torch.bitwise_right_shift)
 
-_isclose = binary(
-    Elementwise(
-        "isclose",
-        torch.isclose,
-    )
-)
+_isclose = binary(Elementwise("isclose", torch.isclose))
 
 
-@named
+@register
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -84,7 +74,7 @@ def isclose(
     return _isclose(input, other, rtol, atol, equal_nan)  # type: ignore[no-any-return]
 
 
-@named
+@register
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
@@ -92,7 +82,7 @@ def allclose(
     return bool(names.item(names.all(isclose(input, other, rtol, atol, equal_nan))))
 
 
-@named
+@register
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
     for index, operand in enumerate((input, other)):

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from numbers import Number
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.into import into
+from ...kernels.scalar_function import publish
 from ..meta import Meta
-from ..names import names
+from ..names import enter, names
 from ..op import Arg, Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
-from ..tensor import Tensor
+from ..tensor import Tensor, add_inplace_method, add_method
 
+F = TypeVar("F", bound=Callable[..., Any])
 Suits = Callable[[Any, torch.dtype], bool]  # whether a number does with a tensor of a dtype
-
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -79,16 +81,22 @@ class Elementwise(Op):
         saves_output: bool = False,
     ) -> None:
         self.name = name
+        self.__doc__ = f"`{name}` of each element."
+        publish(name, kernel)
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
         self.suits = suits
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
-        self.into = into(name, kernel)  # the kernel with `out=`, for those that have it
         self.differentiable = vjp is not None
         if vjp is not None:
             self.vjp = vjp  # type: ignore[method-assign]
+
+    @cached_property
+    def into(self) -> Kernel | None:
+        """The kernel with `out=`, for those that have it."""
+        return into(self.kernel)
 
     def infer(self, *args: Arg) -> Meta:
         return infer_pointwise(self.kernel, args)
@@ -115,6 +123,22 @@ def is_divisor_in(number: Any, dtype: torch.dtype) -> bool:
     """Whether quotients by a number are finite, but for overflow of what is large already."""
     double = dtype in (torch.float64, torch.complex128)
     return abs(number) >= torch.finfo(torch.float64 if double else torch.float32).tiny  # type: ignore[no-any-return]
+
+
+def register(function: F, name: str = "") -> F:
+    """Enter an elementwise function under its name, or as an alias under another.
+
+    One that torch does not have is a method of tensors too, and has an in-place form. What torch
+    has is a method where it is one in torch, as all ops are.
+    """
+    new = not any(hasattr(space, function.__name__) for space in _TORCHS)
+    if new and not name:
+        add_method(function.__name__)
+        add_inplace_method(function.__name__)
+    return enter(name or function.__name__, function)
+
+
+_TORCHS = (torch, torch.Tensor, torch.nn.functional)
 
 
 def infer_pointwise(kernel: Kernel, args: Sequence[Arg]) -> Meta:

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
-from ..dispatch import binary, unary, with_number
+from ..dispatch import binary, with_number
 from ..meta import Meta
-from ..names import enter, named, names
 from ..tensor import Tensor
 from .arithmetic import mul, sub
-from .pointwise import Elementwise, as_operands, conj_of, mixed
+from .cast import cast
+from .compare import eq, ge, logical_and
+from .pointwise import Elementwise, as_operands, conj_of, mixed, register
 from .reduce import constant_like, sum_to
+from .unary import log, real
+from .where import where
 
 Needs = Sequence[object]
 
@@ -23,18 +26,17 @@ Needs = Sequence[object]
 def _pow_base(dy: Tensor, x: Tensor, exponent: Any) -> Tensor:
     """dy * exponent * x ** (exponent - 1), and 0 where the exponent is 0."""
     slope = mul(pow(x, sub(exponent, 1)), exponent)
-    return mul(dy, conj_of(names.where(names.eq(exponent, 0), 0.0, slope)))  # type: ignore[no-any-return]
+    return mul(dy, conj_of(where(eq(exponent, 0), 0.0, slope)))
 
 
 def _pow_exponent(dy: Tensor, y: Tensor, x: Any, exponent: Tensor) -> Tensor:
     """dy * y * log(x), and 0 where x is 0 and the exponent is not negative."""
     if isinstance(x, Tensor):
-        flat = names.logical_and(names.eq(x, 0), names.ge(names.real(exponent), 0))
-        slope = mul(y, names.log(x))
-        return mul(dy, conj_of(names.where(flat, 0.0, slope)))  # type: ignore[no-any-return]
+        flat = logical_and(eq(x, 0), ge(real(exponent), 0))
+        return mul(dy, conj_of(where(flat, 0.0, mul(y, log(x)))))
     if x == 0:
-        return mul(dy, names.where(names.ge(names.real(exponent), 0), 0.0, mul(y, -math.inf)))  # type: ignore[no-any-return]
-    return mul(dy, conj_of(mul(y, _log(x))))  # type: ignore[no-any-return]
+        return mul(dy, where(ge(real(exponent), 0), 0.0, mul(y, -math.inf)))
+    return mul(dy, conj_of(mul(y, _log(x))))
 
 
 def _log(x: Any) -> Any:
@@ -67,26 +69,19 @@ def _number_pow_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> A
 _pow = binary(Elementwise("pow", torch.pow, _pow_vjp, saves_output=True))
 _pow_number = with_number(Elementwise("pow", torch.pow, _pow_number_vjp), False)
 _number_pow = with_number(Elementwise("pow", torch.pow, _number_pow_vjp, saves_output=True), True)
-pow = enter("pow", mixed("pow", _pow, _pow_number, _number_pow))
+pow = register(mixed("pow", _pow, _pow_number, _number_pow))
 
 
-def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (mul(dy, mul(conj_of(x), 2)),)
-
-
-square = enter("square", unary(Elementwise("square", torch.square, _square_vjp)))
-
-
-@named
+@register
 def float_power(input: Any, exponent: Any) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is complex."""
     input, exponent = as_operands("float_power", input, exponent)
     pair = [_in_double(operand) for operand in (input, exponent)]
-    return pow(*pair)  # type: ignore[no-any-return]
+    return pow(*pair)
 
 
 def _in_double(operand: Any) -> Any:
     if isinstance(operand, Tensor):
         double = torch.complex128 if operand.meta.dtype.is_complex else torch.float64
-        return names.cast(operand, double)
+        return cast(operand, double)
     return operand if isinstance(operand, complex) else float(operand)

@@ -4,69 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
 from ...kernels import pointwise as kernels
 from ..dispatch import unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import enter, named
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
-from .pointwise import INCREASING, Elementwise, conj_of, exact
-from .power import square
+from .compare import ge, le, logical_and
+from .elementwise import elementwise
+from .pointwise import INCREASING, Elementwise, conj_of, exact, register
 from .reduce import constant_like
+from .where import or_zero, where
 
 Needs = Sequence[object]
 Slope = Callable[[Tensor], Tensor]  # the derivative at x, or as a function of y
+Function = Callable[[Tensor], Tensor]
 
 
 def _smooth(
     name: str, kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()
-) -> Callable[..., Any]:
+) -> Function:
     """A function with its derivative as a function of x."""
 
     def vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
         return (mul(dy, conj_of(slope(x))),)
 
-    return enter(name, unary(Elementwise(name, kernel, vjp, passes=passes)))
+    return register(unary(Elementwise(name, kernel, vjp, passes=passes)))
 
 
 def _smooth_by_y(
     name: str, kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()
-) -> Callable[..., Any]:
+) -> Function:
     """A function with its derivative as a function of y: x need not be kept."""
 
     def vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
         return (mul(dy, conj_of(slope(y))),)
 
     op = Elementwise(name, kernel, vjp, passes=passes, saves=(), saves_output=True)
-    return enter(name, unary(op))
+    return register(unary(op))
 
 
-def _flat(name: str, kernel: Kernel, passes: tuple[Signature, ...] = INCREASING) -> Any:
+def _flat(name: str, kernel: Kernel) -> Function:
     """A step function: its derivative is zero."""
-    return enter(name, unary(Elementwise(name, kernel, zeros_vjp, passes=passes, saves=())))
+    return register(unary(Elementwise(name, kernel, zeros_vjp, passes=INCREASING, saves=())))
 
 
-def _scaling(name: str, kernel: Kernel, factor: float) -> Callable[..., Any]:
-    def vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
-        return (mul(dy, factor),)
-
-    op = Elementwise(name, kernel, vjp, linear="0", passes=INCREASING, saves=())
-    return enter(name, unary(op))
-
-
-def _predicate(name: str, kernel: Kernel) -> Callable[..., Any]:
-    return enter(name, unary(Elementwise(name, kernel)))
-
-
-def _alias(name: str, function: Callable[..., Any]) -> None:
-    enter(name, function)
+def _predicate(name: str, kernel: Kernel) -> Function:
+    return register(unary(Elementwise(name, kernel)))
 
 
 # Exponentials, logarithms, roots.
@@ -86,13 +76,20 @@ def _log_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (div(dy, conj_of(x)),)
 
 
-log = enter("log", unary(Elementwise("log", torch.log, _log_vjp)))
+log = register(unary(Elementwise("log", torch.log, _log_vjp)))
+
+
+def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
+    return (mul(dy, mul(conj_of(x), 2)),)
+
+
+square = register(unary(Elementwise("square", torch.square, _square_vjp)))
 
 # Trigonometric and hyperbolic functions.
 
 
 def _cos_slope(x: Tensor) -> Tensor:
-    return neg(names.sin(x))  # type: ignore[no-any-return]
+    return neg(sin(x))
 
 
 cos = _smooth("cos", torch.cos, _cos_slope)
@@ -104,7 +101,7 @@ atan = _smooth("atan", torch.atan, lambda x: 1 / (x * x + 1), INCREASING)
 
 
 def _cosh_slope(x: Tensor) -> Tensor:
-    return names.sinh(x)  # type: ignore[no-any-return]
+    return sinh(x)
 
 
 cosh = _smooth("cosh", torch.cosh, _cosh_slope)
@@ -112,28 +109,50 @@ sinh = _smooth("sinh", torch.sinh, cosh, INCREASING)
 asinh = _smooth("asinh", torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
 acosh = _smooth("acosh", torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
 atanh = _smooth("atanh", torch.atanh, lambda x: 1 / (1 - x * x))
-for _short in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
-    _full = "arc" + _short
-    _own = {"sin": asin, "cos": acos, "tan": atan, "sinh": asinh, "cosh": acosh, "tanh": atanh}
-    _alias(_full, _own[_short])
+for _function in (asin, acos, atan, asinh, acosh, atanh):
+    register(_function, f"arc{_function.__name__[1:]}")
 
 
 def _sinc_slope(x: Tensor) -> Tensor:
     angle = x * math.pi
-    slope = (angle * cos(angle) - sin(angle)) / (x * angle)
-    return names.where(names.eq(x, 0), 0.0, slope)  # type: ignore[no-any-return]
+    return or_zero(x, (angle * cos(angle) - sin(angle)) / (x * angle))
 
 
-sinc = _smooth("sinc", torch.sinc, _sinc_slope)
-deg2rad = _scaling("deg2rad", torch.deg2rad, math.pi / 180)
-rad2deg = _scaling("rad2deg", torch.rad2deg, 180 / math.pi)
+@elementwise(torch.sinc, gradient=lambda dy, input: mul(dy, conj_of(_sinc_slope(input))))
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 where x is 0."""
+    angle = input * math.pi
+    return where(input == 0, 1, sin(angle) / angle)
+
+
+_DEGREE = math.pi / 180
+_RADIAN = 180 / math.pi
+
+
+@elementwise(torch.deg2rad, gradient=lambda dy: mul(dy, _DEGREE), linear="0", passes=INCREASING)
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees as radians."""
+    return input * _DEGREE
+
+
+@elementwise(torch.rad2deg, gradient=lambda dy: mul(dy, _RADIAN), linear="0", passes=INCREASING)
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians as degrees."""
+    return input * _RADIAN
+
 
 # Special functions.
 
 erf = _smooth("erf", torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
 erfc = _smooth("erfc", torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
 erfinv = _smooth_by_y("erfinv", torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
-digamma = _smooth("digamma", torch.digamma, lambda x: names.polygamma(1, x))
+
+
+def _digamma_slope(x: Tensor) -> Tensor:
+    return polygamma(1, x)
+
+
+digamma = _smooth("digamma", torch.digamma, _digamma_slope)
 lgamma = _smooth("lgamma", torch.lgamma, digamma)
 
 
@@ -144,25 +163,25 @@ def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tupl
 _polygamma = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
 
 
-@named
+@register
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order `n` of digamma."""
-    return _polygamma(input, n)  # type: ignore[no-any-return]
+    return _polygamma(input, n)
 
 
 def _logit_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, eps: float | None) -> tuple[Tensor]:
     low, high, outside = (0.0, 1.0, math.nan) if eps is None else (eps, 1.0 - eps, 0.0)
-    inside = names.logical_and(names.ge(x, low), names.le(x, high))
-    return (mul(dy, names.where(inside, reciprocal(x * (1.0 - x)), outside)),)
+    inside = logical_and(ge(x, low), le(x, high))
+    return (mul(dy, where(inside, reciprocal(x * (1.0 - x)), outside)),)
 
 
 _logit = unary(Elementwise("logit", torch.logit, _logit_vjp))
 
 
-@named
+@register
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
-    return _logit(input, eps)  # type: ignore[no-any-return]
+    return _logit(input, eps)
 
 
 # Rounding and signs.
@@ -171,28 +190,21 @@ floor = _flat("floor", torch.floor)
 ceil = _flat("ceil", torch.ceil)
 trunc = _flat("trunc", torch.trunc)
 sign = _flat("sign", torch.sign)
-_alias("fix", trunc)
-_round = unary(
-    Elementwise(
-        "round",
-        kernels.round,
-        zeros_vjp,
-        saves=(),
-    )
-)
+register(trunc, "fix")
+_round = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
 
 
-@named
+@register
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
-    return _round(input, decimals) if decimals else _round(input)  # type: ignore[no-any-return]
+    return _round(input, decimals) if decimals else _round(input)
 
 
 def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-frac = enter("frac", unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
+frac = register(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
 
 
 def _abs_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
@@ -203,29 +215,23 @@ def _sgn_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
     if not dy.meta.dtype.is_complex:
         return zeros_vjp(needs, dy, dy.meta, x.meta)
     # Of x / |x|: the part of dy along y has no effect.
-    across = dy - y * cast(names.real(dy * conj(y)), dy.dtype)
-    return (names.where(names.eq(x, 0), 0.0, div(across, names.abs(x))),)
+    across = dy - y * cast(real(dy * conj(y)), dy.dtype)
+    return (or_zero(x, div(across, abs(x))),)
 
 
-abs = enter("abs", unary(Elementwise("abs", torch.abs, _abs_vjp)))
-_alias("absolute", abs)
-sgn = enter("sgn", unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
+abs = register(unary(Elementwise("abs", torch.abs, _abs_vjp)))
+register(abs, "absolute")
+sgn = register(unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
 
 
 def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object) -> tuple[Tensor]:
     return (mul(dy, isfinite(x)),)
 
 
-_nan_to_num = unary(
-    Elementwise(
-        "nan_to_num",
-        kernels.nan_to_num,
-        _nan_to_num_vjp,
-    )
-)
+_nan_to_num = unary(Elementwise("nan_to_num", kernels.nan_to_num, _nan_to_num_vjp))
 
 
-@named
+@register
 def nan_to_num(
     input: Tensor,
     nan: float | None = None,
@@ -233,7 +239,7 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Tensor:
     """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
-    return _nan_to_num(input, *map(exact, (nan, posinf, neginf)))  # type: ignore[no-any-return]
+    return _nan_to_num(input, *map(exact, (nan, posinf, neginf)))
 
 
 # Predicates.
@@ -265,24 +271,24 @@ def _imag_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
 def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     if not x.meta.dtype.is_complex:
         return (constant_like(dy, 0),)
-    turned = div(mul(x, 1j), cast(square(names.abs(x)), x.dtype))
-    return (names.where(names.eq(x, 0), 0.0, mul(dy, turned)),)
+    turned = div(mul(x, 1j), cast(square(abs(x)), x.dtype))
+    return (or_zero(x, mul(dy, turned)),)
 
 
 _conj = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
 _real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
 imag = enter("imag", unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=())))
-angle = enter("angle", unary(Elementwise("angle", torch.angle, _angle_vjp)))
+angle = register(unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 
-@named
+@register
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-_alias("conj_physical", conj)
-_alias("resolve_conj", conj)
+register(conj, "conj_physical")
+register(conj, "resolve_conj")
 
 
 @named

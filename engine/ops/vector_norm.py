@@ -22,7 +22,7 @@ from ..tensor import Tensor
 from .arithmetic import div, div_by_count, mul
 from .cast import cast, is_half, narrowed, widened
 from .pointwise import Elementwise
-from .power import pow, square
+from .power import pow
 from .reduce import (
     Dims,
     constant_like,
@@ -32,6 +32,7 @@ from .reduce import (
     spread,
     sum,
 )
+from .unary import square
 from .where import or_zero, where
 
 Needs = Sequence[object]

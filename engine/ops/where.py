@@ -13,14 +13,14 @@ from ...errors import OnefoldValueError
 from ...kernels import pointwise as kernels
 from ..dispatch import binary, ternary, unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import named, names
 from ..op import Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
-from .pointwise import INCREASING, NUMBERS, Elementwise, exact, fitting, idempotent
+from .pointwise import INCREASING, NUMBERS, Elementwise, exact, fitting, idempotent, register
 from .reduce import sum_to
 
 Needs = Sequence[object]
@@ -132,7 +132,7 @@ class MaskedFill(Op):
 _masked_fill = binary(MaskedFill())
 
 
-@named
+@register
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True.
 
@@ -162,7 +162,7 @@ def _extremum(name: str, kernel: Kernel, wins: str, passes: tuple[Signature, ...
             needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
         )
 
-    return enter(name, binary(Elementwise(name, kernel, vjp, passes=passes)))
+    return register(binary(Elementwise(name, kernel, vjp, passes=passes)))
 
 
 maximum = _extremum("maximum", torch.maximum, "lt", idempotent(partial_max))
@@ -179,7 +179,7 @@ def _number_extremum(name: str, kernel: Kernel, taken: str) -> Any:
             needs[1] and sum_to(where(first, 0, dy), b.meta),
         )
 
-    return enter(name, binary(Elementwise(name, kernel, vjp)))
+    return register(binary(Elementwise(name, kernel, vjp)))
 
 
 fmax = _number_extremum("fmax", torch.fmax, "ge")
@@ -257,7 +257,7 @@ def _clamped_dtype(x: Meta, *bounds: Any) -> torch.dtype:
     return torch.clamp(_blank(x), *map(stand_in, bounds)).dtype
 
 
-@named
+@register
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit.
 
@@ -272,10 +272,10 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return _clamp(input, min, max, type(min), type(max))  # type: ignore[no-any-return]
 
 
-enter("clip", clamp)
+register(clamp, "clip")
 
 
-@named
+@register
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """`input`, but at least `min`."""
     if isinstance(min, Tensor):
@@ -283,7 +283,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
     return input if min is None else _clamp(input, min, None, type(min), None)
 
 
-@named
+@register
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """`input`, but at most `max`."""
     if isinstance(max, Tensor):

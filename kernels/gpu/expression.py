@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from . import scalar, smooth
+from . import scalar, smooth  # noqa: F401  (importing them defines the functions)
+from .scalar_functions import takes_of
 
 # The type in which values of a dtype are worked on.
 WORK = {
@@ -31,37 +32,6 @@ WORK = {
             torch.int64,
         )
     },
-}
-
-# In which type a function takes each argument: r(esult's), c(ommon type of the arguments),
-# o(wn), or s(tored: as it is in memory, without any change).
-_TAKES = {
-    "s": "copy",
-    "r": """neg abs sign relu square cube inverse_square reciprocal floor ceil trunc round frac exp
-        exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh
-        acosh atanh sinc deg2rad rad2deg angle erf erfc erfinv lgamma logit sigmoid silu mish
-        log_sigmoid gelu gelu_tanh softsign tanhshrink hardswish hardsigmoid bitwise_not""",
-    "rr": """add sub rsub mul div number_div div_trunc div_floor fmod remainder pow maximum minimum
-        fmax fmin heaviside copysign atan2 abs_pow hypot logaddexp logaddexp2 xlogy bitwise_and
-        bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift round_scaled round_coarse
-        logit_within leaky_relu hardshrink softshrink relu_backward sigmoid_backward tanh_backward
-        silu_backward mish_backward log_sigmoid_backward gelu_backward gelu_tanh_backward
-        hardswish_backward hardsigmoid_backward squared_error absolute_error bit_cross_entropy
-        bit_cross_entropy_with_logits kl_divergence kl_divergence_log""",
-    "rrr": """addcmul addcdiv lerp clamp softplus threshold threshold_backward leaky_relu_backward
-        shrink_backward smooth_error huber_error""",
-    "rrrr": "nan_to_num elu clamp_open softplus_backward",
-    "rrrrr": "elu_backward",
-    "c": "isnan isinf isposinf isneginf isfinite signbit",
-    "cc": "eq ne lt le gt ge",
-    "cccc": "isclose_nan isclose_number",
-    "o": "logical_not",
-    "oo": "logical_and logical_or logical_xor",
-    "orr": "where",
-}
-TAKES = {name: takes for takes, names in _TAKES.items() for name in names.split()}
-FUNCTIONS: dict[str, Any] = {
-    name: getattr(scalar if name in vars(scalar) else smooth, name) for name in TAKES
 }
 
 
@@ -194,7 +164,7 @@ def _types(
 ) -> list[torch.dtype]:
     """The types in which a function takes arguments of these dtypes."""
     found = []
-    for kind, own in zip(TAKES[function], given, strict=True):
+    for kind, own in zip(takes_of(function), given, strict=True):
         if kind == "s":
             found.append(own)
         else:

@@ -5,20 +5,16 @@ The source is text, which can be printed, and is made a kernel once for each pai
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import sha256
-from types import FunctionType
-from typing import Any
 
 import torch
-import triton.language as tl
 
-from .expression import FUNCTIONS, WORK, Expression, short
+from .expression import WORK, Expression, short
 from .launch import Kernel
 from .layout import Pattern
 from .scalar import cast, max_of_row, min_of_row, sum_of_row
+from .scalar_functions import from_text
 
 _LONGEST = 60  # letters of a kernel's name
 HELPERS = {
@@ -38,13 +34,7 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     inputs that are no numbers and to the outputs, in this order.
     """
     text = source(expression, pattern)
-    # Triton reads the source of a function from its file; what is no file, Python finds here.
-    file = f"<{_name(expression)} {sha256(text.encode()).hexdigest()[:12]}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **HELPERS, **FUNCTIONS}
-    exec(compile(text, file, "exec"), namespace)
-    function: FunctionType = namespace[_name(expression)]
-    return Kernel(function)
+    return Kernel(from_text(text, _name(expression), __name__=__name__, **HELPERS))
 
 
 def _name(expression: Expression) -> str:

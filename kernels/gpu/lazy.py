@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
-from .expression import FUNCTIONS, Expression, Writer
+from .expression import Expression, Writer
 from .generate import HELPERS, kind_of, steps_of
+from .scalar_functions import from_text
 
 MOST_INPUTS = 4
 
@@ -56,11 +54,7 @@ class Lazy:
 def function_of(expression: Expression, numbers: Sequence[float | int]) -> Any:
     """A function of Triton for the only output of an expression, with its numbers in it."""
     text = _source(expression, numbers)
-    file = f"<chain {sha256(text.encode()).hexdigest()[:12]}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    namespace: dict[str, Any] = {"__name__": __name__, "tl": tl, **HELPERS, **FUNCTIONS}
-    exec(compile(text, file, "exec"), namespace)
-    return triton.jit(namespace["chain_of_values"])
+    return triton.jit(from_text(text, "chain_of_values", __name__=__name__, **HELPERS))
 
 
 def _source(expression: Expression, numbers: Sequence[float | int]) -> str:

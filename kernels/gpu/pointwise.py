@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .adapt import OWN_ADAPTED, TORCH_ADAPTED, Adapt
+from ..scalar_function import Adapt, adapt_of, is_declared
 from .cases import Case
-from .expression import TAKES, WORK, Expression, Writer
+from .expression import WORK, Expression, Writer
 from .generate import generate
 from .layout import Pattern, broadcast_strides, dense_strides, order_of
 from .movement import MOVED, fill
 from .run import TooLarge, plan
+from .scalar_functions import is_known, takes_of
 from .symbols import kind_of, through
 
 # What Triton does not do here: the twin calls torch.
@@ -128,7 +130,7 @@ def write(
     common = _common(given)
     inputs = list(values)
     # Where it is compared, a number is rounded to the dtype of the tensors.
-    for i, (arg, takes) in enumerate(zip(given, TAKES[function], strict=True)):
+    for i, (arg, takes) in enumerate(zip(given, takes_of(function), strict=True)):
         if takes == "c" and not isinstance(arg, Tensor) and common is not WORK[common]:
             inputs[i] = w.step("copy", [inputs[i]], common)
     return w.step(function, inputs, dtype, common)
@@ -162,25 +164,17 @@ def stand_in(arg: Any) -> Any:
     return arg
 
 
-def __getattr__(name: str) -> Pointwise:
-    """The twin of a function of `kernels/pointwise.py`."""
-    found = OWN.get(name)
-    if found is None:
-        raise AttributeError(f"{name} has no twin")
-    return found
-
-
+@cache
 def of_torch(function: Any) -> Callable[..., Any] | None:
-    """The twin of a function of torch, or of one of its backward functions by `aten`."""
-    return TORCHS.get(function) or MOVED.get(function)
+    """The twin of an elementwise function, or of one of torch's that moves values."""
+    adapt = adapt_of(function)
+    if adapt is None or not (is_declared(function) or is_known(function.__name__)):
+        return MOVED.get(function)
+    return Pointwise(function, adapt)
 
 
 def filled(x: Tensor, shape: Sequence[int], value: Any) -> Tensor:
     return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
-
-
-OWN = {torchs.__name__: Pointwise(torchs, adapt) for torchs, adapt in OWN_ADAPTED.items()}
-TORCHS = {torchs: Pointwise(torchs, adapt) for torchs, adapt in TORCH_ADAPTED.items()}
 
 
 def _case(expression: Expression, pattern: Pattern, tile: tuple[int, int], size: str) -> Case:

@@ -9,8 +9,10 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from .scalar_functions import scalar
 
-@triton.jit
+
+@scalar("c")
 def isnan(x):
     return x != x
 
@@ -31,7 +33,7 @@ def cast(x, kind: tl.constexpr):
     return x.to(kind)
 
 
-@triton.jit
+@scalar("s")
 def copy(x):
     return x
 
@@ -39,50 +41,56 @@ def copy(x):
 # Arithmetic.
 
 
-@triton.jit
+@scalar("rr")
 def add(a, b):
     return a + b
 
 
-@triton.jit
+@scalar("rr")
 def sub(a, b):
     return a - b
 
 
-@triton.jit
+@scalar("rr")
 def rsub(a, b):
     return b - a
 
 
-@triton.jit
+@scalar("rr")
 def mul(a, b):
     return a * b
 
 
-@triton.jit
+@scalar("r")
 def neg(x):
     return -x
 
 
-@triton.jit
+@scalar("rr")
 def div(a, b):
     if a.dtype == tl.float32:
         return tl.div_rn(a, b)
     return a / b
 
 
-@triton.jit
+@scalar("rr")
+def div_number(x, NUMBER: tl.constexpr):
+    """Divided by a number that the code has."""
+    return div(x, tl.full((), NUMBER, x.dtype))
+
+
+@scalar("r")
 def reciprocal(x):
-    return div(x * 0 + 1, x)
+    return div(tl.full((), 1, x.dtype), x)
 
 
-@triton.jit
+@scalar("rr")
 def number_div(n, x):
     """As torch divides a number by a tensor: times the reciprocal."""
     return reciprocal(x) * n
 
 
-@triton.jit
+@scalar("rr")
 def div_trunc(a, b):
     if a.dtype.is_floating():
         return libdevice.trunc(div(a, b))
@@ -90,7 +98,7 @@ def div_trunc(a, b):
         return a // b
 
 
-@triton.jit
+@scalar("rr")
 def div_floor(a, b):
     if a.dtype.is_floating():
         rest = libdevice.fmod(a, b)
@@ -109,35 +117,35 @@ def div_floor(a, b):
         return quotient
 
 
-@triton.jit
+@scalar("rr")
 def fmod(a, b):
     if a.dtype.is_floating():
         return libdevice.fmod(a, b)
     return a % b
 
 
-@triton.jit
+@scalar("rr")
 def remainder(a, b):
     rest = fmod(a, b)
     return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-@triton.jit
+@scalar("r")
 def square(x):
     return x * x
 
 
-@triton.jit
+@scalar("r")
 def cube(x):
     return x * x * x
 
 
-@triton.jit
+@scalar("r")
 def inverse_square(x):
     return reciprocal(x * x)
 
 
-@triton.jit
+@scalar("rr")
 def pow(a, b):
     if a.dtype.is_floating():
         return libdevice.pow(a, b)
@@ -162,22 +170,22 @@ def _integer_power(a, b):
     return result
 
 
-@triton.jit
+@scalar("rr")
 def abs_pow(a, b):
     return pow(tl.abs(a), b)
 
 
-@triton.jit
+@scalar("rrr")
 def addcmul(x, a, b):
     return x + a * b
 
 
-@triton.jit
+@scalar("rrr")
 def addcdiv(x, a, b):
     return x + div(a, b)
 
 
-@triton.jit
+@scalar("rrr")
 def lerp(a, b, weight):
     apart = b - a
     near = (weight < 0.5) & (weight > -0.5)
@@ -187,32 +195,32 @@ def lerp(a, b, weight):
 # Order.
 
 
-@triton.jit
+@scalar("cc")
 def eq(a, b):
     return a == b
 
 
-@triton.jit
+@scalar("cc")
 def ne(a, b):
     return a != b
 
 
-@triton.jit
+@scalar("cc")
 def lt(a, b):
     return a < b
 
 
-@triton.jit
+@scalar("cc")
 def le(a, b):
     return a <= b
 
 
-@triton.jit
+@scalar("cc")
 def gt(a, b):
     return a > b
 
 
-@triton.jit
+@scalar("cc")
 def ge(a, b):
     return a >= b
 
@@ -226,68 +234,62 @@ def isclose(a, b, rtol, atol, EQUAL_NAN: tl.constexpr):
     return close | ((error <= atol + tl.abs(rtol * b)) & (error < float("inf")))
 
 
-@triton.jit
+@scalar("cccc")
 def isclose_nan(a, b, rtol, atol):
     return isclose(a, b, rtol, atol, True)
 
 
-@triton.jit
+@scalar("cccc")
 def isclose_number(a, b, rtol, atol):
     return isclose(a, b, rtol, atol, False)
 
 
-@triton.jit
+@scalar("rr")
 def maximum(a, b):
     return tl.where((a > b) | isnan(a), a, b)
 
 
-@triton.jit
+@scalar("rr")
 def minimum(a, b):
     return tl.where((a < b) | isnan(a), a, b)
 
 
-@triton.jit
+@scalar("rr")
 def fmax(a, b):
     return tl.where((a >= b) | isnan(b), a, b)
 
 
-@triton.jit
+@scalar("rr")
 def fmin(a, b):
     return tl.where((a <= b) | isnan(b), a, b)
 
 
-@triton.jit
+@scalar("rrr")
 def clamp(x, low, high):
     return minimum(maximum(x, low), high)
 
 
-@triton.jit
-def clamp_open(dy, x, low, high):
-    """The gradient of clamp: none on the bounds."""
-    return tl.where((x <= low) | (x >= high), 0, dy)
-
-
-@triton.jit
+@scalar("orr")
 def where(condition, a, b):
     return tl.where(condition != 0, a, b)
 
 
-@triton.jit
+@scalar("r")
 def abs(x):
     return tl.abs(x)
 
 
-@triton.jit
+@scalar("r")
 def sign(x):
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
 
 
-@triton.jit
+@scalar("rr")
 def heaviside(x, at_zero):
     return tl.where(x == 0, at_zero, (x > 0).to(x.dtype))
 
 
-@triton.jit
+@scalar("rr")
 def copysign(a, b):
     return libdevice.copysign(a, b)
 
@@ -295,27 +297,27 @@ def copysign(a, b):
 # Predicates and logic.
 
 
-@triton.jit
+@scalar("c")
 def isinf(x):
     return tl.abs(x) == float("inf")
 
 
-@triton.jit
+@scalar("c")
 def isposinf(x):
     return x == float("inf")
 
 
-@triton.jit
+@scalar("c")
 def isneginf(x):
     return x == float("-inf")
 
 
-@triton.jit
+@scalar("c")
 def isfinite(x):
     return tl.abs(x) < float("inf")
 
 
-@triton.jit
+@scalar("c")
 def signbit(x):
     if x.dtype == tl.float32:
         return x.to(tl.int32, bitcast=True) < 0
@@ -324,27 +326,27 @@ def signbit(x):
     return x < 0
 
 
-@triton.jit
+@scalar("o")
 def logical_not(x):
     return x == 0
 
 
-@triton.jit
+@scalar("oo")
 def logical_and(a, b):
     return (a != 0) & (b != 0)
 
 
-@triton.jit
+@scalar("oo")
 def logical_or(a, b):
     return (a != 0) | (b != 0)
 
 
-@triton.jit
+@scalar("oo")
 def logical_xor(a, b):
     return (a != 0) != (b != 0)
 
 
-@triton.jit
+@scalar("rrrr")
 def nan_to_num(x, nan, high, low):
     x = tl.where(isnan(x), nan, x)
     return tl.where(x == float("inf"), high, tl.where(x == float("-inf"), low, x))
@@ -353,34 +355,34 @@ def nan_to_num(x, nan, high, low):
 # Bits.
 
 
-@triton.jit
+@scalar("r")
 def bitwise_not(x):
     return -x - 1
 
 
-@triton.jit
+@scalar("rr")
 def bitwise_and(a, b):
     return a & b
 
 
-@triton.jit
+@scalar("rr")
 def bitwise_or(a, b):
     return a | b
 
 
-@triton.jit
+@scalar("rr")
 def bitwise_xor(a, b):
     return a ^ b
 
 
-@triton.jit
+@scalar("rr")
 def bitwise_left_shift(a, b):
     bits: tl.constexpr = a.dtype.primitive_bitwidth
     inside = (b >= 0) & (b < bits)
     return tl.where(inside, a << tl.where(inside, b, 0), 0)
 
 
-@triton.jit
+@scalar("rr")
 def bitwise_right_shift(a, b):
     """Beyond the width of the type only the sign is left."""
     bits: tl.constexpr = a.dtype.primitive_bitwidth
@@ -392,38 +394,38 @@ def bitwise_right_shift(a, b):
 # Rounding.
 
 
-@triton.jit
+@scalar("r")
 def floor(x):
     return tl.floor(x)
 
 
-@triton.jit
+@scalar("r")
 def ceil(x):
     return tl.ceil(x)
 
 
-@triton.jit
+@scalar("r")
 def trunc(x):
     return libdevice.trunc(x)
 
 
-@triton.jit
+@scalar("r")
 def round(x):
     """Halves go to the even neighbour."""
     return libdevice.rint(x)
 
 
-@triton.jit
+@scalar("rr")
 def round_scaled(x, scale):
     return div(libdevice.rint(x * scale), scale)
 
 
-@triton.jit
+@scalar("rr")
 def round_coarse(x, scale):
     return libdevice.rint(div(x, scale)) * scale
 
 
-@triton.jit
+@scalar("r")
 def frac(x):
     return x - libdevice.trunc(x)
 

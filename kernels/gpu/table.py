@@ -1,17 +1,19 @@
-"""Table: for each op of the engine, which Triton twins do its work on cuda, or why none does.
+"""Table: which functions Triton computes, and which ops leave their work on cuda to torch, and why.
 
-`table.json` is what the ops were seen to do; tests/triton/test_table.py runs them all and compares.
-An op is whole when torch does no work in it: views and other changes of metadata are none.
+A test runs all ops and compares. Operators of torch that compute or move values are work; views and
+other changes of metadata are none.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import getmembers, isfunction
 
-PATH = Path(__file__).with_name("table.json")
+from .families import modules
+from .scalar_functions import all_names
 
 # Ops whose work torch does also on cuda, and why.
 _WIDE_HEADS = "on cuda only for heads of more than 256 features: a tile does not fit the registers"
@@ -19,6 +21,7 @@ REASONS = {
     "attention": _WIDE_HEADS,
     "attention_grad": _WIDE_HEADS,
 }
+_REFERENCES = __name__.rpartition(".gpu.")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,30 +32,34 @@ class Row:
     torch: tuple[str, ...]
 
 
-def read() -> dict[str, Row]:
-    """The committed table, by op."""
-    rows = json.loads(PATH.read_text())
-    return {name: Row(tuple(row["twins"]), tuple(row["torch"])) for name, row in rows.items()}
-
-
-def write(rows: Mapping[str, Row]) -> None:
-    """One line for each op, sorted."""
-    lines = [f"{json.dumps(name)}: {json.dumps(asdict(rows[name]))}" for name in sorted(rows)]
-    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
 def missing(rows: Mapping[str, Row], ops: Sequence[str]) -> list[str]:
     """The ops that use torch, or that were never run, and have no reason for it."""
     return [name for name in ops if name not in REASONS and (name not in rows or rows[name].torch)]
 
 
-def text(rows: Mapping[str, Row]) -> str:
-    """The table to read: op, and its twins or why it has none."""
-    lines = []
-    for name, row in sorted(rows.items()):
-        done = ", ".join(row.twins) or "changes metadata only"
-        if row.torch:
-            why = REASONS.get(name, "no twin yet")
-            done = f"torch ({', '.join(row.torch)}): {why}"
-        lines.append(f"{name:28} {done}")
-    return "\n".join(lines)
+def functions() -> dict[str, list[str]]:
+    """The functions that Triton computes, by the module of their torch references.
+
+    >>> from onefold.kernels.gpu import table
+    >>> table.functions()["gated"]
+    ['gated', 'gated_grad']
+    """
+    found = {}
+    for module in modules():
+        family = module.__name__.rpartition(".")[2]
+        if find_spec(f"{_REFERENCES}.{family}") is None:
+            continue
+        references = import_module(f"{_REFERENCES}.{family}")
+        found[family] = [
+            name
+            for name, function in getmembers(references, isfunction)
+            if function.__module__ == references.__name__ and name in vars(module)
+            if not name.startswith("_")
+        ]
+    return found | {"pointwise": sorted(all_names())}
+
+
+def text() -> str:
+    """The table to read."""
+    lines = [f"{family:16} {', '.join(names)}" for family, names in sorted(functions().items())]
+    return "\n".join([*lines, "", *[f"{op}: torch, {why}" for op, why in sorted(REASONS.items())]])

@@ -46,8 +46,14 @@ def without(monkeypatch):
 # Kernels.
 
 OPS = [op for forms in ops.values() for op in forms if type(op) is Elementwise and op.into]
-DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
-ATTRS = {"gelu": ("none",), "gelu_backward": ("tanh",)}
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+ATTRS = {
+    "gelu": ("none",),
+    "gelu_backward": ("tanh",),
+    "hardtanh_backward": (-1.0, 1.0),
+    "softplus_backward": (1.5, 4.0),
+    "threshold": (0.5, 2.0),
+}
 
 
 def values(dtype, seed):

@@ -11,11 +11,11 @@ from triton_harness import assert_twin
 import onefold
 from onefold.engine.ops.pointwise import Elementwise
 from onefold.kernels import pointwise as own
-from onefold.kernels import select
+from onefold.kernels import scalar_function, select
 from onefold.kernels.gpu import pointwise as gpu
-from onefold.kernels.gpu.adapt import OWN_ADAPTED, TORCH_ADAPTED
-from onefold.kernels.gpu.expression import TAKES
+from onefold.kernels.gpu.scalar_functions import function_named, is_known
 from onefold.kernels.pointwise import aten
+from onefold.kernels.scalar_function import torch_named
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -93,7 +93,7 @@ def test_activations_with_settings():
         assert_twin(own.relu_backward, dy, x)
         assert_twin(aten("sigmoid_backward"), dy, y)
         assert_twin(aten("tanh_backward"), dy, y)
-        assert_twin(own.log_sigmoid_backward, dy, x)
+        assert_twin(torch_named("logsigmoid_backward"), dy, x)
         for settings in ((0.7, 1.0, 1.0), (1.6, 1.05, 0.5)):
             assert_twin(_nn.elu, x, *settings)
             assert_twin(own.elu_backward, dy, x, *settings)
@@ -109,8 +109,8 @@ def test_activations_with_settings():
         assert_twin(aten("softshrink_backward"), dy, x, 0.5)
         assert_twin(torch.threshold, x, 0.5, 20.0)
         assert_twin(own.threshold_backward, dy, x, 0.5, 20.0)
-        assert_twin(own.softsign, x)
-        assert_twin(own.tanhshrink, x)
+        assert_twin(torch_named("softsign"), x)
+        assert_twin(torch_named("tanhshrink"), x)
         assert_twin(torch.logit, y, 0.25)
 
 
@@ -318,7 +318,17 @@ def _is_elementwise(found):
     return issubclass(type(found), Elementwise)
 
 
-def test_tables_name_functions_that_exist():
-    for adapt in (*TORCH_ADAPTED.values(), *OWN_ADAPTED.values()):
-        assert callable(adapt)
-    assert set(TAKES) >= {"add", "where", "gelu_tanh_backward"}
+def test_every_function_that_is_declared_exists():
+    assert onefold.add
+    assert all(is_known(name) for name in scalar_function.triton_names())
+    for name in ("add", "where", "gelu_tanh_backward"):
+        assert function_named(name)
+
+
+def test_infinities():
+    """Where the value is a limit."""
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor([math.inf, -math.inf, 3.0, -3.0], dtype=dtype)
+        for function in (torch.reciprocal, _nn.hardswish, _nn.hardsigmoid, _nn.log_sigmoid):
+            found, wanted = select.twin(function)(x), function(x)
+            torch.testing.assert_close(found, wanted, equal_nan=True)
