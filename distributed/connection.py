@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType, TracebackType
@@ -168,7 +168,7 @@ class Connection:
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
         return _group_named(name, counter.ranks, self._limit)
 
-    def wait_for_keys(self, keys: Sequence[str], pending: Pending) -> None:
+    def wait_for_keys(self, keys: list[str], pending: Pending) -> None:
         """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
 
         Notices within moments that a rank that `pending` waits for has ended or left its groups.

@@ -114,4 +114,6 @@ def close_connections(handle: Any, ranks: Sequence[int], rank: int) -> None:
     for peer in ranks:
         if peer != rank:
             with contextlib.suppress(RuntimeError):
-                dist.irecv(torch.empty(1), peer, group=handle, tag=_UNUSED_TAG).wait(_AT_ONCE)
+                work = dist.irecv(torch.empty(1), peer, group=handle, tag=_UNUSED_TAG)
+                assert work is not None
+                work.wait(_AT_ONCE)
