@@ -51,6 +51,46 @@ class Interpreter:
         return nullcontext()
 
 
+class Through(Interpreter):
+    """Hands everything on to `inner`, or to eager where that is None; to look at what passes."""
+
+    def __init__(self, inner: Interpreter | None) -> None:
+        self.inner = inner
+        self._to = inner or Interpreter()
+
+    @property
+    def captures(self) -> bool:
+        return self._to.captures
+
+    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+        with using(self.inner):
+            return call(*args)
+
+    def before_change(self, tensor: Any) -> None:
+        self._to.before_change(tensor)
+
+    def before_sharing(self, tensor: Any) -> None:
+        self._to.before_sharing(tensor)
+
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        return self._to.call_module(module, forward, args, kwargs)
+
+    def start_backward(self, gradient: Any) -> Any:
+        return self._to.start_backward(gradient)
+
+    def adding(self, edge: Any) -> AbstractContextManager[None]:
+        return self._to.adding(edge)
+
+    def repetition(self) -> AbstractContextManager[None]:
+        return self._to.repetition()
+
+
 current: Interpreter | None = None
 grad_enabled: bool = True
 
