@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any
@@ -41,6 +41,12 @@ class Interpreter:
     def start_backward(self, gradient: Any) -> Any:
         """The gradient with which `backward()` starts, given the one that the program asked for."""
         return gradient
+
+    def clip_gradients(
+        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Any:
+        """The norm of the gradients of the parameters together, by which they are clipped later."""
+        raise NotImplementedError
 
     def adding(self, edge: Any) -> AbstractContextManager[None]:
         """The block in which two gradients that arrived at an edge of the tape are added."""
@@ -83,6 +89,11 @@ class Through(Interpreter):
 
     def start_backward(self, gradient: Any) -> Any:
         return self._to.start_backward(gradient)
+
+    def clip_gradients(
+        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Any:
+        return self._to.clip_gradients(params, max_norm, norm_type, error_if_nonfinite)
 
     def adding(self, edge: Any) -> AbstractContextManager[None]:
         return self._to.adding(edge)
