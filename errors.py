@@ -14,7 +14,13 @@ from types import FrameType
 
 
 class OnefoldError(Exception):
-    """Base of every error that onefold raises on purpose."""
+    """Base of every error that onefold raises on purpose.
+
+    `raised_on` is the rank that raised the error first where ranks tell each other of it: errors
+    that depend on the data of global tensors, in a launched world. Else it is None.
+    """
+
+    raised_on: int | None = None
 
 
 class OnefoldValueError(OnefoldError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,45 +70,20 @@ class DispatchLog:
         return "\n".join(lines)
 
 
-class _Counting(interp.Interpreter):
-    """The interpreter that hands every call on and notes what changed meanwhile."""
+class _Counting(interp.Through):
+    """Hands every call on and notes what changed meanwhile."""
 
     def __init__(self, log: DispatchLog, inner: interp.Interpreter | None) -> None:
+        super().__init__(inner)
         self.log = log
-        self.inner = inner
-
-    @property
-    def captures(self) -> bool:
-        return self.inner is not None and self.inner.captures
-
-    def before_change(self, tensor: Any) -> None:
-        if self.inner is not None:
-            self.inner.before_change(tensor)
-
-    def call_module(
-        self,
-        module: Any,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        if self.inner is None:
-            return forward(*args, **kwargs)
-        return self.inner.call_module(module, forward, args, kwargs)
-
-    def start_backward(self, gradient: Any) -> Any:
-        return gradient if self.inner is None else self.inner.start_backward(gradient)
-
-    def repetition(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.inner is None else self.inner.repetition()
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         counts = self.log.ops.setdefault(op.name, OpCounts())
         misses, evictions = counters.misses, counters.evictions
         fallbacks = counters.fallbacks
-        with interp.using(self.inner), comm() as log:
+        with comm() as log:
             try:
-                return call(*args)
+                return super().run(call, op, args)
             finally:
                 counts.calls += 1
                 counts.hits += counters.misses == misses

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 import onefold as flow
 from onefold.kernels import gathering
 from onefold.kernels.gpu import launch, loss, places
+from onefold.kernels.select import pick_into
 
 GOAL_US = 8.0
 MANY = 100  # tensors that one step of an optimizer updates
@@ -67,6 +68,7 @@ def calls() -> Calls:
     heads = flow.from_torch(torch.randn(2, 4, SIZE, 16))
     image, filters = (flow.from_torch(torch.randn(2, 8, size, size)) for size in (8, 3))
     index = flow.from_torch(torch.arange(SIZE))
+    whole, in_place = torch.randn(SIZE, SIZE), pick_into(torch.relu, torch.relu, "cpu")
     numbers = count(0.5)  # never the same twice
     one, square, cube, tesseract = (torch.ones((1,) * ndim) for ndim in range(1, 5))
     zero = torch.zeros(1, dtype=torch.int64)
@@ -79,6 +81,8 @@ def calls() -> Calls:
             lambda: torch.mul(one, next(numbers)),
         ),
         "gelu": (lambda: flow.gelu(x), lambda: F.gelu(one)),
+        # As an elementwise step of a graph runs it.
+        "relu in place": (lambda: in_place(whole, out=whole), lambda: torch.relu_(one)),
         "sum": (lambda: flow.sum(x, 1), lambda: torch.sum(square, 1)),
         "layer_norm": (
             lambda: flow.layer_norm(x, (SIZE,), row, row),

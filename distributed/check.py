@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from itertools import combinations
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from ..errors import RankMismatch, user_line
 from .connection import Connection
-from .watch import Counter, Pending
+from .pending import Counter, Pending
 
 
 def form(shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -60,12 +59,12 @@ def _exchange(
     link.watch.pending = pending
     try:
         link.store.set(keys[link.rank], json.dumps(mine))
-        link.store.wait(list(keys.values()), timedelta(seconds=link.timeout))
+        link.wait_for_keys(list(keys.values()), pending)
         said = {rank: json.loads(link.store.get(key)) for rank, key in keys.items()}
         # All have set this key, so all have read the one before.
         link.store.delete_key(f"check/{counter.key}/{counter.seq - 1}/{link.rank}")
     except RuntimeError as error:
-        raise link.watch.explain(pending, error) from None
+        raise link.explain(pending, error) from None
     link.watch.pending = None
     return said
 

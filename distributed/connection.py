@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,11 +30,15 @@ from ..env import (
     store,
     timeout,
 )
-from ..errors import CommError, CommTimeout, user_line
-from .watch import Counter, Pending, Watch
+from ..errors import CommError, CommTimeout, OnefoldError, user_line
+from .pending import Counter, Pending
+from .rank_error import RankError, close_connections, heard, tell
+from .watch import Watch
 
 # How long the process that serves the store stays for the others, and how long leaving may take.
 _LAST_SECONDS = 10.0
+# How soon a wait in the store notices that a rank will not come.
+_GLANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,14 @@ class Connection:
         self.size = size
         self.timeout = timeout()
         self.check = check()
+        self.epoch = 0  # how many errors of ranks this process left its groups for
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
         self._serves = rank == 0 and not (store() or agent_store() or self._foreign)
         self._seats: dict[tuple[int, ...], Seats] = {}
         self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
+        self._messages: Any = None  # the group that messages go through
         self.store: Store = PrefixStore("onefold", self._open(self._serves))
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
         self.watch = Watch(PrefixStore("onefold", self._open(False)), rank, self.timeout)
@@ -94,6 +101,10 @@ class Connection:
         counter = self.watch.counter("all", tuple(range(self.size)))
         self._groups[counter.ranks] = (None, counter)
         if self._foreign:
+            if "gloo" in dist.get_backend_config():
+                # The program's own connections must stay open whatever happens to ours.
+                del self._groups[counter.ranks]
+                self._messages = self._new_group(counter.ranks)[0]
             return "nccl" not in dist.get_backend_config()
         cuda = device() != "cpu" and torch.cuda.is_available()
         # NCCL refuses two ranks on one device.
@@ -126,7 +137,7 @@ class Connection:
         try:
             return make()
         except RuntimeError as error:
-            raise self.watch.explain(pending, error) from None
+            raise self.explain(pending, error) from None
         finally:
             self.watch.pending = None
 
@@ -142,21 +153,91 @@ class Connection:
         return found
 
     def _new_group(self, ordered: tuple[int, ...]) -> tuple[Any, Counter]:
-        counter = self.watch.counter(",".join(map(str, ordered)), ordered)
+        counter = self.watch.counter(",".join(map(str, ordered)), ordered, self.epoch)
         counter.seq += 1
-        handle = self._meet(
-            Pending("connecting", "", (counter,)),
-            lambda: _group_named_by_ranks(ordered, self._limit),
-        )
+        pending = Pending("connecting", "", (counter,))
+        handle = self._meet(pending, lambda: self._connect(pending, counter))
         self._groups[ordered] = (handle, counter)
         return handle, counter
+
+    def _connect(self, pending: Pending, counter: Counter) -> Any:
+        # torch's own wait could not be ended by the error of a rank that does not come.
+        keys = {rank: f"meet/{counter.key}/{rank}" for rank in counter.ranks}
+        self.store.set(keys[self.rank], "")
+        self.wait_for_keys(list(keys.values()), pending)
+        name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
+        return _group_named(name, counter.ranks, self._limit)
+
+    def wait_for_keys(self, keys: list[str], pending: Pending) -> None:
+        """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
+
+        Notices within moments that a rank that `pending` waits for has ended or left its groups.
+        """
+        deadline = time.monotonic() + self.timeout
+        ranks = {rank for counter in pending.counters for rank in counter.ranks}
+        ends = [f"end/{rank}" for rank in ranks - {self.rank}]
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                self.store.wait(keys, timedelta(seconds=max(min(left, _GLANCE), 0.001)))
+            except RuntimeError as error:
+                ended = any(self.store.check([end]) for end in ends)
+                if ended and not self.store.check(keys):
+                    raise RuntimeError("a peer has ended") from error
+                if left <= _GLANCE or heard(self.store, pending.counters):
+                    raise
+            else:
+                return
+
+    def explain(self, pending: Pending, error: Exception) -> OnefoldError:
+        """The error to raise when a wait in `pending` failed with `error`.
+
+        That of another rank when it left the groups because of it; this process leaves them then.
+        """
+        errors = heard(self.store, pending.counters)
+        if not errors:
+            return self.watch.explain(pending, error)
+        told, *others = errors
+        if any(counter.epoch == self.epoch for counter in pending.counters):
+            self._leave(told)
+        return told.raised_again(self.rank, pending.describe(), user_line(), others)
+
+    def fail(self, error: OnefoldError) -> None:
+        """Let the others know of an error that this rank raises alone, as far as it knows."""
+        error.raised_on = self.rank
+        self._leave(RankError.of(error, self.rank))
+
+    def _leave(self, error: RankError) -> None:
+        """End all groups because of an error; they are made anew in the next epoch."""
+        tell(self.store, self.epoch, self.rank, error)
+        for ranks, (handle, _) in self._groups.items():
+            if handle is not None or not self._foreign:
+                close_connections(handle, ranks, self.rank)
+            if handle is not None and self.staged:  # NCCL's own would wait for the device
+                dist.destroy_process_group(handle)
+        self._seats.clear()
+        self._groups.clear()
+        self._pairs.clear()
+        self.watch.forget_counters()
+        self.epoch += 1
+
+    def message_group(self, peer: int) -> Any:
+        """The process group that carries messages to and from `peer`; None is that of all ranks.
+
+        In later epochs one of the two alone, since the others may come late.
+        """
+        if not self.epoch:
+            return self._messages
+        low, high = sorted((self.rank, peer))
+        return None if low == high else self.seats((low, high)).handle
 
     def pair(self, peer: int) -> Counter:
         """The counter of point-to-point exchanges with `peer`."""
         counter = self._pairs.get(peer)
         if counter is None:
             low, high = sorted((self.rank, peer))
-            counter = self._pairs[peer] = self.watch.counter(f"{low}~{high}", (low, high))
+            counter = self.watch.counter(f"{low}~{high}", (low, high), self.epoch)
+            self._pairs[peer] = counter
         return counter
 
     def _note_failure(
@@ -168,7 +249,8 @@ class Connection:
         """Tell the others why this process ends, then report the error as usual."""
         text = (str(error).splitlines() or [""])[0]
         at = user_line(_innermost(trace)) if trace is not None else user_line()
-        because = " because of another rank" if isinstance(error, CommError) else ""
+        told = isinstance(error, OnefoldError) and error.raised_on not in (None, self.rank)
+        because = " because of another rank" if told or isinstance(error, CommError) else ""
         self.watch.end(f"failed{because}, {kind.__name__}: {text}, at {at}")
         self._previous_hook(kind, error, trace)
 
@@ -207,15 +289,15 @@ def _innermost(trace: TracebackType) -> FrameType:
     return trace.tb_frame
 
 
-def _group_named_by_ranks(ordered: tuple[int, ...], limit: timedelta) -> Any:
-    """`dist.new_group` among its members alone, under a name that only its ranks decide.
+def _group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> Any:
+    """`dist.new_group` among its members alone, under a name that they agree on.
 
     torch (2.13) puts the number of groups that the process made so far into the name of such a
     group. Members that were in different numbers of groups would wait for each other under
     different names, so for this call the name is made here.
     """
     makes_name = c10d._hash_ranks_to_str
-    c10d._hash_ranks_to_str = lambda ranks: "onefold_" + "_".join(map(str, ranks))
+    c10d._hash_ranks_to_str = lambda ranks: name
     try:
         handle = dist.new_group(list(ordered), timeout=limit, use_local_synchronization=True)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one rank ended. `secondary` when it only lost its peers, or waited for them in vain."""
+    """Why one rank ended. `secondary` when it was because of another rank."""
 
     rank: int
     time: float

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -12,12 +12,16 @@ from torch import Tensor
 
 from .check import compare, form
 from .connection import Connection
-from .watch import Counter, Pending
+from .pending import Counter, Pending
 from .wire import from_bytes, size_in_bytes, to_bytes
 from .works import current_op, stage, start_works, wait_for
 from .world import world
 
 Expected = tuple[int, Sequence[int], torch.dtype, torch.device]
+
+# What a batch of messages goes through: on a device or off it, and the process group.
+_Carrier: TypeAlias = tuple[bool, Any]
+_Batches: TypeAlias = dict[_Carrier, list[dist.P2POp]]
 
 
 class Posted:
@@ -29,7 +33,7 @@ class Posted:
         self,
         link: Connection,
         pending: Pending,
-        works: dict[bool, Sequence[Any]],
+        works: dict[_Carrier, Sequence[Any]],
         buffers: list[Tensor],
         recvs: Sequence[Expected],
     ) -> None:
@@ -45,9 +49,8 @@ class Posted:
 
     def wait(self) -> list[Tensor]:
         """What was received, in the order that was asked for; on a device its stream waits."""
-        for on_device, works in self._works.items():
-            if works:
-                wait_for(self._link, self._pending, on_device, works)
+        for (on_device, _), works in self._works.items():
+            wait_for(self._link, self._pending, on_device, works)
         return [
             from_bytes(data.to(device), shape, dtype)
             for data, (_, shape, dtype, device) in zip(self._buffers, self._recvs, strict=True)
@@ -81,17 +84,17 @@ def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Post
         counter.seq += 1
     if link.check:
         _check(link, counters, sends, recvs)
-    # One batch per back end: on a device and off it.
-    batches: dict[bool, list[dist.P2POp]] = {False: [], True: []}
-    buffers = _receive(link, sends, recvs, batches)
+    handles = {peer: link.message_group(peer) for peer in peers}
+    batches: _Batches = {}
+    buffers = _receive(link, sends, recvs, handles, batches)
     for to, t in sends:
         if to != link.rank and t.numel():
             data, on_device = stage(link, to_bytes(t))
-            batches[on_device].append(dist.P2POp(dist.isend, data, to))
+            _add(batches, on_device, dist.isend, data, to, handles[to])
     pending = Pending("transfer", current_op.name, [replace(counter) for counter in counters])
     works = {
-        on_device: start_works(link, pending, dist.batch_isend_irecv, batch) if batch else []
-        for on_device, batch in batches.items()
+        carrier: start_works(link, pending, dist.batch_isend_irecv, batch)
+        for carrier, batch in batches.items()
     }
     return Posted(link, pending, works, buffers, recvs)
 
@@ -100,7 +103,8 @@ def _receive(
     link: Connection,
     sends: Sequence[tuple[int, Tensor]],
     recvs: Sequence[Expected],
-    batches: dict[bool, list[dist.P2POp]],
+    handles: Mapping[int, Any],
+    batches: _Batches,
 ) -> list[Tensor]:
     """A buffer of bytes per expected message. Empty messages do not travel; own ones are here."""
     own = iter([t for to, t in sends if to == link.rank])
@@ -114,8 +118,15 @@ def _receive(
         data = torch.empty(size_in_bytes(shape, dtype), dtype=torch.uint8, device=where)
         buffers.append(data)
         if data.numel():
-            batches[on_device].append(dist.P2POp(dist.irecv, data, source))
+            _add(batches, on_device, dist.irecv, data, source, handles[source])
     return buffers
+
+
+def _add(
+    batches: _Batches, on_device: bool, way: Any, data: Tensor, peer: int, handle: Any
+) -> None:
+    message = dist.P2POp(way, data, peer, handle)
+    batches.setdefault((on_device, handle), []).append(message)
 
 
 def _check(

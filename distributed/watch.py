@@ -14,13 +14,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch._C._distributed_c10d import Store
 
-from ..errors import CommError, CommTimeout, PeerLost, user_line
+from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
+from .pending import Counter, Pending
+from .rank_error import heard
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
 _LOST = re.compile(r"connect|peer|socket|pipe|closed|recv", re.IGNORECASE)
@@ -30,31 +30,6 @@ _SILENT = (
 )
 # A rank that has not said where it is after this long is taken for ended or stuck.
 _MAX_INTERVAL = 1.0
-
-
-@dataclass(slots=True)
-class Counter:
-    """How many collectives some ranks have begun together; equal on all when they agree."""
-
-    key: str
-    ranks: tuple[int, ...]
-    seq: int = 0
-
-
-@dataclass(slots=True)
-class Pending:
-    """What this process is waiting in. `works` stays set where the device goes on by itself."""
-
-    kind: str
-    op: str
-    counters: Sequence[Counter]
-    works: Sequence[Any] = ()
-
-    def describe(self) -> str:
-        """`all_reduce of op 'matmul' over ranks (0, 1)`."""
-        of = f" of op '{self.op}'" if self.op else ""
-        members = sorted({rank for counter in self.counters for rank in counter.ranks})
-        return f"{self.kind}{of} over ranks {tuple(members)}"
 
 
 @dataclass(slots=True)
@@ -99,11 +74,16 @@ class Watch:
         self._thread = threading.Thread(target=self._answer, name="onefold-watch", daemon=True)
         self._thread.start()
 
-    def counter(self, key: str, ranks: tuple[int, ...]) -> Counter:
+    def counter(self, key: str, ranks: tuple[int, ...], epoch: int = 0) -> Counter:
         """A new counter whose value the others can ask for."""
-        counter = Counter(key, ranks)
+        counter = Counter(f"{key}@{epoch}" if epoch else key, ranks, epoch)
         self._counters.append(counter)
         return counter
+
+    def forget_counters(self) -> None:
+        """Begin anew, with counters of another epoch."""
+        self.pending = None
+        self._counters = []
 
     def end(self, how: str) -> None:
         """Leave word how this process ended; the first word counts."""
@@ -216,11 +196,17 @@ class Watch:
         now = time.monotonic()
         if self.pending is not pending:
             self._overdue = (self.pending, now)
-        elif pending is not None and pending.works and now - since > self._timeout:
+        elif pending is not None and pending.works:
+            errors = heard(self._store, pending.counters)
+            if not errors and now - since <= self._timeout:
+                return
             if all(work.is_completed() for work in pending.works):
                 pending.works = ()
                 return
-            error = self.explain(pending, TimeoutError("timed out"), self._main_line())
+            line = self._main_line()
+            error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)
+            if errors:
+                error = errors[0].raised_again(self._rank, pending.describe(), line, errors[1:])
             sys.excepthook(type(error), error, None)
             sys.stdout.flush()
             sys.stderr.flush()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..env import RANK, error_dir
-from ..errors import CommError, RankMismatch
+from ..errors import CommError, OnefoldError, RankMismatch
 from .failure import Failure, leave
 
 # Frames of these files stand before the program's own.
@@ -49,8 +49,10 @@ class _Hook:
         text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
         if self._also_print:
             sys.stderr.write(text + "\n")
-        secondary = isinstance(error, CommError) and not isinstance(error, RankMismatch)
-        leave(self._folder, Failure(RANK.read() or 0, time.time(), secondary, text))
+        rank = RANK.read() or 0
+        told = isinstance(error, OnefoldError) and error.raised_on not in (None, rank)
+        lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
+        leave(self._folder, Failure(rank, time.time(), told or lost, text))
 
 
 def main() -> None:

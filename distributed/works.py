@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from .connection import Connection
-from .watch import Counter, Pending
+from .pending import Counter, Pending
 
 
 class OpSlot:
@@ -61,7 +61,7 @@ def start_works(
     try:
         works = start(*arguments)
     except RuntimeError as error:
-        raise link.watch.explain(pending, error) from None
+        raise link.explain(pending, error) from None
     link.watch.pending = None
     return works
 
@@ -73,7 +73,7 @@ def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequenc
         for work in works:
             work.wait()
     except RuntimeError as error:
-        raise link.watch.explain(pending, error) from None
+        raise link.explain(pending, error) from None
     if on_device:
         pending.works = works
     else:

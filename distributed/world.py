@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ..env import RANK, WORLD_SIZE
-from ..errors import OnefoldRuntimeError, OnefoldValueError, PlacementError
+from ..errors import (
+    CommError,
+    OnefoldError,
+    OnefoldRuntimeError,
+    OnefoldValueError,
+    PlacementError,
+)
 from .connection import Connection
 
 
@@ -101,6 +107,16 @@ class World:
                 )
             self._connection = Connection(self.rank, self.size)
         return self._connection
+
+    def tell(self, error: OnefoldError) -> None:
+        """Let the other ranks raise `error` too, where they need this one to go on.
+
+        For errors that depend on the data of global tensors, which other ranks may not have. Does
+        nothing for an error that came from another rank, or of communication itself.
+        """
+        link = self._connection
+        if link is not None and error.raised_on is None and not isinstance(error, CommError):
+            link.fail(error)
 
     def disconnect(self) -> None:
         """Leave the other processes for good; happens by itself when the program ends."""

@@ -25,7 +25,7 @@ from .dispatch import unary
 from .meta import Meta, check_nd_sbp
 from .names import enter, named, names
 from .op import Op
-from .parts import joined_shape, own_parts, part_shapes, tell_problem, unbalanced
+from .parts import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
 from .tape import Node
@@ -100,9 +100,9 @@ def read_device(device: Any) -> torch.device:
 
 
 def read_layout(
-    placement: Any, sbp: Any, shape: Sequence[int], what: str
+    placement: Any, sbp: Any, shape: Sequence[int] | None, what: str
 ) -> tuple[Placement, NdSbp]:
-    """Check a placement and sbp that a user gave together for a tensor of this shape."""
+    """Check a placement and sbp that a user gave together for a tensor of this shape, if known."""
     if not isinstance(placement, Placement):
         raise PlacementError(
             f"{what}: placement must be an onefold.placement, but got {placement!r}; write for "
@@ -114,7 +114,8 @@ def read_layout(
             f"sbp={(broadcast,) * placement.ndim!r}"
         )
     nd_sbp = as_nd_sbp(sbp, placement.ndim)
-    check_nd_sbp(shape, nd_sbp)
+    if shape is not None:
+        check_nd_sbp(shape, nd_sbp)
     return placement, nd_sbp
 
 
@@ -165,19 +166,21 @@ class _LocalToGlobal:
         part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
         if part.shards:
             return (to_local(part),)
-        return (names.zeros(x.shape, dtype=dy.dtype, device=x.device),)  # not a member
+        return (names.zeros(x.shape, dtype=x.dtype, device=x.device),)  # not a member
 
 
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
 
 
-def _read_join(x: Tensor, placement: Any, sbp: Any) -> tuple[Placement, NdSbp]:
+def _read_join(x: Tensor, placement: Any, sbp: Any, check_meta: bool) -> tuple[Placement, NdSbp]:
     if placement is None:
         raise PlacementError(
             f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
             'placement=flow.placement("cpu", ranks=[0, 1])'
         )
-    return read_layout(placement, sbp, x.shape, "local_to_global")
+    told = check_meta and world().launched  # a part that is not joined may have any shape
+    counts = not told or not isinstance(placement, Placement) or bool(placement.owned)
+    return read_layout(placement, sbp, x.shape if counts else None, "local_to_global")
 
 
 def local_to_global(
@@ -192,15 +195,17 @@ def local_to_global(
 
     split: the parts are joined and must be balanced; broadcast: the value of the placement's
     first rank (along the axis) is taken; partial_sum: the parts are addends. With `check_meta`
-    all processes of the job take part and disagreement is an error on each of them; without it
-    every process trusts that the others hold parts of its own part's shape.
+    all processes of the job take part and disagreement is an error on each of them; what processes
+    outside the placement pass does not count, whatever its shape and dtype. Without it every
+    process, those outside too, trusts that the members hold parts of its own part's shape and
+    dtype.
     """
     if self.is_global:
         raise OnefoldRuntimeError(
             "local_to_global: the tensor is global already; use global_to_global or to_global"
         )
     try:
-        to_placement, nd_sbp = _read_join(self, placement, sbp)
+        to_placement, nd_sbp = _read_join(self, placement, sbp, check_meta)
     except OnefoldValueError as error:
         if check_meta and world().launched:
             tell_problem(error)  # the others wait to hear of this part
@@ -209,18 +214,18 @@ def local_to_global(
         raise OnefoldRuntimeError(
             "a local tensor cannot become global while a graph is captured; convert it before"
         )
-    shapes = part_shapes(self, to_placement, nd_sbp, check_meta)
-    shape = joined_shape(shapes, to_placement, nd_sbp)
-    meta = Meta.of(shape, self.dtype, to_placement, nd_sbp)
-    for position, part in enumerate(shapes):
+    joined = parts(self, to_placement, nd_sbp, check_meta)
+    shape = joined_shape(joined.shapes, to_placement, nd_sbp)
+    meta = Meta.of(shape, joined.dtype, to_placement, nd_sbp)
+    for position, part in enumerate(joined.shapes):
         if meta.local_shape(position) != part:
-            raise unbalanced(meta, shapes)
+            raise unbalanced(meta, joined.shapes)
     y = Tensor(own_parts(self, meta, copy), meta)
     if not copy:
         self.shared = y.shared = True
     elif len(y.shards) > 1:
         y.shared = True  # replicas of a virtual world are one torch tensor
-    if self.node is not None and interp.grad_enabled:
+    if joined.requires_grad and interp.grad_enabled:  # one tape on every process
         y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
 

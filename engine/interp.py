@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any
@@ -42,6 +42,12 @@ class Interpreter:
         """The gradient with which `backward()` starts, given the one that the program asked for."""
         return gradient
 
+    def clip_gradients(
+        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Any:
+        """The norm of the gradients of the parameters together, by which they are clipped later."""
+        raise NotImplementedError
+
     def adding(self, edge: Any) -> AbstractContextManager[None]:
         """The block in which two gradients that arrived at an edge of the tape are added."""
         return nullcontext()
@@ -49,6 +55,51 @@ class Interpreter:
     def repetition(self) -> AbstractContextManager[None]:
         """The block in which a function runs again to make what was not kept."""
         return nullcontext()
+
+
+class Through(Interpreter):
+    """Hands everything on to `inner`, or to eager where that is None; to look at what passes."""
+
+    def __init__(self, inner: Interpreter | None) -> None:
+        self.inner = inner
+        self._to = inner or Interpreter()
+
+    @property
+    def captures(self) -> bool:
+        return self._to.captures
+
+    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+        with using(self.inner):
+            return call(*args)
+
+    def before_change(self, tensor: Any) -> None:
+        self._to.before_change(tensor)
+
+    def before_sharing(self, tensor: Any) -> None:
+        self._to.before_sharing(tensor)
+
+    def call_module(
+        self,
+        module: Any,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        return self._to.call_module(module, forward, args, kwargs)
+
+    def start_backward(self, gradient: Any) -> Any:
+        return self._to.start_backward(gradient)
+
+    def clip_gradients(
+        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Any:
+        return self._to.clip_gradients(params, max_norm, norm_type, error_if_nonfinite)
+
+    def adding(self, edge: Any) -> AbstractContextManager[None]:
+        return self._to.adding(edge)
+
+    def repetition(self) -> AbstractContextManager[None]:
+        return self._to.repetition()
 
 
 current: Interpreter | None = None

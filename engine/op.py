@@ -171,12 +171,19 @@ _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
 )
 
 
+def error_class(error: Exception) -> type[OnefoldError]:
+    """The class of ours that an error of a kernel is raised as."""
+    if isinstance(error, OnefoldError):
+        return type(error)
+    found = [ours for theirs, ours in _KINDS if isinstance(error, theirs)]
+    return found[0] if found else OnefoldRuntimeError
+
+
 def explain(op: Op, error: Exception, args: Sequence[Arg], line: str) -> OnefoldError:
     """The error of one op call, told once: the reason, then what the op was given and where."""
-    kind = type(error) if isinstance(error, OnefoldError) else None
-    if kind is None:
-        kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), None)
-    reason = str(error).split("\n")[0]
+    reason = str(error).split("\n")[0].removeprefix(f"{op.name}: ")
     given = "\n".join(f"  argument {i}: {arg!r}" for i, arg in enumerate(args))
     text = f"{op.name}: {reason}\n{given}\n  called at {line}"
-    return (kind or OnefoldRuntimeError)(text)
+    explained = error_class(error)(text)
+    explained.raised_on = error.raised_on if isinstance(error, OnefoldError) else None
+    return explained

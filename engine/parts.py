@@ -1,6 +1,8 @@
-"""The local parts that ranks join to a global tensor: their shapes, checks and shards."""
+"""The local parts that ranks join to a global tensor: their metas, checks and shards."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 
@@ -13,17 +15,24 @@ from .sbp import NdSbp, short
 from .tensor import Tensor
 
 
-def part_shapes(
-    x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool
-) -> list[tuple[int, ...]]:
-    """The shape of each member's part, told by the members themselves if `check_meta`.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the members of a placement join: the same on every process, member or not."""
+
+    shapes: list[tuple[int, ...]]  # by position
+    dtype: torch.dtype
+    requires_grad: bool  # whether any of them does
+
+
+def parts(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> Parts:
+    """The members' parts, told by the members themselves if `check_meta`, else taken to be as `x`.
 
     Collective over the job then. Raises RankMismatch when processes disagree on what they join.
     """
     here = world()
     if not here.launched or not check_meta:
-        return [tuple(x.shape)] * placement.num_ranks
-    mine = (tuple(x.shape), str(x.dtype), repr(placement), short(nd_sbp))
+        return Parts([tuple(x.shape)] * placement.num_ranks, x.dtype, x.requires_grad)
+    mine = (tuple(x.shape), x.dtype, repr(placement), short(nd_sbp), x.requires_grad)
     all_ranks = tuple(range(here.size))
     told = collectives.gather_objects((mine, user_line()), all_ranks)
     for rank, (theirs, line) in enumerate(told):
@@ -33,18 +42,23 @@ def part_shapes(
             )
     member = placement.flat_ranks[0]
     for rank, (theirs, line) in enumerate(told):
-        skip = 0 if rank in placement.position else 2  # a non-member's part does not count
-        if theirs[max(skip, 1) :] != told[member][0][max(skip, 1) :]:
+        first = 1 if rank in placement.position else 2  # a non-member's part does not count
+        if theirs[first:4] != told[member][0][first:4]:
             raise RankMismatch(
                 "local_to_global: ranks disagree on (dtype, placement, sbp): rank "
-                f"{member} has {told[member][0][1:]} at {told[member][1]}, rank {rank} has "
-                f"{theirs[1:]} at {line}. Every rank must pass the same."
+                f"{member} has {told[member][0][1:4]} at {told[member][1]}, rank {rank} has "
+                f"{theirs[1:4]} at {line}. Every rank must pass the same."
             )
-    return [told[rank][0][0] for rank in placement.flat_ranks]
+    members = [told[rank][0] for rank in placement.flat_ranks]
+    return Parts(
+        shapes=[shape for shape, *_ in members],
+        dtype=members[0][1],
+        requires_grad=any(requires_grad for *_, requires_grad in members),
+    )
 
 
 def tell_problem(error: OnefoldError) -> None:
-    """Take part in the others' `part_shapes` with an error, so that none of them waits."""
+    """Take part in the others' `parts` with an error, so that none of them waits."""
     collectives.gather_objects(((None, str(error)), user_line()), tuple(range(world().size)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..distributed.world import world
 from ..errors import (
     MixedTensorsError,
     OnefoldError,
@@ -85,7 +86,7 @@ def prepare(
     try:
         plan = _make(op, metas, described, attrs)
     except KERNEL_ERRORS as error:
-        raise failed(op, error, (*described, *attrs)) from error
+        raise explain(op, error, (*described, *attrs), user_line()) from error
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]
@@ -95,9 +96,15 @@ def prepare(
 
 
 def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
-    """The error of one op call: what the op or its kernel said, with the inputs and the line."""
+    """The error of one kernel call: what the kernel said, with the inputs and the line.
+
+    Other ranks, whose data may be different, are told of an error on global tensors.
+    """
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
-    return explain(op, error, described, user_line())
+    explained = explain(op, error, described, user_line())
+    if any(isinstance(arg, Meta) and arg.is_global for arg in described):
+        world().tell(explained)
+    return explained
 
 
 def _make(

@@ -27,7 +27,7 @@ from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
 from .config import GraphModule
-from .ir import Program, Step, Value, Variable
+from .ir import Clipping, Program, Step, Value, Variable
 from .loss_scale import Read, scale_for
 from .movement import movement
 from .nest import rebuild_any
@@ -95,6 +95,8 @@ class Capture(interp.Interpreter):
         shards: Any = tensor.shards
         if type(shards) is not Value:
             return self._variable(tensor).value
+        if type(shards.owner) is Clipping:
+            raise shards.owner.used()
         if shards.owner is not self._token:
             raise shards.stray()
         return shards
@@ -125,6 +127,10 @@ class Capture(interp.Interpreter):
         if type(shards) is not Value:
             self._variable(tensor)
             self._changes.note(tensor)
+
+    def name_of(self, tensor: Tensor) -> str:
+        """How a tensor from outside is called in the program."""
+        return self._variables[id(self._changes.shards_before(tensor))].value.name
 
     def note_gradient(self, tensor: Tensor, grad: Tensor) -> None:
         """Keep the gradient of a tensor from outside as a result of the program."""
@@ -214,6 +220,20 @@ class Capture(interp.Interpreter):
         scale = self._source(Source("loss_scale"), meta, maker, False)
         with self.calling():
             return names.mul(gradient, scale)  # type: ignore[no-any-return]
+
+    def clip_gradients(
+        self,
+        params: Sequence[Tensor],
+        max_norm: float,
+        norm_type: float,
+        error_if_nonfinite: bool,
+    ) -> Tensor:
+        made = tuple([param for param in params if param.grad is not None])
+        gradients = tuple([param.grad for param in made])
+        clipping = Clipping(made, max_norm, norm_type, error_if_nonfinite, gradients)
+        self.program.clippings.append(clipping)
+        meta = Meta.of((), torch.get_default_dtype(), device=torch.device("cpu"))
+        return Tensor(Value(0, meta, "norm", clipping), meta)  # type: ignore[arg-type]
 
     # Ops.
 

@@ -19,7 +19,7 @@ from .capture import Capture
 from .config import GraphConfig, GraphModule
 from .debug import Debug
 from .draws import Draws
-from .ir import Program, verify
+from .ir import Clipping, Program, verify
 from .loss_scale import Read
 from .memory.plan import MemoryPlan, plan_memory
 from .micro_batches import OneByOne, micro_metas, place_draws
@@ -116,10 +116,15 @@ class Compiled:
             v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
         )
 
-    def arrange(self, outputs: Sequence[Tensor]) -> Any:
-        """The outputs in the nest that build returned."""
+    def arrange(self, outputs: Sequence[Tensor], norms: Mapping[Clipping, Tensor]) -> Any:
+        """The outputs, and the norms of gradients, in the nest that build returned."""
         remaining = iter(outputs)
-        return rebuild(self.returned, lambda _: next(remaining), "the result")
+
+        def given(x: Tensor) -> Tensor:
+            clipping = _clipping(x)
+            return next(remaining) if clipping is None else norms[clipping]
+
+        return rebuild(self.returned, given, "the result")
 
 
 def compile_graph(
@@ -208,13 +213,20 @@ def _capture(
             result = build(*given, **named)
             capture.program.draws = Draws(draws)
         program = capture.program
-        program.outputs = [capture.value_of(x) for x in leaves(result, "the result of build()")]
+        returned = leaves(result, "the result of build()")
+        program.outputs = [capture.value_of(x) for x in returned if _clipping(x) is None]
         _note_gradients(capture, [tensor for tensor, _ in before], state.trained)
         capture.finish()
     finally:
         capture.undo()
         _set_gradients(before)
     return program, rebuild(result, lambda x: Tensor(x.shards, x.meta), "the result of build()")
+
+
+def _clipping(x: Tensor) -> Clipping | None:
+    """What a tensor that build returned is the norm of; None for a value of the program."""
+    owner = getattr(x.shards, "owner", None)
+    return owner if type(owner) is Clipping else None
 
 
 def nested() -> OnefoldRuntimeError:
@@ -238,6 +250,19 @@ def _note_gradients(capture: Capture, tensors: Iterable[Tensor], trained: Sequen
             "the graph has an optimizer, but build() made no gradients; call loss.backward() there"
         )
     wanted = {id(tensor) for tensor in trained}
+    for clipping in capture.program.clippings:
+        for tensor, gradient in zip(clipping.params, clipping.gradients, strict=True):
+            name = capture.name_of(tensor)
+            if id(tensor) not in wanted:
+                raise OnefoldRuntimeError(
+                    f"clip_grad_norm_ inside build() was given {name}, of which no optimizer of "
+                    "the graph makes use; leave it out there, or add an optimizer of it"
+                )
+            if tensor.grad is not gradient:
+                raise OnefoldRuntimeError(
+                    f"the gradient of {name} was changed after clip_grad_norm_ inside build(), "
+                    "which clips when the call ends; call it last"
+                )
     for tensor in made:
         if id(tensor) in wanted:
             assert tensor.grad is not None

@@ -11,7 +11,7 @@ from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
 from .amp import DTYPES
 from .not_offered import CONFIG, NotOffered, refuse
-from .schedules.generate import SCHEDULES
+from .schedules.generate import check_known
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,11 @@ class GraphConfig:
     def set_schedule(self, name: str | None) -> None:
         """Choose the schedule by which a graph with stages runs its micro-batches.
 
-        One of gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v; None takes 1f1b, or interleaved
-        where ranks have several stages.
+        One of gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v; None takes 1f1b, or, where ranks
+        have several stages, interleaved or zb-v by how the stages lie.
         """
-        if name is not None and name not in SCHEDULES:
-            raise OnefoldValueError(
-                f"set_schedule: unknown schedule {name!r}; choose one of "
-                f"{', '.join(map(repr, SCHEDULES))}"
-            )
+        if name is not None:
+            check_known(name)
         self._schedule = name
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from ..distributed.world import world
 from ..engine.inplace import take
+from ..engine.op import error_class
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .ir import Program, Step, Value
@@ -61,6 +63,8 @@ def execute(calls: Sequence[Call], steps: Sequence[Step], places: list[Any]) -> 
             index += 1
     except _ERRORS as error:
         explained = _explained(error, steps[index])
+        if any(value.meta.is_global for value in steps[index].outputs):
+            world().tell(explained)
         if isinstance(error, OnefoldError):
             raise
         raise explained from error
@@ -145,7 +149,7 @@ def _explained(error: Exception, step: Step) -> OnefoldError:
     """The error with the module and the user's line; one of ours keeps its class."""
     where = f"{step.name} of {step.scope}" if step.scope else step.name
     if not isinstance(error, OnefoldError):
-        return OnefoldRuntimeError(f"{where}, written at {step.line}: {error}")
+        return error_class(error)(f"{where}, written at {step.line}: {error}")
     if error.args:
         error.args = (f"{error.args[0]} (in {where}, written at {step.line})", *error.args[1:])
     return error

@@ -13,7 +13,7 @@ from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
-from ..errors import OnefoldRuntimeError
+from ..errors import OnefoldRuntimeError, user_line
 from .draws import Draws
 
 
@@ -114,6 +114,28 @@ class Step:
         return (value for value in self.inputs if type(value) is Value)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Clipping:
+    """What `clip_grad_norm_` inside build() asks for: done to a call's gradients when it updates.
+
+    With micro-batches and a scaled loss only then are there the gradients that eager has.
+    """
+
+    params: tuple[Tensor, ...]
+    max_norm: float
+    norm_type: float
+    error_if_nonfinite: bool
+    gradients: tuple[Tensor | None, ...] = field(repr=False)  # as they were captured
+
+    def used(self) -> OnefoldRuntimeError:
+        """The error for an op on the norm inside build()."""
+        return OnefoldRuntimeError(
+            "the norm that clip_grad_norm_ gives inside build() is known when the call has made "
+            "all gradients; return it from build(), and compute with it outside. Used at "
+            f"{user_line()}"
+        )
+
+
 @dataclass(slots=True)
 class Program:
     """What one call of a graph computes. `steps` are in an order in which they can run."""
@@ -124,6 +146,7 @@ class Program:
     outputs: list[Value] = field(default_factory=list)
     assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
+    clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
     draws: Draws = field(default_factory=lambda: Draws(()))
 
     def wanted(self) -> list[Value]:

@@ -39,16 +39,17 @@ def pick(reference: Function, device_type: str) -> Function:
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:
     """What to call, with `out=`, in place of `into`: the form of a reference that takes it.
 
-    A twin that has no such form allocates its result.
+    A Triton kernel that has no such form allocates its result.
     """
-    chosen = twin(reference) if uses_triton(device_type) else None
-    if chosen is None:
+    kernel = twin(reference) if uses_triton(device_type) else None
+    if kernel is None:
         return into
-    if takes_out(chosen):
-        return chosen
+    planned = pick(reference, device_type)
+    if takes_out(kernel):
+        return planned
 
     def allocating(*args: Any, out: Any) -> Any:
-        return chosen(*args)
+        return planned(*args)
 
     return allocating
 

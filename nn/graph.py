@@ -16,10 +16,12 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled import Compiled, State, compile_graph, nested
 from ..graph.config import GraphConfig, GraphModule
 from ..graph.debug import Debug, debug_settings
+from ..graph.ir import Clipping
 from ..graph.memory.plan import MemoryPlan
 from ..graph.nest import leaves, outline
 from ..graph.not_offered import GRAPH, refuse
 from ..graph.zero import Zero
+from ..optim.clip import clip_gradients, norm_of
 from ..optim.device_number import Given
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
@@ -190,8 +192,8 @@ class Graph:
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
             outputs, gradients = compiled.executable.run(inputs)
-            self._step(compiled, gradients)
-        return compiled.arrange(outputs)
+            norms = self._step(compiled, gradients)
+        return compiled.arrange(outputs, norms)
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these inputs without running."""
@@ -247,9 +249,11 @@ class Graph:
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
         return State(tensors, paths, views, trained, self.config.amp_dtype, scale, debug)
 
-    def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> None:
+    def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> Mapping[Clipping, Tensor]:
+        """Clip, as build() asked for, and update; the norms of the clipped gradients."""
+        norms: dict[Clipping, Tensor] = {}
         if not self._optimizers:
-            return
+            return norms
         params = [variable.tensor for variable, _ in compiled.program.gradients]
         before = [param.grad for param in params]
         try:
@@ -257,6 +261,15 @@ class Graph:
                 param.grad = gradient
             with self._zero.updating():
                 given = Given() if self._scaler is None else self._scaler.given(params)
+                for each in compiled.program.clippings:
+                    total = clip_gradients(
+                        each.params,
+                        each.max_norm,
+                        each.norm_type,
+                        each.error_if_nonfinite,
+                        given.scale,
+                    )
+                    norms[each] = norm_of(total)
                 for optim, _ in self._optimizers:
                     optim.update(given, clip=True)
         finally:
@@ -266,6 +279,7 @@ class Graph:
             if schedule is not None:
                 schedule.step()
         self.__dict__["_steps"] += 1
+        return norms
 
     # State.
 

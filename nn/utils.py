@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-
+from ..engine import interp
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..engine.values import from_torch
 from ..errors import ShapeError
-from ..optim.clip import clip_gradients, clip_values
+from ..optim.clip import clip_gradients, clip_values, norm_of
 
 
 def clip_grad_norm_(
@@ -26,10 +24,13 @@ def clip_grad_norm_(
 
     The norm is a local 0-d tensor, which nothing waits for unless `error_if_nonfinite`: then a
     norm that is not finite raises OnefoldRuntimeError, and changes nothing. `fused` is accepted
-    and ignored.
+    and ignored. Inside a graph's build() this is done when the call has made all gradients, those
+    of every micro-batch: call it last there, and return the norm from build() to read it.
     """
-    total = clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite).value
-    return from_torch(total.to(torch.get_default_dtype()))
+    if interp.current is not None and interp.capturing():
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        return interp.current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)  # type: ignore[no-any-return]
+    return norm_of(clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite))
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:

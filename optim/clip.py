@@ -15,7 +15,7 @@ from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.sbp import Sbp, broadcast, partial_max, partial_sum
 from ..engine.tensor import Tensor
-from ..engine.values import whole
+from ..engine.values import from_torch, whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim as kernels
 from ..kernels.select import pick
@@ -29,17 +29,16 @@ def clip_gradients(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
+    scale: DeviceNumber | None = None,
 ) -> DeviceNumber:
     """Scale the gradients so that their norm together is at most `max_norm`; returns the norm.
 
-    Waits for the norm only if `error_if_nonfinite`, and then raises OnefoldRuntimeError for one
-    that is not finite.
+    With `scale` the norm is that of the gradients times it. Waits for the norm only if
+    `error_if_nonfinite`, and then raises OnefoldRuntimeError for one that is not finite.
     """
-    groups = '{"params": ..., "clip_grad_max_norm": ...} as a group of the optimizer'
-    not_in_build("clip_grad_norm_", f"{groups} lets every call clip")
     params = _with_gradients(parameters)
     grads = aligned(params)
-    total = total_norm(grads, norm_type)
+    total = total_norm(grads, norm_type, scale)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise OnefoldRuntimeError(
             f"the total norm of order {norm_type} of the gradients is {float(total)}, so it cannot "
@@ -51,6 +50,11 @@ def clip_gradients(
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad
     return total
+
+
+def norm_of(total: DeviceNumber) -> Tensor:
+    """A norm as users get it: a local 0-d tensor, for which nothing waits."""
+    return from_torch(total.value.to(torch.get_default_dtype()))
 
 
 def clip_factor(total: DeviceNumber, max_norm: float) -> DeviceNumber | None:

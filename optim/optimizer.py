@@ -88,6 +88,7 @@ class Optimizer:
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clip the gradients of every group that has "clip_grad_max_norm"."""
+        not_in_build("optimizer.clip_grad()", "a graph's call clips what such groups update")
         for group in self.param_groups:
             if group.get("clip_grad_max_norm") is not None:
                 clip_gradients(

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from onefold.distributed.world import forget_world, world
-from onefold.errors import CommError, RankMismatch
+from onefold.errors import CommError, OnefoldError, RankMismatch
 
 
 class RankFailed(AssertionError):
@@ -122,7 +122,9 @@ def _child(environ: dict[str, str], program: Any, args: Sequence[Any]) -> bytes:
         result = program(*args) if callable(program) else _run_script(str(program), args)
         outcome = _pack((time.monotonic(), None, result))
     except BaseException as error:  # noqa: BLE001
-        secondary = isinstance(error, CommError) and not isinstance(error, RankMismatch)
+        lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
+        told = isinstance(error, OnefoldError) and error.raised_on not in (None, world().rank)
+        secondary = lost or told
         outcome = _pack((time.monotonic(), (secondary, traceback.format_exc()), None))
         sys.excepthook(type(error), error, error.__traceback__)
     world().disconnect()

@@ -1,9 +1,12 @@
 """profiler.comm and profiler.dispatch count what happens, and nothing outside their blocks."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 
+import onefold as flow
 from onefold import profiler
 from onefold.engine import interp
 from onefold.engine.names import names
@@ -92,6 +95,44 @@ def test_blocks_nest():
         with profiler.dispatch() as inner:
             names.tanh(x)
     assert (outer.calls, inner.calls) == (2, 1)
+
+
+class Train(flow.nn.Graph):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+        flow.manual_seed(1)
+        shared = flow.nn.Linear(3, 3)
+        self.first = flow.nn.Sequential(shared, flow.nn.Tanh(), shared)
+        self.last = flow.nn.LayerNorm(3)
+        parameters = [*self.first.parameters(), *self.last.parameters()]
+        self.add_optimizer(flow.optim.SGD(parameters, lr=0.1))
+
+    def build(self, x):
+        with self.block():
+            kept = self.first[0].weight.detach()
+            y = self.last(self.first(x)) @ kept + x.detach()
+            loss = y.sum()
+            loss.backward()
+        return loss, y
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_capture_is_the_same_in_a_block(around):
+    """The same steps, of the same modules, with the same names."""
+    x = flow.from_torch(normal(4, 3).float())
+    plain, looked_at = Train(nullcontext), Train(nullcontext if around else profiler.dispatch)
+    plain(x)
+    with profiler.dispatch() if around else nullcontext():
+        looked_at(x)
+    assert "first.0" in plain.plan(0) and "last" in plain.plan(0)
+    assert looked_at.plan(0) == plain.plan(0)
+    assert str(looked_at.program) == str(plain.program)
+
+
+def test_an_interpreter_that_only_looks_hands_everything_on():
+    wanted = {name for name in vars(interp.Interpreter) if not name.startswith("_")}
+    assert wanted <= vars(interp.Through).keys()
 
 
 def test_the_table_has_a_row_per_op_and_a_sum():

@@ -9,16 +9,20 @@ from __future__ import annotations
 from ...errors import OnefoldRuntimeError
 from .actions import Schedule
 from .check import in_flight
+from .generate import check_known
 from .simulate import Times, simulate
 
 
 def bubble(schedule: Schedule, times: Times) -> float | None:
     """The time in which the busiest rank has nothing to do; None where no form is known.
 
+    Raises OnefoldValueError for a schedule of an unknown name, which may have any form.
+
     >>> from onefold.graph.schedules.generate import make
     >>> bubble(make("1f1b", stages=4, micro_batches=8), Times())
     9.0
     """
+    check_known(schedule.name)
     p, m, v = _numbers(schedule)
     f, i, w = times.forward, times.input_gradient, times.weight_gradient
     if schedule.name in ("gpipe", "1f1b") or (schedule.name == "interleaved" and v == 1):
@@ -31,16 +35,20 @@ def bubble(schedule: Schedule, times: Times) -> float | None:
         return (p - 1) * (f + i - w)
     if schedule.name == "zb-h2":
         return (p - 1) * (f + i - 2 * w)
+    assert schedule.name == "zb-v"
     return 0.0 if f == i == w else None
 
 
 def held(schedule: Schedule, rank: int) -> int | None:
     """The most micro-batches of its stages that a rank holds from F to B or I; None: no form.
 
+    Raises OnefoldValueError for a schedule of an unknown name.
+
     >>> from onefold.graph.schedules.generate import make
     >>> held(make("1f1b", stages=4, micro_batches=8), 0)
     4
     """
+    check_known(schedule.name)
     p, m, v = _numbers(schedule)
     after = p - 1 - rank
     if schedule.name == "gpipe":

@@ -20,10 +20,7 @@ def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -
     >>> len(make("interleaved", stages=8, micro_batches=4, ranks=4).ranks)
     4
     """
-    if name not in SCHEDULES:
-        raise OnefoldValueError(
-            f"unknown schedule {name!r}; choose one of {', '.join(map(repr, SCHEDULES))}"
-        )
+    check_known(name)
     for what, value in (("stages", stages), ("micro_batches", micro_batches), ("ranks", ranks)):
         if value is None and what == "ranks":
             continue
@@ -51,6 +48,31 @@ def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -
     order = SCHEDULES[name]
     found = tuple(tuple(order(rank, count, chunks, micro_batches)) for rank in range(count))
     return Schedule(name, micro_batches, _rank_of(name, stages, count), found)
+
+
+def check_known(name: str) -> None:
+    """Raise OnefoldValueError, with the names there are, for a schedule that is none of them."""
+    if name not in SCHEDULES:
+        raise OnefoldValueError(
+            f"unknown schedule {name!r}; choose one of {', '.join(map(repr, SCHEDULES))}"
+        )
+
+
+def default_for(rank_of: tuple[int, ...]) -> str:
+    """The schedule for stages that lie on these ranks when none was chosen.
+
+    1f1b for one stage on every rank; where they have several, interleaved or zb-v, by whether the
+    stages go round the ranks or down and up again. Interleaved where they do neither: it says so.
+
+    >>> default_for((0, 1, 1, 0))
+    'zb-v'
+    """
+    stages, ranks = len(rank_of), len(set(rank_of))
+    if stages == ranks:
+        return "1f1b"
+    looped = _rank_of("interleaved", stages, ranks) == rank_of
+    v_shaped = stages == 2 * ranks and _rank_of("zb-v", stages, ranks) == rank_of
+    return "zb-v" if v_shaped and not looped else "interleaved"
 
 
 def _rank_of(name: str, stages: int, ranks: int) -> tuple[int, ...]:

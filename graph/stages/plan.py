@@ -16,7 +16,7 @@ from ...errors import OnefoldValueError
 from ..schedules.actions import Action, Schedule
 from ..schedules.check import check, in_flight
 from ..schedules.diagram import diagram
-from ..schedules.generate import make
+from ..schedules.generate import default_for, make
 from ..schedules.simulate import Times, simulate
 from .cut import Staged
 
@@ -160,13 +160,13 @@ def _postable(waiting: Sequence[tuple[Message, int]], done: int) -> int:
 
 
 def schedule_for(ranks: Sequence[frozenset[int]], name: str | None, micro_batches: int) -> Schedule:
-    """The schedule for stages on these ranks: 1f1b, or interleaved where ranks have several.
+    """The schedule for stages on these ranks; without a name the one that they are laid out for.
 
     Raises OnefoldValueError when the one asked for does not fit how the stages lie.
     """
     groups = list(dict.fromkeys(ranks))
     group_of = tuple(map(groups.index, ranks))
-    chosen = name or ("1f1b" if len(groups) == len(ranks) else "interleaved")
+    chosen = name or default_for(group_of)
     schedule = make(chosen, len(ranks), micro_batches, len(groups))
     if schedule.rank_of != group_of:
         lies = [f"{stage} on {sorted(ranks[stage])}" for stage in range(len(ranks))]

@@ -302,7 +302,9 @@ def test_an_optimizer_of_another_module(world):
         graph.state_dict()
 
 
-@pytest.mark.parametrize("name", ["optimizer.step()", "scheduler.step()", "norm", "value"])
+@pytest.mark.parametrize(
+    "name", ["optimizer.step()", "scheduler.step()", "optimizer.clip_grad()", "value"]
+)
 def test_what_a_call_does_by_itself_inside_build(name, world):
     model = nn.Linear(3, 3)
     optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
@@ -310,7 +312,7 @@ def test_what_a_call_does_by_itself_inside_build(name, world):
     act = {
         "optimizer.step()": optimizer.step,
         "scheduler.step()": schedule.step,
-        "norm": lambda: nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+        "optimizer.clip_grad()": optimizer.clip_grad,
         "value": lambda: nn.utils.clip_grad_value_(model.parameters(), 1.0),
     }[name]
     graph = Graph(lambda m, x: [loss_of(m, x), act()][0], model, optimizer)

@@ -10,8 +10,8 @@ from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueEr
 from onefold.graph.schedules.actions import Action, chain
 from onefold.graph.schedules.check import check, in_flight
 from onefold.graph.schedules.diagram import diagram
-from onefold.graph.schedules.forms import check_forms
-from onefold.graph.schedules.generate import SCHEDULES, make
+from onefold.graph.schedules.forms import bubble, check_forms, held
+from onefold.graph.schedules.generate import SCHEDULES, default_for, make
 from onefold.graph.schedules.simulate import Times, simulate
 
 STAGES = range(1, 9)
@@ -175,6 +175,29 @@ def test_schedules_have_their_closed_forms(name, p):
 def test_another_bubble_or_memory_is_noticed(schedule, text):
     with pytest.raises(OnefoldRuntimeError, match=text):
         check_forms(schedule)
+
+
+def test_an_unknown_schedule_has_no_form():
+    schedule = replace(make("1f1b", 4, 8), name="mine")
+    for check_one in (check_forms, lambda s: bubble(s, Times()), lambda s: held(s, 0)):
+        with pytest.raises(OnefoldValueError, match=r"unknown schedule 'mine'; choose one of 'gp"):
+            check_one(schedule)
+
+
+@pytest.mark.parametrize(
+    ("rank_of", "name"),
+    [
+        ((0,), "1f1b"),
+        ((0, 1, 2), "1f1b"),
+        ((0, 1, 0, 1), "interleaved"),
+        ((0, 0), "interleaved"),
+        ((0, 1, 1, 0), "zb-v"),
+        ((0, 1, 2, 2, 1, 0), "zb-v"),
+        ((0, 0, 1, 1), "interleaved"),  # which does not fit, and says so
+    ],
+)
+def test_the_schedule_for_how_stages_lie(rank_of, name):
+    assert default_for(rank_of) == name
 
 
 def test_a_deadlock_is_noticed_when_timed():

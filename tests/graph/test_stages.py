@@ -394,6 +394,33 @@ def test_schedules_that_do_not_fit(world, name, text):
         graph(x)
 
 
+class Evaluate(nn.Graph):
+    def __init__(self, model, micro_batches):
+        super().__init__()
+        self.model = model
+        self.config.set_gradient_accumulation_steps(micro_batches)
+
+    def build(self, x):
+        return self.model(x)
+
+
+@pytest.mark.parametrize("schedule", ["zb-v", None])
+def test_evaluating_a_model_that_is_laid_out_for_zb_v(world, schedule):
+    """Stages 0 and 3 on one rank, 1 and 2 on the other: no graph has to be told."""
+    spec = pipelines.Spec(((0,), (1,), (1,), (0,)), (0,) * 4)
+    flow.manual_seed(7)
+    model = pipelines.Model(spec, staged=True)
+    train = pipelines.Train(model, 2, schedule)
+    x, y = pipelines.data(model, 4)
+    train(x, y)
+    model.eval()
+    evaluate = Evaluate(model, 2)
+    eager = np.concatenate([model(piece).numpy() for piece in x.chunk(2)])
+    np.testing.assert_array_equal(evaluate(x).numpy(), eager)
+    for graph in (train, evaluate):
+        assert graph.schedule().startswith("zb-v")
+
+
 def test_a_schedule_for_stages_that_lie_otherwise(world):
     spec = pipelines.Spec(((0,), (1,), (1,), (0,)), (0,) * 4)
     with pytest.raises(OnefoldValueError, match=r"interleaved deals the stages out .* 3 on"):

@@ -490,3 +490,28 @@ def test_copies_in_the_written_function(device, calls):
     assert form.calls[-1][-5] == y.data_ptr()
     assert form.calls[-1][-3:] == (z.data_ptr(), 10, 64)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("takes_out", [True, False])
+def test_results_in_the_memory_of_an_argument(place, takes_out, monkeypatch):
+    """What elementwise steps of graphs do: recorded as other calls are, and replayed.
+
+    A kernel that cannot put its result there allocates it.
+    """
+    monkeypatch.setattr(plans, "AT_ONCE", False)
+    monkeypatch.setenv("ONEFOLD_KERNELS", "triton")
+    monkeypatch.setattr(select, "takes_out", lambda kernel: takes_out)
+    add = select.twin(torch.add)
+    adapt, plain = add.adapt, []
+    monkeypatch.setattr(add, "adapt", lambda *args: plain.append(tape.active()) or adapt(*args))
+    new = planned.__wrapped__(add)  # without the plans that other tests made
+    monkeypatch.setattr(select, "_planned_twin", lambda reference: new)
+    into = select.pick_into(torch.add, torch.add, "cpu")
+    for i in range(5):
+        args = [torch.full((3, 5), float(i)), torch.rand(3, 5)]
+        expected = args[0] + args[1]
+        result = into(*args, out=args[place])
+        assert (result is args[place]) == takes_out
+        assert torch.equal(result, expected)
+    assert plain.count(None) == 1  # later calls are recorded, then replayed

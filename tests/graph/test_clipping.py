@@ -1,0 +1,235 @@
+"""clip_grad_norm_ inside build(): what eager does, to all gradients of a call at its end."""
+
+import math
+
+import numpy as np
+import pytest
+from launched import run_ranks
+
+import onefold as flow
+from onefold import nn
+from onefold.errors import OnefoldRuntimeError
+
+B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
+CPU = {"placement": flow.placement("cpu", [0, 1])}
+LAYOUTS = {
+    "local": ({}, {}),
+    "data": ({**CPU, "sbp": B}, {**CPU, "sbp": S0}),
+    "model": ({**CPU, "sbp": S0}, {**CPU, "sbp": B}),
+}
+
+
+def model(layout):
+    flow.manual_seed(3)
+    where = LAYOUTS[layout][0]
+    return nn.Sequential(nn.Linear(6, 8, **where), nn.Tanh(), nn.Linear(8, 4, **where))
+
+
+def groups(of):
+    """Two groups, of which one has a limit of its own."""
+    first, last = of[0], of[2]
+    return [
+        {"params": list(first.parameters()), "lr": 0.5},
+        {"params": list(last.parameters()), "clip_grad_max_norm": 0.2},
+    ]
+
+
+class Train(nn.Graph):
+    def __init__(self, of, clip, optimizer, micro_batches=1, scaler=None):
+        super().__init__()
+        self.of, self.clip = of, clip
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(micro_batches)
+        if scaler is not None:
+            self.set_grad_scaler(scaler)
+
+    def build(self, x):
+        loss = self.of(x).square().mean()
+        loss.backward()
+        return loss, self.clip(self.of)
+
+
+def batch(layout, number):
+    x = np.random.default_rng(number).standard_normal((8, 6)).astype(np.float32)
+    return flow.tensor(x, **LAYOUTS[layout][1])
+
+
+def whole(of, limit=0.05, norm_type=2.0):
+    return nn.utils.clip_grad_norm_(of.parameters(), limit, norm_type)
+
+
+def some(of):
+    """Parts that overlap, one after the other."""
+    first = nn.utils.clip_grad_norm_(of[0].parameters(), 0.02)
+    second = nn.utils.clip_grad_norm_([of[0].weight, of[2].bias], 0.03, math.inf)
+    return {"first": first, "second": [second]}
+
+
+CLIPS = {
+    "all": whole,
+    "not reached": lambda of: whole(of, 1e9),
+    "largest": lambda of: whole(of, 0.01, math.inf),
+    "some": some,
+    "none": lambda of: nn.utils.clip_grad_norm_([], 1.0),
+}
+
+
+def numbers(found):
+    if isinstance(found, dict):
+        return [found["first"].item(), found["second"][0].item()]
+    return [found.item()]
+
+
+def eager(of, clip, optimizer, x, micro_batches=1):
+    for piece in x.chunk(micro_batches):
+        (of(piece).square().mean() / micro_batches).backward()
+    found = numbers(clip(of))
+    optimizer.clip_grad()
+    optimizer.step()
+    optimizer.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("name", CLIPS)
+def test_as_eager(name, micro_batches, layout, world):
+    one, other = model(layout), model(layout)
+    graph = Train(one, CLIPS[name], flow.optim.SGD(groups(one), lr=0.1), micro_batches)
+    optimizer = flow.optim.SGD(groups(other), lr=0.1)
+    for number in range(3):
+        x = batch(layout, number)
+        loss, norm = graph(x)
+        assert loss.shape == (() if micro_batches == 1 else (2,))
+        expected = eager(other, CLIPS[name], optimizer, x, micro_batches)
+        np.testing.assert_allclose(numbers(norm), expected, rtol=1e-5)
+        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_bit_by_bit(world):
+    one, other = model("local"), model("local")
+    graph = Train(one, whole, flow.optim.AdamW(one.parameters()))
+    optimizer = flow.optim.AdamW(other.parameters())
+    for number in range(3):
+        x = batch("local", number)
+        _, norm = graph(x)
+        assert numbers(norm) == eager(other, whole, optimizer, x)
+        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("kind", ["StaticGradScaler", "GradScaler"])
+def test_the_norm_is_that_of_the_unscaled_gradients(kind, world):
+    plain, scaled = model("local"), model("local")
+    graphs = [
+        Train(plain, whole, flow.optim.SGD(plain.parameters(), lr=0.1)),
+        Train(
+            scaled,
+            whole,
+            flow.optim.SGD(scaled.parameters(), lr=0.1),
+            scaler=getattr(flow.amp, kind)(64.0),
+        ),
+    ]
+    for number in range(3):
+        (_, one), (_, other) = [graph(batch("local", number)) for graph in graphs]
+        assert one.item() == pytest.approx(other.item(), rel=1e-6)
+        for mine, theirs in zip(plain.parameters(), scaled.parameters(), strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-6, atol=1e-8)
+
+
+def test_with_gradients_stored_split(world):
+    one, other = model("data"), model("data")
+    graph = Train(one, whole, flow.optim.AdamW(one.parameters()))
+    graph.config.enable_zero(True, stage=2, shard_min_size=1)
+    optimizer = flow.optim.AdamW(other.parameters())
+    for number in range(3):
+        x = batch("data", number)
+        _, norm = graph(x)
+        assert numbers(norm) == pytest.approx(eager(other, whole, optimizer, x), rel=1e-5)
+        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_norm_that_is_not_finite_changes_no_parameter(world):
+    def clip(of):
+        return nn.utils.clip_grad_norm_(of.parameters(), 1.0, error_if_nonfinite=True)
+
+    of = model("local")
+    graph = Train(of, clip, flow.optim.SGD(of.parameters(), lr=0.1))
+    assert graph(batch("local", 0))[1].item() > 0
+    before = [p.numpy().copy() for p in of.parameters()]
+    with pytest.raises(OnefoldRuntimeError, match=r"total norm of order 2\.0.*cannot be clipped"):
+        graph(batch("local", 1) * math.inf)
+    for parameter, value in zip(of.parameters(), before, strict=True):
+        np.testing.assert_array_equal(parameter.numpy(), value)
+    assert graph(batch("local", 2))[1].item() > 0
+
+
+def test_what_cannot_be_as_in_eager_is_an_error(world):
+    def computing(of):
+        return whole(of) * 2
+
+    def changing(of):
+        norm = whole(of)
+        of[0].weight.grad = of[0].weight.grad + 1
+        return norm
+
+    def untrained(of):
+        return nn.utils.clip_grad_norm_([of[0].weight], 1.0)
+
+    for clip, text in (
+        (computing, r"norm that clip_grad_norm_ gives inside build\(\).*return it from build"),
+        (changing, r"gradient of .*0.weight.* changed after clip_grad_norm_"),
+    ):
+        of = model("local")
+        graph = Train(of, clip, flow.optim.SGD(of.parameters(), lr=0.1))
+        with pytest.raises(OnefoldRuntimeError, match=text):
+            graph(batch("local", 0))
+    of = model("local")
+    graph = Train(of, untrained, flow.optim.SGD(of[2].parameters(), lr=0.1))
+    with pytest.raises(OnefoldRuntimeError, match=r"0.weight.* no optimizer of the graph"):
+        graph(batch("local", 0))
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_stages_on_ranks_of_their_own(size):
+    """The norm is that of all stages together, on every rank."""
+
+    def program(staged):
+        flow.manual_seed(3)
+        half = flow.env.get_world_size() // 2
+        places = [
+            flow.placement("cpu", list(range(half))),
+            flow.placement("cpu", list(range(half, 2 * half))),
+        ]
+        first = nn.Linear(6, 8).to_global(places[0], B)
+        last = nn.Linear(8, 4).to_global(places[1], B)
+
+        class Both(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = first, last
+
+            def forward(self, x):
+                y = self.first(x)
+                return self.last(y if staged else y.to_global(places[1], B))
+
+        of = Both()
+        optimizer = flow.optim.SGD(of.parameters(), lr=0.5)
+        x = flow.tensor(np.arange(48.0, dtype=np.float32).reshape(8, 6), placement=places[0], sbp=B)
+        if staged:
+            for stage, module in enumerate((first, last)):
+                module.to(nn.graph.GraphModule).set_stage(stage, places[stage])
+            _, norm = Train(of, whole, optimizer, 2)(x)
+            found = numbers(norm)
+        else:
+            found = eager(of, whole, optimizer, x, 2)
+        return found, [p.numpy() for p in of.parameters()]
+
+    for staged, plain in zip(
+        run_ranks(size, program, True), run_ranks(size, program, False), strict=True
+    ):
+        assert staged[0] == pytest.approx(plain[0], rel=1e-5)
+        for mine, theirs in zip(staged[1], plain[1], strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
