@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import index
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
 from .methods import INPLACE, METHODS
 from .names import find_name, names
@@ -32,6 +33,14 @@ _NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "scale_grad_by_freq": (False,),
     "sparse": (False,),
 }
+
+
+def _no_such_dim(dim: int, ndim: int) -> str:
+    if not ndim:
+        return f"Dimension specified as {dim} but tensor has no dimensions"
+    return (
+        f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})"
+    )
 
 
 class method:
@@ -148,7 +157,14 @@ class Tensor:
         return False
 
     def size(self, dim: int | None = None) -> Any:
-        return self.meta.shape if dim is None else self.meta.shape[dim]
+        if dim is None:
+            return self.meta.shape
+        try:
+            return self.meta.shape[index(dim)]
+        except IndexError:
+            raise OnefoldIndexError(_no_such_dim(dim, len(self.meta.shape))) from None
+        except TypeError:
+            raise OnefoldTypeError(f"size: dim must be an int, but got {dim!r}") from None
 
     def dim(self) -> int:
         return len(self.meta.shape)
@@ -291,6 +307,7 @@ class Tensor:
     # Values.
 
     __repr__ = method("describe")
+    __format__ = method("to_format")
     __bool__ = method("to_bool")
     __index__ = method("to_index")
 
