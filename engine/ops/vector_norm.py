@@ -155,4 +155,4 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
     Example: `normalize(x, dim=-1)` gives rows of length 1.
     """
     size = names.clamp_min(vector_norm(input, p, dim, True), eps)
-    return div(input, size)  # type: ignore[no-any-return]
+    return div(input, size)
