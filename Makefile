@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test gpu check lint types format api budget clean
+.PHONY: help setup demo test gpu check lint types format api stubs budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
@@ -14,7 +14,7 @@ help:
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make check   lint, types and tests, as CI does"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
-	  "budget (of the compiled kernels), clean"
+	  "stubs (rewrite what type checkers see), budget (of the compiled kernels), clean"
 
 setup: $(STAMP)
 
@@ -67,6 +67,9 @@ format: $(STAMP)
 
 api: $(STAMP)
 	$(VENV)/bin/python -c 'import onefold; print(*sorted(onefold.__all__), sep="\n")' > tests/public_api.txt
+
+stubs: $(STAMP)
+	$(VENV)/bin/python tests/stubs.py
 
 budget: $(STAMP)
 	$(VENV)/bin/python -m onefold.kernels.aot --write

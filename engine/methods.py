@@ -1,4 +1,4 @@
-"""The names of tensor methods: those that call an op, and those that are its in-place form."""
+"""The names of tensor methods and operators that call an op, or are the in-place form of one."""
 
 # Methods that call the op of their own name with the tensor as first argument.
 METHODS = """
@@ -24,6 +24,7 @@ split_with_sizes sqrt square squeeze std sub sub_ subtract sum swapaxes swapdims
 take_along_dim tan tanh tensor_split tile to to_consistent to_global to_local to_torch tolist topk
 transpose tril triu true_divide trunc type_as unbind unflatten unfold unique unsqueeze var vdot
 vector_norm view view_as vsplit xlogy zero_
+backward detach register_hook retain_grad
 """.split()
 
 # Methods `name_` that give the named tensor the result of the op `name`.
@@ -38,3 +39,54 @@ logical_xor logit lt masked_fill masked_scatter multiply nan_to_num ne neg negat
 polygamma pow rad2deg reciprocal relu remainder round rsqrt scatter scatter_add scatter_reduce sgn
 sigmoid sign sin sinc sinh sqrt square subtract tan tanh tril triu true_divide trunc xlogy
 """.split()
+
+# Python's operators, and the op or function that each calls with the tensor as first argument.
+OPERATORS = {
+    "__add__": "add",
+    "__radd__": "add",
+    "__sub__": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "__truediv__": "div",
+    "__matmul__": "matmul",
+    "__neg__": "neg",
+    "__pow__": "pow",
+    "__floordiv__": "floor_divide",
+    "__mod__": "remainder",
+    "__abs__": "abs",
+    "__invert__": "bitwise_not",
+    "__and__": "bitwise_and",
+    "__rand__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__ror__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__rxor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__gt__": "gt",
+    "__ge__": "ge",
+    "__getitem__": "getitem",
+    "__setitem__": "setitem_",
+    "__iadd__": "add_",
+    "__isub__": "sub_",
+    "__imul__": "mul_",
+    "__itruediv__": "div_",
+    "__repr__": "describe",
+    "__format__": "to_format",
+    "__bool__": "to_bool",
+    "__index__": "to_index",
+}
+
+# Operators that give the named tensor the result of an op.
+INPLACE_OPERATORS = {
+    "__ifloordiv__": "floor_divide",
+    "__imod__": "remainder",
+    "__ipow__": "pow",
+    "__iand__": "bitwise_and",
+    "__ior__": "bitwise_or",
+    "__ixor__": "bitwise_xor",
+}

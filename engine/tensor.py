@@ -11,13 +11,16 @@ import torch
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
-from .methods import INPLACE, METHODS
+from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import find_name, names
 from .placement import Placement
 from .sbp import NdSbp
 
 if TYPE_CHECKING:
     from .tape import Edge
+    from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
+else:
+    TensorMethods = object
 
 Shards = tuple[torch.Tensor, ...]
 
@@ -76,7 +79,7 @@ def inplace(name: str) -> Callable[..., Any]:
     return call
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """One logical value laid over devices: `meta`, and `shards` for the ranks this process owns.
 
     Made by `flow.tensor`, `flow.zeros` and their kin, not directly. `shards` follow the order of
@@ -231,11 +234,6 @@ class Tensor:
     def grad_fn(self) -> Edge | None:
         return None if self.is_leaf else self.node
 
-    backward = method("backward")
-    register_hook = method("register_hook")
-    retain_grad = method("retain_grad")
-    detach = method("detach")
-
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """This tensor where the condition holds, else `other`."""
         return names.where(condition, self, other)  # type: ignore[no-any-return]
@@ -244,47 +242,7 @@ class Tensor:
         self.node = None
         return self
 
-    # Operators.
-
-    __add__ = method("add")
-    __radd__ = method("add")
-    __sub__ = method("sub")
-    __mul__ = method("mul")
-    __rmul__ = method("mul")
-    __truediv__ = method("div")
-    __matmul__ = method("matmul")
-    __neg__ = method("neg")
-    __pow__ = method("pow")
-    __floordiv__ = method("floor_divide")
-    __mod__ = method("remainder")
-    __abs__ = method("abs")
-    __invert__ = method("bitwise_not")
-    __and__ = method("bitwise_and")
-    __rand__ = method("bitwise_and")
-    __or__ = method("bitwise_or")
-    __ror__ = method("bitwise_or")
-    __xor__ = method("bitwise_xor")
-    __rxor__ = method("bitwise_xor")
-    __lshift__ = method("bitwise_left_shift")
-    __rshift__ = method("bitwise_right_shift")
-    __eq__ = method("eq")
-    __ne__ = method("ne")
-    __lt__ = method("lt")
-    __le__ = method("le")
-    __gt__ = method("gt")
-    __ge__ = method("ge")
-    __getitem__ = method("getitem")
-    __setitem__ = method("setitem_")
-    __iadd__ = method("add_")
-    __isub__ = method("sub_")
-    __imul__ = method("mul_")
-    __itruediv__ = method("div_")
-    __ifloordiv__ = inplace("floor_divide")
-    __imod__ = inplace("remainder")
-    __ipow__ = inplace("pow")
-    __iand__ = inplace("bitwise_and")
-    __ior__ = inplace("bitwise_or")
-    __ixor__ = inplace("bitwise_xor")
+    # Operators; those with the tensor on the left are in methods.py.
 
     def __rsub__(self, other: Any) -> Tensor:
         return names.sub(other, self)  # type: ignore[no-any-return]
@@ -305,11 +263,6 @@ class Tensor:
         return names.remainder(other, self)  # type: ignore[no-any-return]
 
     # Values.
-
-    __repr__ = method("describe")
-    __format__ = method("to_format")
-    __bool__ = method("to_bool")
-    __index__ = method("to_index")
 
     def __float__(self) -> float:
         return float(names.item(self))
@@ -380,12 +333,12 @@ class Tensor:
         }
         return ours(*args, **given)
 
-    if TYPE_CHECKING:
-        # The methods named in methods.py; their arguments are torch's.
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
 
 for _name in METHODS:
     setattr(Tensor, _name, method(_name, _name))
 for _name in INPLACE:
     setattr(Tensor, _name + "_", inplace(_name))
+for _attribute, _name in OPERATORS.items():
+    setattr(Tensor, _attribute, method(_name, _attribute))
+for _attribute, _name in INPLACE_OPERATORS.items():
+    setattr(Tensor, _attribute, inplace(_name))

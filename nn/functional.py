@@ -22,11 +22,11 @@ silu smooth_l1_loss softmax softmin softplus softshrink softsign swiglu tanh tan
 unfold
 """.split()
 # `unfold` is a tensor method too, of another meaning.
-_RENAMED = {"unfold": "im2col"}
+RENAMED = {"unfold": "im2col"}
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    found = find_name(_RENAMED.get(name, name)) if name in FUNCTIONS else None
+    found = find_name(RENAMED.get(name, name)) if name in FUNCTIONS else None
     if found is None:
         raise AttributeError(
             f"onefold.nn.functional has no function {name!r}; it has {', '.join(FUNCTIONS)}"
