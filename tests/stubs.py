@@ -22,6 +22,7 @@ from onefold.engine.names import all_names
 from onefold.engine.ops import PUBLIC, creation
 from onefold.engine.ops.pointwise import Elementwise
 from onefold.engine.placement import Placement
+from onefold.engine.plan import ops
 from onefold.engine.sbp import Sbp
 from onefold.engine.tensor import Tensor
 from onefold.nn import functional
@@ -106,6 +107,15 @@ def signature(function):
 LAYOUT = [one for one in signature(creation.tensor).parameters.values() if one.name != "data"]
 
 
+def attributes(entry, tensors):
+    """What the kernel of an op takes after its tensors."""
+    try:
+        taken = list(inspect.signature(ops[entry.__name__][0].kernel).parameters.values())
+    except ValueError:  # a function of torch itself: of tensors alone
+        return []
+    return [one.replace(annotation=one.empty) for one in taken[tensors:]]
+
+
 def signatures(name):
     """The (parameters, result) of a function: several where it has overloads."""
     if name in stub_types.OVERLOADS:
@@ -116,7 +126,8 @@ def signatures(name):
     result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
     *others, last = given = list(found.parameters.values())
     if last.name == "attrs":  # an op's own entry, which takes arguments by position
-        given = [one.replace(kind=one.POSITIONAL_ONLY) for one in others]
+        given = [*others, *attributes(NAMES[name], len(others))]
+        given = [one.replace(kind=one.POSITIONAL_ONLY) for one in given]
     elif last.name == "layout":
         given = [*others, *(one for one in LAYOUT if one.name not in found.parameters)]
     if result == "Any" and NAMES[name].__module__ in (dispatch.__name__, Elementwise.__module__):

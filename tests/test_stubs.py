@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 import stubs
+import torch
 from source_tree import REPO, tracked_files
 
 import onefold as flow
+from onefold.engine.dispatch import unary
 from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
+from onefold.engine.ops.pointwise import Elementwise
+from onefold.engine.plan import ops
 
 PROGRAM = Path(__file__).with_name("user_program.py")
 LINES = enumerate(PROGRAM.read_text().splitlines(), 1)
@@ -57,6 +61,13 @@ def test_every_rule_of_a_type_is_needed():
     given = [parameter for parameters in functions for parameter in parameters.values()]
     untyped = {parameter.name for parameter in given if parameter.annotation is Any}
     assert set(stubs.stub_types.PARAMETERS) <= untyped
+
+
+def test_an_op_of_a_tensor_and_a_number_takes_both(monkeypatch):
+    op = Elementwise("softcap", lambda x, cap: cap * torch.tanh(x / cap))
+    monkeypatch.setitem(ops, "softcap", [])
+    monkeypatch.setitem(stubs.NAMES, "softcap", unary(op))
+    assert stubs.definition("softcap") == "def softcap(x: Tensor, cap: Any, /) -> Tensor:\n    ..."
 
 
 def run(*command, cwd):
