@@ -3,18 +3,21 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
+# Every core: one process for each, which takes the next test when it has none.
+PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test gpu check lint types format api budget clean
+.PHONY: help setup demo test kernels gpu check lint types format api stubs budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
-	@echo "make test    run every test"
+	@echo "make test    run the tests, on every core (12 minutes on 2)"
+	@echo "make kernels compile every Triton kernel, and run all of them in the interpreter"
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
-	@echo "make check   lint, types and tests, as CI does"
+	@echo "make check   lint, types, kernels and tests, as CI does (35 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
-	  "budget (of the compiled kernels), clean"
+	  "stubs (rewrite what type checkers see), budget (of the compiled kernels), clean"
 
 setup: $(STAMP)
 
@@ -36,12 +39,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(VENV)/bin/python examples/mnist.py --strategy mixed
 
-# Triton is interpreted or compiled, as a process chooses when it starts: so, three of them.
 test: $(STAMP)
-	$(VENV)/bin/pytest -n 2 --dist worksteal
-	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/triton
-	$(INTERPRETED) $(VENV)/bin/pytest -n 2 --dist worksteal tests/graph/test_fuse_chains.py
+	$(PYTEST)
+
+# Triton is interpreted or compiled, as a process chooses when it starts: so, three of them.
+kernels: $(STAMP)
 	$(VENV)/bin/python -m onefold.kernels.aot
+	$(INTERPRETED) $(PYTEST) tests/triton
+	$(INTERPRETED) $(PYTEST) tests/graph/test_fuse_chains.py
 
 # On a machine with a GPU, with the torch and triton that PYTHON has there; see docs/kernels.md.
 gpu:
@@ -50,7 +55,7 @@ gpu:
 	$(PYTHON) -m pytest -m gpu -n 8 --dist worksteal || status=$$?; \
 	$(PYTHON) benchmarks/kernels.py || status=$$?; exit $$status
 
-check: lint types test
+check: lint types kernels test
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check
@@ -66,6 +71,9 @@ format: $(STAMP)
 
 api: $(STAMP)
 	$(VENV)/bin/python -c 'import onefold; print(*sorted(onefold.__all__), sep="\n")' > tests/public_api.txt
+
+stubs: $(STAMP)
+	$(VENV)/bin/python tests/stubs.py
 
 budget: $(STAMP)
 	$(VENV)/bin/python -m onefold.kernels.aot --write

@@ -74,12 +74,12 @@ def is_tensor(value: Any) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-_ON_DEMAND = ("testing", "utils")  # they import what a program may never need
+ON_DEMAND = ("testing", "utils")  # they import what a program may never need
 
 
 def __getattr__(name: str) -> Any:
     # Also what a type checker sees of the ops, whose names are data (engine.ops.PUBLIC).
-    if name in _ON_DEMAND:
+    if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")
 

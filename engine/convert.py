@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from .. import env
 from ..distributed import collectives
 from ..distributed.world import world
+from ..env import device as device_override
 from ..errors import (
     OnefoldRuntimeError,
     OnefoldValueError,
@@ -89,7 +89,7 @@ def read_device(device: Any) -> torch.device:
         ) from error
     if found.type != "cuda":
         return found
-    if env.device() == "cpu":
+    if device_override() == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise OnefoldRuntimeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,15 +15,23 @@ from ..env import device as device_override
 from ..errors import PlacementError
 
 _DEVICE_TYPES = ("cpu", "cuda")
+_EXAMPLE = 'write for instance placement("cpu", ranks=[0, 1])'
 _interned: WeakKeyDictionary[World, dict[tuple[Any, ...], Placement]] = WeakKeyDictionary()
+
+
+class SupportsArray(Protocol):
+    """What numpy reads as an array, such as a tensor."""
+
+    def __array__(self) -> np.ndarray[Any, Any]: ...
 
 
 class Placement:
     """The ranks that hold a tensor, arranged as an n-d mesh in exactly the given order.
 
     `type` is "cpu" or "cuda"; `ranks` any nesting of lists (or an array) of distinct ranks.
-    Equal placements are one object. Raises PlacementError for an unknown type, duplicate or
-    negative ranks, and ranks that a launched world does not have.
+    Equal placements are one object. Raises PlacementError where one of the two is
+    missing, for an unknown type, duplicate or negative ranks, and ranks that a launched world does
+    not have.
 
     >>> Placement("cpu", [[0, 1], [2, 3]]).shape
     (2, 2)
@@ -46,7 +54,19 @@ class Placement:
     strides: tuple[int, ...]  # of a row-major mesh of this shape
     owned: tuple[int, ...]  # positions whose rank this process owns
 
-    def __new__(cls, type: str, ranks: Any) -> Placement:
+    @overload
+    def __new__(cls, type: str, ranks: Sequence[Any]) -> Placement: ...
+
+    @overload
+    def __new__(cls, type: str, ranks: SupportsArray) -> Placement: ...
+
+    # Neither has a default; what is missing is None here for an error that says what to write.
+    def __new__(cls, type: Any = None, ranks: Any = None) -> Placement:
+        if type is None or ranks is None:
+            raise PlacementError(
+                "placement needs a device type and ranks, but got "
+                f"type={type!r} and ranks={ranks!r}; {_EXAMPLE}"
+            )
         device_type = _read_type(type)
         mesh = _read_ranks(ranks)
         flat = tuple(int(rank) for rank in mesh.reshape(-1))
@@ -63,16 +83,17 @@ class Placement:
     def _make(
         cls, device_type: str, shape: tuple[int, ...], flat: tuple[int, ...], here: World
     ) -> Placement:
+        owned = here.owned(flat)
         self = object.__new__(cls)
         self.device_type = device_type
         self.shape = shape
         self.flat_ranks = flat
+        self.owned = owned
         self.position = {rank: index for index, rank in enumerate(flat)}
         strides = [1] * len(shape)
         for axis in range(len(shape) - 2, -1, -1):
             strides[axis] = strides[axis + 1] * shape[axis + 1]
         self.strides = tuple(strides)
-        self.owned = here.owned(flat)
         return self
 
     @staticmethod
@@ -121,6 +142,8 @@ class Placement:
         return torch.device("cuda", cuda_index(rank))
 
     def __repr__(self) -> str:
+        if not hasattr(self, "strides"):  # made by object.__new__, or an error interrupted it
+            return "<onefold.placement that was not initialised>"
         return f'onefold.placement(type="{self.device_type}", ranks={self.ranks.tolist()})'
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,7 +153,8 @@ class Placement:
 def _read_type(type: Any) -> str:
     if type not in _DEVICE_TYPES:
         raise PlacementError(
-            f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, but got {type!r}"
+            f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, but got "
+            f"{type!r}; {_EXAMPLE}"
         )
     if type == "cuda":
         if device_override() == "cpu":
@@ -151,7 +175,7 @@ def _read_ranks(ranks: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     if mesh.dtype.kind not in "iu" or mesh.ndim == 0:
         raise PlacementError(
             "placement ranks must be a non-empty list of integers, or equally long nested lists "
-            f"of them, but got {ranks!r}"
+            f"of them, but got {ranks!r}; {_EXAMPLE}"
         )
     flat = mesh.reshape(-1).tolist()
     if min(flat) < 0:

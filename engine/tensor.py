@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import index
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
-from .methods import INPLACE, METHODS
+from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import find_name, names
 from .placement import Placement
 from .sbp import NdSbp
 
 if TYPE_CHECKING:
     from .tape import Edge
+    from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
+else:
+    TensorMethods = object
 
 Shards = tuple[torch.Tensor, ...]
 
@@ -32,6 +36,14 @@ _NO_EFFECT: dict[str, tuple[Any, ...]] = {
     "scale_grad_by_freq": (False,),
     "sparse": (False,),
 }
+
+
+def _no_such_dim(dim: int, ndim: int) -> str:
+    if not ndim:
+        return f"Dimension specified as {dim} but tensor has no dimensions"
+    return (
+        f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})"
+    )
 
 
 class method:
@@ -67,7 +79,7 @@ def inplace(name: str) -> Callable[..., Any]:
     return call
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """One logical value laid over devices: `meta`, and `shards` for the ranks this process owns.
 
     Made by `flow.tensor`, `flow.zeros` and their kin, not directly. `shards` follow the order of
@@ -148,7 +160,14 @@ class Tensor:
         return False
 
     def size(self, dim: int | None = None) -> Any:
-        return self.meta.shape if dim is None else self.meta.shape[dim]
+        if dim is None:
+            return self.meta.shape
+        try:
+            return self.meta.shape[index(dim)]
+        except IndexError:
+            raise OnefoldIndexError(_no_such_dim(dim, len(self.meta.shape))) from None
+        except TypeError:
+            raise OnefoldTypeError(f"size: dim must be an int, but got {dim!r}") from None
 
     def dim(self) -> int:
         return len(self.meta.shape)
@@ -215,11 +234,6 @@ class Tensor:
     def grad_fn(self) -> Edge | None:
         return None if self.is_leaf else self.node
 
-    backward = method("backward")
-    register_hook = method("register_hook")
-    retain_grad = method("retain_grad")
-    detach = method("detach")
-
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """This tensor where the condition holds, else `other`."""
         return names.where(condition, self, other)  # type: ignore[no-any-return]
@@ -228,47 +242,7 @@ class Tensor:
         self.node = None
         return self
 
-    # Operators.
-
-    __add__ = method("add")
-    __radd__ = method("add")
-    __sub__ = method("sub")
-    __mul__ = method("mul")
-    __rmul__ = method("mul")
-    __truediv__ = method("div")
-    __matmul__ = method("matmul")
-    __neg__ = method("neg")
-    __pow__ = method("pow")
-    __floordiv__ = method("floor_divide")
-    __mod__ = method("remainder")
-    __abs__ = method("abs")
-    __invert__ = method("bitwise_not")
-    __and__ = method("bitwise_and")
-    __rand__ = method("bitwise_and")
-    __or__ = method("bitwise_or")
-    __ror__ = method("bitwise_or")
-    __xor__ = method("bitwise_xor")
-    __rxor__ = method("bitwise_xor")
-    __lshift__ = method("bitwise_left_shift")
-    __rshift__ = method("bitwise_right_shift")
-    __eq__ = method("eq")
-    __ne__ = method("ne")
-    __lt__ = method("lt")
-    __le__ = method("le")
-    __gt__ = method("gt")
-    __ge__ = method("ge")
-    __getitem__ = method("getitem")
-    __setitem__ = method("setitem_")
-    __iadd__ = method("add_")
-    __isub__ = method("sub_")
-    __imul__ = method("mul_")
-    __itruediv__ = method("div_")
-    __ifloordiv__ = inplace("floor_divide")
-    __imod__ = inplace("remainder")
-    __ipow__ = inplace("pow")
-    __iand__ = inplace("bitwise_and")
-    __ior__ = inplace("bitwise_or")
-    __ixor__ = inplace("bitwise_xor")
+    # Operators; those with the tensor on the left are in methods.py.
 
     def __rsub__(self, other: Any) -> Tensor:
         return names.sub(other, self)  # type: ignore[no-any-return]
@@ -289,10 +263,6 @@ class Tensor:
         return names.remainder(other, self)  # type: ignore[no-any-return]
 
     # Values.
-
-    __repr__ = method("describe")
-    __bool__ = method("to_bool")
-    __index__ = method("to_index")
 
     def __float__(self) -> float:
         return float(names.item(self))
@@ -363,10 +333,6 @@ class Tensor:
         }
         return ours(*args, **given)
 
-    if TYPE_CHECKING:
-        # The methods named in methods.py; their arguments are torch's.
-        def __getattr__(self, name: str) -> Callable[..., Any]: ...
-
 
 def add_method(name: str) -> None:
     """Give tensors a method that calls the function of this name."""
@@ -384,3 +350,7 @@ for _name in METHODS:
     setattr(Tensor, _name, method(_name, _name))
 for _name in INPLACE:
     setattr(Tensor, f"{_name}_", inplace(_name))
+for _attribute, _name in OPERATORS.items():
+    setattr(Tensor, _attribute, method(_name, _attribute))
+for _attribute, _name in INPLACE_OPERATORS.items():
+    setattr(Tensor, _attribute, inplace(_name))

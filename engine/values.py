@@ -121,6 +121,25 @@ def describe(self: Tensor) -> str:
 
 
 @named
+def to_format(self: Tensor, spec: str) -> str:
+    """What `format(x, spec)` gives: a 0-d tensor's number, else `str(x)`, which takes no spec.
+
+    As in torch, a Parameter without spec is its `str` too.
+    """
+    if self.ndim == 0 and not interp.capturing() and (spec or type(self) is Tensor):
+        return format(item(self), spec)
+    if not spec:
+        return str(self)
+    if interp.capturing():
+        whole(self)  # raises: a value that is not there yet
+    raise OnefoldTypeError(
+        f"unsupported format string {spec!r} passed to {type(self).__name__}.__format__: only a "
+        f"0-d tensor is formatted as a number, and this one has shape {tuple(self.shape)}; index "
+        "it first, or format x.tolist()"
+    )
+
+
+@named
 def to_bool(self: Tensor) -> bool:
     """What `bool(x)` gives, for one element."""
     if self.meta.numel != 1:

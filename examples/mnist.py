@@ -29,6 +29,7 @@ from onefold import nn, sbp
 from onefold.graph.schedules.generate import make
 from onefold.graph.schedules.picture import draw
 from onefold.graph.schedules.simulate import Times, simulate
+from onefold.optim.lr_scheduler import LinearLR
 
 Step: TypeAlias = Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
 
@@ -125,13 +126,14 @@ class Training(nn.Graph):
         self,
         model: LeNet,
         optimizer: flow.optim.Optimizer,
+        warm_up: LinearLR,
         micro_batches: int,
         schedule: str | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.loss_of = nn.CrossEntropyLoss()
-        self.add_optimizer(optimizer)
+        self.add_optimizer(optimizer, lr_sch=warm_up)
         self.config.set_gradient_accumulation_steps(micro_batches)
         if schedule is not None:
             model.set_stages()
@@ -143,7 +145,7 @@ class Training(nn.Graph):
         return loss
 
 
-def eager_step(model: LeNet, optimizer: flow.optim.Optimizer) -> Step:
+def eager_step(model: LeNet, optimizer: flow.optim.Optimizer, warm_up: LinearLR) -> Step:
     """The same step, run at once."""
     loss_of = nn.CrossEntropyLoss()
 
@@ -151,6 +153,7 @@ def eager_step(model: LeNet, optimizer: flow.optim.Optimizer) -> Step:
         loss = loss_of(model(images), labels)
         loss.backward()
         optimizer.step()
+        warm_up.step()
         optimizer.zero_grad()
         return loss
 
@@ -169,6 +172,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--lr", type=float, default=0.03)
+    parser.add_argument(
+        "--warm-up", type=int, default=40, help="steps in which the rate rises from a tenth"
+    )
     parser.add_argument("--graph", action="store_true", help="capture the step as a graph")
     parser.add_argument(
         "--micro-batches",
@@ -202,6 +208,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--schedule-picture needs --schedule")
     if args.micro_batches != 1 and not args.graph:
         parser.error("--micro-batches needs --graph")
+    if args.warm_up < 0:
+        parser.error(f"--warm-up must be at least 0 steps, but got {args.warm_up}")
     if args.micro_batches < 1 or args.batch_size % args.micro_batches:
         parser.error(
             f"--batch-size {args.batch_size} cannot be cut into {args.micro_batches} "
@@ -258,10 +266,12 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
     flow.manual_seed(args.seed)
     model = LeNet(layout)
     optimizer = flow.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
+    # At the full rate from the start the loss falls, then jumps to 4 before it settles.
+    warm_up = LinearLR(optimizer, start_factor=0.1, total_iters=args.warm_up)
     step = (
-        Training(model, optimizer, args.micro_batches, args.schedule)
+        Training(model, optimizer, warm_up, args.micro_batches, args.schedule)
         if args.graph
-        else eager_step(model, optimizer)
+        else eager_step(model, optimizer, warm_up)
     )
     if first:
         world = f"{len(ranks)} processes" if flow.env.is_launched() else "one process"

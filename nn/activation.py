@@ -15,7 +15,7 @@ class ReLU(Module):
         self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.relu_() if self.inplace else names.relu(x)  # type: ignore[no-any-return]
+        return x.relu_() if self.inplace else names.relu(x)
 
 
 class GELU(Module):

@@ -13,14 +13,15 @@ from ..engine.names import all_names, find_name
 # What networks need besides what torch.nn.functional has: gated activations, the loss of a last
 # layer, attention of packed sequences.
 _MORE = ("attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu")
-_OTHERS = {"unfold"}  # a tensor method, of another meaning
+# `unfold` is a tensor method too, of another meaning.
+RENAMED = {"unfold": "im2col"}
 FUNCTIONS = sorted(
-    {name for name in all_names() if hasattr(torch.nn.functional, name)} - _OTHERS | {*_MORE}
+    {name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE}
 )
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    found = find_name(name) if name in FUNCTIONS else None
+    found = find_name(RENAMED.get(name, name)) if name in FUNCTIONS else None
     if found is None:
         raise AttributeError(
             f"onefold.nn.functional has no function {name!r}; it has {', '.join(FUNCTIONS)}"
@@ -29,4 +30,4 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
 
 def __dir__() -> list[str]:
-    return [name for name in FUNCTIONS if find_name(name)]
+    return sorted(FUNCTIONS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from .parameter import Parameter
@@ -29,6 +31,22 @@ def _check_assigned(name: str, value: object, table: str, good: bool) -> None:
         )
 
 
+def _refuse_torch(name: str, value: object) -> None:
+    """Raise an error for a layer or parameter of torch, which `parameters()` would not find."""
+    kind = type(value).__name__
+    if isinstance(value, torch.nn.Module):
+        raise OnefoldTypeError(
+            f"cannot assign a layer of torch ({type(value).__module__}.{kind}) as {name!r} of an "
+            f"onefold module: use onefold.nn.{kind}, or a subclass of onefold.nn.Module that calls "
+            "onefold.nn.functional; load_state_dict takes the state_dict of a torch layer"
+        )
+    if isinstance(value, torch.nn.Parameter):
+        raise OnefoldTypeError(
+            f"cannot assign a parameter of torch (torch.nn.{kind}) as {name!r} of an onefold "
+            "module: use onefold.nn.Parameter(onefold.tensor(data))"
+        )
+
+
 class Tree:
     """Named tables of parameters, buffers and other trees; the part of Module that walks them."""
 
@@ -45,6 +63,7 @@ class Tree:
 
     def __setattr__(self, name: str, value: Any) -> None:
         fields = self.__dict__
+        _refuse_torch(name, value)
         if "_parameters" not in fields:
             if isinstance(value, (Parameter, Tree)):
                 raise OnefoldRuntimeError(
@@ -92,6 +111,7 @@ class Tree:
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         self._check_name(name)
+        _refuse_torch(name, param)
         if param is not None and not isinstance(param, Parameter):
             raise OnefoldTypeError(
                 f"register_parameter({name!r}): expected nn.Parameter or None, but got "
@@ -113,6 +133,7 @@ class Tree:
 
     def add_module(self, name: str, module: Tree | None) -> None:
         self._check_name(name)
+        _refuse_torch(name, module)
         if module is not None and not isinstance(module, Tree):
             raise OnefoldTypeError(f"{type(module).__name__} is not a Module subclass")
         self._modules[name] = module

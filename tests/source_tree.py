@@ -8,7 +8,7 @@ PACKAGE = "onefold"
 
 # Folders of the root that are not part of the package.
 NOT_PACKAGE = frozenset({"benchmarks", "build", "dist", "docs", "examples", "tests"})
-_NEVER = frozenset({"__pycache__"})
+_NEVER = frozenset({"__pycache__", "setup.py"})
 
 
 def _is_hidden(part: str) -> bool:

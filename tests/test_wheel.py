@@ -20,15 +20,14 @@ def pip(*arguments):
 
 
 def expected_files():
-    """Modules, py.typed, and whatever lies beside the modules in a folder of the package."""
+    """Modules, stubs, py.typed, and what lies beside the modules in a folder of the package."""
     beside = [
         file
         for file in tracked_files()
         if len(file.parts) > 1 and file.parts[0] not in NOT_PACKAGE and file.parts[0][0] != "."
     ]
-    return sorted(
-        {f"{PACKAGE}/{file.as_posix()}" for file in (Path("py.typed"), *module_files(), *beside)}
-    )
+    root = (Path("py.typed"), Path("__init__.pyi"))
+    return sorted({f"{PACKAGE}/{file.as_posix()}" for file in (*root, *module_files(), *beside)})
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ NOT_PUBLIC = frozenset(
     sub_ global_to_global half int is_contiguous item local_to_global long mm_nt mm_tn numpy
     ones_like_whole register_hook reshape_as retain_grad reversed_dims rows_tn
     set_data set_grad set_requires_grad setitem setitem_ short sum_rows sum_to to to_bool
-    to_consistent to_index to_torch tolist type_as view view_as zero_ getitem
+    to_consistent to_format to_index to_torch tolist type_as view view_as zero_ getitem
     """.split()
 )
 PUBLIC = sorted(name for name in all_names() if name not in NOT_PUBLIC)

@@ -165,7 +165,9 @@ _polygamma = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
 
 @register
 def polygamma(n: int, input: Tensor) -> Tensor:
-    """The derivative of order `n` of digamma."""
+    """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
+    if isinstance(n, Tensor):
+        n, input = input, n
     return _polygamma(input, n)
 
 

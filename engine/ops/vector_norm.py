@@ -154,3 +154,13 @@ def norm(
     if isinstance(p, str):
         raise OnefoldValueError(f"norm: p must be a number or 'fro', but got {p!r}")
     return vector_norm(input, p, dim, keepdim, dtype=dtype)
+
+
+@named
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
+    """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger.
+
+    Example: `normalize(x, dim=-1)` gives rows of length 1.
+    """
+    size = names.clamp_min(vector_norm(input, p, dim, True), eps)
+    return div(input, size)

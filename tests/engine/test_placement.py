@@ -61,7 +61,10 @@ def test_coordinates_and_groups_are_numpys(mesh, data):
     ("type_", "ranks", "text"),
     [
         ("tpu", [0], "placement type must be one of 'cpu', 'cuda', but got 'tpu'"),
-        (None, [0], "placement type must be one of"),
+        (None, [0], "needs a device type and ranks"),
+        (0, [0], "but got 0; write for instance placement"),
+        ([0], "cpu", r"but got \[0\]; write for instance"),
+        ("cpu", None, "needs a device type and ranks, but got type='cpu' and ranks=None; write"),
         ("cpu", [], "must be a non-empty list of integers"),
         ("cpu", 0, "must be a non-empty list of integers"),
         ("cpu", [0.5], "must be a non-empty list of integers"),
@@ -78,6 +81,17 @@ def test_malformed_placements(type_, ranks, text, world):
     with pytest.raises(PlacementError, match=text):
         flow.placement(type_, ranks)
     assert world.size == size
+
+
+def test_what_is_left_out_is_asked_for(world):
+    for arguments in ({"type": "cpu"}, {"ranks": [0]}, {}):
+        with pytest.raises(PlacementError, match="needs a device type and ranks, but got") as told:
+            flow.placement(**arguments)
+        assert 'write for instance placement("cpu", ranks=[0, 1])' in str(told.value)
+
+
+def test_a_placement_that_was_not_initialised_can_be_printed():
+    assert repr(object.__new__(flow.placement)) == "<onefold.placement that was not initialised>"
 
 
 def test_ranks_outside_a_launched_world():

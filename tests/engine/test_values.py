@@ -173,6 +173,73 @@ def test_a_torch_function_finds_the_op_of_its_name(world):
         torch.fft.fft(x)
 
 
+NUMBERS = [
+    (torch.tensor(3.14159), ".3f"),
+    (torch.tensor(3.14159), ""),
+    (torch.tensor(1e-7, dtype=torch.float64), "10.2e"),
+    (torch.tensor(42), "05d"),
+    (torch.tensor(True), ""),
+    (torch.tensor(1 + 2j), ".1f"),
+]
+
+
+@pytest.mark.parametrize("index", range(len(NUMBERS)))
+@pytest.mark.parametrize("layout", ["local", "broadcast", "partial"])
+def test_a_0d_tensor_is_formatted_as_its_number(layout, index, world):
+    number, spec = NUMBERS[index]
+    x = flow.tensor(number)
+    if layout != "local" and number.dtype != torch.bool:
+        x = split(number, "(B)")
+        x = x if layout == "broadcast" else x.to_global(sbp=flow.sbp.partial_sum)
+    assert format(x, spec) == format(number, spec)
+    if x.is_floating_point():
+        assert format((x.requires_grad_() * 1), spec) == format(number, spec)
+
+
+def test_other_tensors_are_formatted_as_str(world):
+    for x in (flow.ones(1), split(np.zeros((4, 3))), flow.nn.Parameter(flow.tensor(1.5))):
+        assert f"{x}" == str(x) and f"{x!r:>3}" == repr(x)
+    assert f"{flow.nn.Parameter(flow.tensor(1.5)):.2f}" == "1.50"
+    for x in (flow.ones(1), split(np.zeros((4, 3)))):
+        with pytest.raises(OnefoldTypeError, match=r"unsupported format string '\.2f'"):
+            f"{x:.2f}"
+
+
+def test_a_captured_loss_is_formatted_when_it_is_there(world):
+    class Step(flow.nn.Graph):
+        def build(self, x):
+            said.append(f"{x.sum()}")
+            if spec:
+                format(x.sum(), spec)
+            return x.sum()
+
+    said, spec = [], ""
+    assert f"{Step()(flow.ones(2)):.1f}" == "2.0" and "captured" in said[0]
+    spec = ".1f"
+    with pytest.raises(OnefoldRuntimeError, match="values exist only when the graph runs"):
+        Step()(flow.ones(2))
+
+
+@pytest.mark.parametrize("dim", [5, 2, -3])
+@pytest.mark.parametrize("shape", [(4, 3), ()])
+def test_a_size_of_no_dim_is_torchs_error(shape, dim, world):
+    with pytest.raises(IndexError) as torchs:
+        torch.ones(shape).size(dim)
+    for x in (flow.ones(shape), split(np.zeros((4, 3)))):
+        if x.shape == shape:
+            with pytest.raises(flow.OnefoldError) as ours:
+                x.size(dim)
+            assert isinstance(ours.value, IndexError) and str(ours.value) == str(torchs.value)
+
+
+def test_a_size_takes_what_is_an_int(world):
+    x = flow.ones(4, 3)
+    assert x.size(np.int64(1)) == x.size(flow.tensor(1)) == 3 and x.size(dim=-2) == 4
+    for bad in ("a", 1.0, slice(1)):
+        with pytest.raises(OnefoldTypeError, match="dim must be an int"):
+            x.size(bad)
+
+
 def test_sizes_and_kinds(world):
     x = split(np.zeros((4, 3)))
     assert x.shape == x.size() == torch.Size([4, 3]) and x.size(-1) == 3

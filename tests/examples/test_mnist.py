@@ -100,6 +100,8 @@ def test_the_demo_learns_to_read_digits_along_the_path_of_one_rank(images):
             ran[strategy], accuracy = run(strategy, images, ranks, steps=whole)
         assert accuracy >= 0.96
     assert len(ran["mixed"]) == whole
+    smooth = np.convolve(ran["single"], np.ones(5) / 5, "valid")  # without the noise of a batch
+    assert (smooth - np.minimum.accumulate(smooth)).max() < 0.3
     np.testing.assert_allclose(ran["mixed"], ran["single"], rtol=1e-4)
 
 
@@ -124,6 +126,7 @@ def test_the_picture_of_a_schedule(tmp_path, images, capsys):
     ("arguments", "said"),
     [
         ("--micro-batches 2", "--micro-batches needs --graph"),
+        ("--warm-up -1", "--warm-up must be at least 0 steps, but got -1"),
         ("--graph --micro-batches 3", "--batch-size 100 cannot be cut into 3 --micro-batches"),
         ("--graph --micro-batches 0", "--batch-size 100 cannot be cut into 0 --micro-batches"),
         ("--graph --schedule 1f1b", "--schedule needs --strategy pp, whose parts have ranks"),

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import onefold as flow
+from onefold.engine.ops import PUBLIC
 from onefold.engine.sbp import parse, short
-from onefold.errors import OnefoldValueError, SbpError
+from onefold.errors import OnefoldValueError, SbpError, ShapeError
 from onefold.testing.checks import value_of
 from onefold.testing.layouts import make_global, make_local
 
@@ -218,9 +219,22 @@ def test_bad_arguments(index, world):
         call()
 
 
-def test_functional_lists_what_it_has():
+def test_functional_has_what_onefold_has_of_torchs():
     names = dir(flow.nn.functional)
-    assert "relu" in names and "cross_entropy" in names
     assert all(callable(getattr(flow.nn.functional, name)) for name in names)
+    both = set(dir(torch.nn.functional)) & set(PUBLIC)
+    assert {"relu", "cross_entropy", "normalize", "unfold"} <= both | set(names)
+    assert both <= set(names)
     beyond = [name for name in names if not hasattr(torch.nn.functional, name)]
     assert set(beyond) <= {"attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu"}
+
+
+def test_functional_unfold_is_torchs_and_not_the_method(world):
+    x = torch.arange(60.0).reshape(1, 3, 4, 5)
+    wanted = torch.nn.functional.unfold(x, (2, 3), padding=1)
+    assert flow.nn.functional.unfold(flow.tensor(x), (2, 3), padding=1).tolist() == wanted.tolist()
+    with pytest.raises(ShapeError, match="expected an input of 3 or 4 dims"):
+        flow.nn.functional.unfold(flow.ones(3, 3), 2)
+    for bad in ({"kernel_size": 4}, {"kernel_size": 2, "stride": 0}):
+        with pytest.raises(ShapeError, match="fit the padded input"):
+            flow.nn.functional.unfold(flow.ones(1, 1, 3, 3), **bad)

@@ -224,3 +224,11 @@ def test_third_derivatives_run(value, name):
             return
     if y.requires_grad:
         flow.autograd.grad(y, x, allow_unused=True)
+
+
+def test_polygamma_takes_the_order_first_and_as_a_method_last(world):
+    x = torch.rand(3) + 0.5
+    wanted = torch.polygamma(1, x)
+    ours = flow.tensor(x)
+    for found in (flow.polygamma(1, ours), ours.polygamma(1), ours.clone().polygamma_(1)):
+        assert torch.equal(found.to_torch(), wanted)

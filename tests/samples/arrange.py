@@ -1,6 +1,7 @@
 """Samples of pad, flip, roll, repeat, tril, unfold and their kin."""
 
 import torch
+import torch.nn.functional as F
 
 from onefold.testing import Bo, I, Sample, T
 
@@ -50,4 +51,7 @@ SAMPLES = [
     Sample("unfold", (X, 0, 3, 2), torch=lambda x, *a: x.unfold(*a)),
     Sample("unfold", (T(4, 6, 5), 1, 2, 1), torch=lambda x, *a: x.unfold(*a)),
     Sample("unfold", (X, -1, 4, 1), torch=lambda x, *a: x.unfold(*a)),
+    Sample("im2col", (T(2, 3, 5, 6), 3), torch=F.unfold),
+    Sample("im2col", (T(2, 3, 5), (2, 3)), {"stride": (1, 2)}, torch=F.unfold),
+    Sample("im2col", (T(2, 2, 5, 4), (2, 3)), {"dilation": (2, 1), "padding": 1}, torch=F.unfold),
 ]

@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.nn.functional as F
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
@@ -157,6 +158,10 @@ MOMENTS = [
         for args in ((T(6, 4), order), (T(5, 3), order, 0), (T(6, 4, 3), order, (0, -1), True))
     ],
     Sample("vector_norm", (T(5, 3, dtype=C), 2, 0), torch=torch.linalg.vector_norm),
+    Sample("normalize", (T(6, 4),), torch=F.normalize),
+    Sample("normalize", (T(5, 3), 1, 0), torch=F.normalize),
+    Sample("normalize", (T(5, 4, 3),), {"p": 3.0, "dim": -1, "eps": 2.0}, torch=F.normalize),
+    Sample("normalize", (T(5, 4), math.inf, -1), torch=F.normalize),
     Sample("vector_norm", (T(5, 3, dtype=C), 3, 0), torch=torch.linalg.vector_norm),
     Sample(
         "vector_norm", (torch.zeros(6, 4, dtype=torch.float64),), torch=torch.linalg.vector_norm

@@ -1,7 +1,7 @@
 """Triton kernels: in Triton's interpreter, or compiled on a machine with a CUDA device.
 
 The interpreter must be chosen before Triton is imported, so it has a process of its own, which
-`make test` starts. Elsewhere these tests are those of `pytest -m gpu`: what they make is then on
+`make kernels` starts. Elsewhere these tests are those of `pytest -m gpu`: what they make is then on
 the device.
 """
 

@@ -1,0 +1,1560 @@
+"""Every op that users call, by its name.
+
+Written by `make stubs`; do not edit.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+
+from ..generator import Generator
+from ..placement import Placement
+from ..sbp import Sbp
+from ..tensor import Tensor
+from .extremum import AllExtremes
+from .float8 import Quantized
+from .order import Extreme
+from .sorting import Sorted
+
+def abs(x: Tensor, /) -> Tensor: ...
+def absolute(x: Tensor, /) -> Tensor: ...
+def acos(x: Tensor, /) -> Tensor: ...
+def acosh(x: Tensor, /) -> Tensor: ...
+def adaptive_avg_pool1d(
+    input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None
+) -> Tensor:
+    """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
+
+def adaptive_avg_pool2d(
+    input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None
+) -> Tensor:
+    """The means of as many windows as asked for (None: as many as there are), as in torch."""
+
+def add(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    alpha: complex | np.number[Any] = 1,
+) -> Tensor:
+    """`input + alpha * other`; either may be a Python number."""
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`input + value * tensor1 / tensor2`."""
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`input + value * tensor1 * tensor2`."""
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+
+def adjoint(input: Tensor) -> Tensor:
+    """The last two dims exchanged, complex values conjugated."""
+
+def all(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Whether every element over `dim` (None: over all) is not zero."""
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close (see `isclose`): the same answer on every rank."""
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`."""
+
+def amax(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Tensor:
+    """The greatest values over `dim` (none given: over all); ties share the gradient evenly."""
+
+def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Tensor:
+    """The least values over `dim` (none given: over all); ties share the gradient evenly."""
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> AllExtremes:
+    """The least and the greatest values, as (min, max)."""
+
+def angle(x: Tensor, /) -> Tensor: ...
+def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Whether an element over `dim` (None: over all) is not zero."""
+
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... below end (integers give int64, as in torch)."""
+
+def arccos(x: Tensor, /) -> Tensor: ...
+def arccosh(x: Tensor, /) -> Tensor: ...
+def arcsin(x: Tensor, /) -> Tensor: ...
+def arcsinh(x: Tensor, /) -> Tensor: ...
+def arctan(x: Tensor, /) -> Tensor: ...
+def arctan2(a: Tensor, b: Tensor, /) -> Tensor: ...
+def arctanh(x: Tensor, /) -> Tensor: ...
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the first least value along `dim` (None: in the flattened tensor)."""
+
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The indices that sort the values along `dim`."""
+
+def argwhere(input: Tensor) -> Tensor:
+    """The indices of the elements that are not zero, one per row."""
+
+def asin(x: Tensor, /) -> Tensor: ...
+def asinh(x: Tensor, /) -> Tensor: ...
+def atan(x: Tensor, /) -> Tensor: ...
+def atan2(a: Tensor, b: Tensor, /) -> Tensor: ...
+def atanh(x: Tensor, /) -> Tensor: ...
+@overload
+def atleast_1d(input: Tensor, /) -> Tensor:
+    """Each tensor with at least one dim."""
+
+@overload
+def atleast_1d(*tensors: Any) -> tuple[Tensor, ...]:
+    """Each tensor with at least one dim."""
+
+@overload
+def atleast_2d(input: Tensor, /) -> Tensor:
+    """Each tensor with at least two dims; a vector becomes a row."""
+
+@overload
+def atleast_2d(*tensors: Any) -> tuple[Tensor, ...]:
+    """Each tensor with at least two dims; a vector becomes a row."""
+
+@overload
+def atleast_3d(input: Tensor, /) -> Tensor:
+    """Each tensor with at least three dims; a vector stands in the middle one."""
+
+@overload
+def atleast_3d(*tensors: Any) -> tuple[Tensor, ...]:
+    """Each tensor with at least three dims; a vector stands in the middle one."""
+
+def attention_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """Attention within each of several sequences that are packed one after the other."""
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] | str = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window of (N, C, H, W) or (C, H, W), as in torch."""
+
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The cross entropy of probabilities and targets in [0, 1], element by element, as in torch."""
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy` of sigmoid(input), computed without overflow."""
+
+def bitwise_and(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def bitwise_left_shift(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def bitwise_not(x: Tensor, /) -> Tensor: ...
+def bitwise_or(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def bitwise_right_shift(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def bitwise_xor(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def bmm(a: Tensor, b: Tensor, /) -> Tensor:
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """All tensors expanded to their common shape."""
+
+def broadcast_to(input: Tensor, *size: int | Sequence[int]) -> Tensor:
+    """`expand` under numpy's name."""
+
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors one after the other along `dim`."""
+
+def ceil(x: Tensor, /) -> Tensor: ...
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of one size along `dim`; the last may be smaller."""
+
+def clamp(
+    input: Tensor,
+    min: Tensor | complex | np.number[Any] | None = None,
+    max: Tensor | complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
+def clamp_max(input: Tensor, max: Tensor | complex | np.number[Any]) -> Tensor:
+    """`input`, but at most `max`."""
+
+def clamp_min(input: Tensor, min: Tensor | complex | np.number[Any]) -> Tensor:
+    """`input`, but at least `min`."""
+
+def clip(
+    input: Tensor,
+    min: Tensor | complex | np.number[Any] | None = None,
+    max: Tensor | complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
+def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+    """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side, vectors as columns."""
+
+def concat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors one after the other along `dim`."""
+
+def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors one after the other along `dim`."""
+
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+
+def conj_physical(input: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over (N, C, L) or (C, L); see `conv2d`."""
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over (N, C, H, W) or (C, H, W) with weight (O, C / groups, kH, kW), as in torch."""
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over (N, C, D, H, W) or (C, D, H, W); see `conv2d`."""
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """Transposed convolution over (N, C, L) or (C, L); see `conv_transpose2d`."""
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """The gradient of conv2d for its input, as an op: weight (C, O / groups, kH, kW), as in torch."""
+
+def copysign(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def cos(x: Tensor, /) -> Tensor: ...
+def cosh(x: Tensor, /) -> Tensor: ...
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps."""
+
+def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """How many elements over `dim` (None: over all) are not zero, as int64."""
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross entropy of logits (N, C, ...) or (C,) and targets, as in torch."""
+
+def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The product of each element and all before it along `dim`."""
+
+def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum of each element and all before it along `dim`; integers and bools give int64."""
+
+def deg2rad(x: Tensor, /) -> Tensor: ...
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
+
+def digamma(x: Tensor, /) -> Tensor: ...
+def div(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    rounding_mode: str | None = None,
+) -> Tensor:
+    """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+
+def divide(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    rounding_mode: str | None = None,
+) -> Tensor:
+    """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+
+def dot(a: Tensor, b: Tensor, /) -> Tensor:
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Zero each element with probability p and scale the others by 1 / (1 - p), in training only."""
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, L), or (C, L); see `dropout`."""
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, H, W), or (C, H, W); see `dropout`."""
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind the other: along dim 2."""
+
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """Products of operands summed as the equation says, as torch.einsum: 'bij,bjk->bik'."""
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """[...] indices and a [rows, width] weight to [..., width]."""
+
+def empty(
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor whose values are not set; see `zeros`."""
+
+def empty_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def eq(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and elements: the same answer on every rank."""
+
+def erf(x: Tensor, /) -> Tensor: ...
+def erfc(x: Tensor, /) -> Tensor: ...
+def erfinv(x: Tensor, /) -> Tensor: ...
+def exp(x: Tensor, /) -> Tensor: ...
+def exp2(x: Tensor, /) -> Tensor: ...
+def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
+
+def expm1(x: Tensor, /) -> Tensor: ...
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
+
+def fix(x: Tensor, /) -> Tensor: ...
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
+
+def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """The dims given read backwards."""
+
+def fliplr(input: Tensor) -> Tensor:
+    """Dim 1 read backwards."""
+
+def flipud(input: Tensor) -> Tensor:
+    """Dim 0 read backwards."""
+
+def float_power(
+    input: Tensor | complex | np.number[Any], exponent: Tensor | complex | np.number[Any]
+) -> Tensor:
+    """`input ** exponent` in float64, or complex128 where one of them is complex."""
+
+def floor(x: Tensor, /) -> Tensor: ...
+def floor_divide(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def fmax(a: Tensor, b: Tensor, /) -> Tensor: ...
+def fmin(a: Tensor, b: Tensor, /) -> Tensor: ...
+def fmod(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def frac(x: Tensor, /) -> Tensor: ...
+def full(
+    size: Sequence[int],
+    fill_value: Tensor | complex | np.number[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
+
+def full_like(
+    x: Tensor,
+    fill_value: Tensor | complex | np.number[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
+
+def ge(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
+    """gelu(gate) * up, with gelu's `approximate` 'none' or 'tanh'; see `swiglu`."""
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x * Phi(x), with the normal distribution function Phi or its 'tanh' approximation."""
+
+def greater(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def greater_equal(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalise groups of channels of each sample, then scale and shift per channel, as in torch."""
+
+def gt(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, else 0."""
+
+def hardsigmoid(x: Tensor, /) -> Tensor: ...
+def hardswish(x: Tensor, /) -> Tensor: ...
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x clamped to [min_val, max_val]."""
+
+def heaviside(a: Tensor, b: Tensor, /) -> Tensor: ...
+def hermitian(input: Tensor) -> Tensor:
+    """The conjugate transpose of a matrix: `x.H`."""
+
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: along dim 1, vectors along dim 0."""
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
+
+def hypot(a: Tensor, b: Tensor, /) -> Tensor: ...
+def im2col(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """The sliding windows of (N, C, H, W) or (C, H, W), one per column: (N, C * kh * kw, L)."""
+
+def imag(x: Tensor, /) -> Tensor: ...
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`input` with the slices of `source` in the places `index` of `dim`."""
+
+def index_fill(
+    input: Tensor, dim: int, index: Tensor, value: Tensor | complex | np.number[Any]
+) -> Tensor:
+    """`input` with one value in the places `index` of `dim`."""
+
+def index_put(
+    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """The sum of products over the last dim of both, for all pairs of the other dims."""
+
+def instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-05
+) -> Tensor:
+    """Normalise each channel of each sample by its own statistics, then scale and shift."""
+
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """Whether |input - other| <= atol + rtol * |other|, element by element."""
+
+def isfinite(x: Tensor, /) -> Tensor: ...
+def isinf(x: Tensor, /) -> Tensor: ...
+def isnan(x: Tensor, /) -> Tensor: ...
+def isneginf(x: Tensor, /) -> Tensor: ...
+def isposinf(x: Tensor, /) -> Tensor: ...
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch."""
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+    """The k-th smallest value along `dim` (k counts from 1), and its index."""
+
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The absolute error, its mean, or its sum; see `mse_loss`."""
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
+
+def le(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """x where x > 0, else negative_slope * x."""
+
+def lerp(input: Tensor, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Tensor:
+    """`input + weight * (end - input)`; the weight is a tensor or a number."""
+
+def less(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def less_equal(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def lgamma(x: Tensor, /) -> Tensor: ...
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`input @ weight.T + bias`, as torch.nn.functional.linear, for input of any number of dims."""
+
+def linear_cross_entropy(
+    input: Tensor, weight: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """`cross_entropy(linear(input, weight), target)` for inputs (..., h) and weight (classes, h)."""
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` evenly spaced values from start to end, both included."""
+
+def log(x: Tensor, /) -> Tensor: ...
+def log10(x: Tensor, /) -> Tensor: ...
+def log1p(x: Tensor, /) -> Tensor: ...
+def log2(x: Tensor, /) -> Tensor: ...
+def log_sigmoid(x: Tensor, /) -> Tensor: ...
+def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The logarithm of `softmax(input, dim)`, computed without overflow."""
+
+def logaddexp(a: Tensor, b: Tensor, /) -> Tensor: ...
+def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor: ...
+def logical_and(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def logical_not(x: Tensor, /) -> Tensor: ...
+def logical_or(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def logical_xor(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+
+def logsigmoid(x: Tensor, /) -> Tensor: ...
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
+
+def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, computed without overflow."""
+
+def lt(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex | np.number[Any]) -> Tensor:
+    """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """`input` with the elements where `mask` is true taken from `source`, in order."""
+
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where `mask` is true, in one dim; the two broadcast against each other."""
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
+
+def matrix_transpose(input: Tensor) -> Tensor:
+    """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
+
+@overload
+def max(input: Tensor) -> Tensor:
+    """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+    """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+
+@overload
+def max(input: Tensor, dim: Tensor) -> Tensor:
+    """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+
+@overload
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor:
+    """The maximum of each window of (N, C, L) or (C, L); see `max_pool2d`."""
+
+@overload
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]:
+    """The maximum of each window of (N, C, L) or (C, L); see `max_pool2d`."""
+
+@overload
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor:
+    """The maximum of each window of (N, C, H, W) or (C, H, W), as in torch."""
+
+@overload
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]:
+    """The maximum of each window of (N, C, H, W) or (C, H, W), as in torch."""
+
+@overload
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor:
+    """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
+
+@overload
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]:
+    """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
+
+def maximum(a: Tensor, b: Tensor, /) -> Tensor: ...
+def mean(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The mean over `dim` (None: over all), of a floating point or complex tensor."""
+
+@overload
+def median(input: Tensor) -> Tensor:
+    """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
+
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+    """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
+
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Grids of coordinates: tensor i varies along dim i; 'xy' exchanges the first two dims."""
+
+@overload
+def min(input: Tensor) -> Tensor:
+    """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+    """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+
+@overload
+def min(input: Tensor, dim: Tensor) -> Tensor:
+    """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+
+def minimum(a: Tensor, b: Tensor, /) -> Tensor: ...
+def mish(x: Tensor, /) -> Tensor: ...
+def mm(a: Tensor, b: Tensor, /) -> Tensor:
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def moveaxis(
+    input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]
+) -> Tensor:
+    """Dims `source` at the places `destination`; the others keep their order."""
+
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Dims `source` at the places `destination`; the others keep their order."""
+
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    """The squared error, its mean, or its sum, as in torch."""
+
+def msort(input: Tensor) -> Tensor:
+    """The values in order along dim 0."""
+
+def mul(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def multiply(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def mv(a: Tensor, b: Tensor, /) -> Tensor:
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def nan_to_num(
+    input: Tensor,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+
+def nanmean(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The mean over `dim` of the elements that are numbers."""
+
+@overload
+def nanmedian(input: Tensor) -> Tensor:
+    """`median` of the values that are numbers."""
+
+@overload
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+    """`median` of the values that are numbers."""
+
+def nansum(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The sum over `dim` of the elements that are numbers."""
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements of dim `dim` from `start` on, which may count from the end."""
+
+def ne(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def neg(x: Tensor, /) -> Tensor: ...
+def negative(x: Tensor, /) -> Tensor: ...
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log likelihood of targets under log probabilities (N, C, ...), as in torch."""
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor:
+    """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
+    """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
+
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
+
+def normal(
+    mean: float,
+    std: float,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    generator: Generator | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal numbers of this mean and standard deviation."""
+
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int | Sequence[int] | None = 1, eps: float = 1e-12
+) -> Tensor:
+    """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger."""
+
+def not_equal(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one."""
+
+def ones(
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of ones; see `zeros`."""
+
+def ones_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def outer(a: Tensor, b: Tensor, /) -> Tensor:
+    """y[m, n] = a[m] * b[n]"""
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
+
+def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """The dims in the order given; a split goes with its dim."""
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """[..., c * r * r, h, w] to [..., c, h * r, w * r], as torch's (Shi et al., 2016)."""
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """[..., c, h * r, w * r] to [..., c * r * r, h, w]: the inverse of `pixel_shuffle`."""
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
+
+def positive(x: Tensor, /) -> Tensor: ...
+def pow(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def prod(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The product over `dim` (None: over all); integers and bools give int64."""
+
+def quantize_fp8(
+    input: Tensor, block: int | tuple[int, int] = 128, dtype: torch.dtype = torch.float8_e4m3fn
+) -> Quantized:
+    """Matrices as numbers of 8 bits, and a float32 scale for each block of them."""
+
+def rad2deg(x: Tensor, /) -> Tensor: ...
+def rand(
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    generator: Generator | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Uniform numbers in [0, 1); the same for every layout."""
+
+def rand_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Uniform numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def randint(
+    low: int = 0,
+    high: int | None = None,
+    size: int | Sequence[int] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    generator: Generator | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Integers in [low, high); `randint(high, size)` starts at 0."""
+
+def randint_like(
+    x: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def randn(
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    generator: Generator | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Standard normal numbers; the same for every layout."""
+
+def randn_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Standard normal numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def randperm(
+    n: int,
+    *,
+    dtype: torch.dtype = torch.int64,
+    generator: Generator | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A random permutation of 0 .. n-1, the same for every layout."""
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements in one dim."""
+
+def real(input: Tensor) -> Tensor:
+    """The real part; a real tensor itself."""
+
+def reciprocal(x: Tensor, /) -> Tensor: ...
+def relu(x: Tensor, /) -> Tensor: ...
+def relu6(input: Tensor) -> Tensor:
+    """x clamped to [0, 6]."""
+
+def remainder(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def repeat(self: Tensor, *repeats: Tensor | int | Sequence[int]) -> Tensor:
+    """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
+
+def repeat_interleave(
+    input: Tensor,
+    repeats: Tensor | int | Sequence[int],
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> Tensor:
+    """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
+
+def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
+    """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+
+def resolve_conj(input: Tensor) -> Tensor:
+    """The complex conjugate; a real tensor itself."""
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root mean square over the last dims, then scale, as in torch."""
+
+def roll(
+    input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = ...) -> Tensor:
+    """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
+
+def rotary(
+    input: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, seq_dim: int = -2
+) -> Tensor:
+    """Rotary position embedding: pairs of features turned by an angle for each position."""
+
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+
+def row_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above the other: along dim 0, vectors as rows."""
+
+def rsqrt(x: Tensor, /) -> Tensor: ...
+def rsub(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    alpha: complex | np.number[Any] = 1,
+) -> Tensor:
+    """`other - alpha * input`."""
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    window: int | None = None,
+) -> Tensor:
+    """softmax(query key^T * scale + mask) value, as in torch."""
+
+def scaled_matmul(
+    a: Tensor,
+    a_scale: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    *,
+    block: int = 128,
+    out_dtype: torch.dtype = torch.bfloat16,
+) -> Tensor:
+    """The product of two matrices that `quantize_fp8` gave, summed in float32."""
+
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | complex | np.number[Any] | None = None,
+    *,
+    value: float | None = None,
+    reduce: str | None = None,
+) -> Tensor:
+    """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """Element `index` of dim `dim`, which goes away."""
+
+def selu(input: Tensor) -> Tensor:
+    """elu with the scales that keep mean 0 and variance 1."""
+
+def sgn(x: Tensor, /) -> Tensor: ...
+def sigmoid(x: Tensor, /) -> Tensor: ...
+def sign(x: Tensor, /) -> Tensor: ...
+def signbit(x: Tensor, /) -> Tensor: ...
+def silu(x: Tensor, /) -> Tensor: ...
+def sin(x: Tensor, /) -> Tensor: ...
+def sinc(x: Tensor, /) -> Tensor: ...
+def sinh(x: Tensor, /) -> Tensor: ...
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """The squared error over 2 beta where the error is below beta, else |error| - beta / 2."""
+
+def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
+
+def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """`softmax(-input, dim)`."""
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, and x where beta * x > threshold."""
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+
+def softsign(x: Tensor, /) -> Tensor: ...
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+    """The values along `dim` in order, and their indices. Equal values keep their order."""
+
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
+
+def split_with_sizes(
+    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts of the sizes given along `dim`."""
+
+def sqrt(x: Tensor, /) -> Tensor: ...
+def square(x: Tensor, /) -> Tensor: ...
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Without the dims of size 1: all of them, or those named in `dim`."""
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dim `dim`."""
+
+def std(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """The standard deviation over `dim`: the root of `var`."""
+
+def std_mean(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(std, mean) over `dim`."""
+
+def sub(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    alpha: complex | np.number[Any] = 1,
+) -> Tensor:
+    """`input - alpha * other`; either may be a Python number."""
+
+def subtract(
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+    *,
+    alpha: complex | np.number[Any] = 1,
+) -> Tensor:
+    """`input - alpha * other`; either may be a Python number."""
+
+def sum(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The sum over `dim` (None: over all); integers and bools are summed as int64."""
+
+def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up, of two tensors of one shape, in one pass over memory."""
+
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at `index` of the tensor seen as one dim."""
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+
+def tan(x: Tensor, /) -> Tensor: ...
+def tanh(x: Tensor, /) -> Tensor: ...
+def tanhshrink(x: Tensor, /) -> Tensor: ...
+def tensor(
+    data: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor with a copy of `data` (nested lists, numbers, numpy arrays, torch tensors)."""
+
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
+
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int] = 2) -> Tensor:
+    """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists."""
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """x where x > threshold, else value."""
+
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """`repeat` where fewer numbers than dims mean the last ones."""
+
+def to_global(
+    self: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    *,
+    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+    check_meta: bool | None = None,
+    copy: bool = False,
+) -> Tensor:
+    """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+
+def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
+    """This process's shard as a local tensor."""
+
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
+    """The k largest (or smallest) values along `dim`, and their indices."""
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
+
+def tril_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """[2, n]: the rows and columns of the lower triangle of a matrix."""
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
+
+def triu_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """[2, n]: the rows and columns of the upper triangle of a matrix."""
+
+def true_divide(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def trunc(x: Tensor, /) -> Tensor: ...
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along `dim`, which goes away."""
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Dim `dim` as several dims of these sizes, of which one may be -1."""
+
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct values, and on request where each element went and how often each occurs."""
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a dim of size 1 at place `dim`."""
+
+def var(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Tensor:
+    """The variance over `dim` (None: over all), with the count less `correction` (1) below."""
+
+def var_mean(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(var, mean) over `dim`."""
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """The dot product of two vectors of real numbers, like `dot`."""
+
+def vector_norm(
+    input: Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
+
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above the other: along dim 0, vectors as rows."""
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]:
+    """`input` where the condition holds, else `other`; both may be Python numbers."""
+
+@overload
+def where(
+    condition: Tensor,
+    input: Tensor | complex | np.number[Any],
+    other: Tensor | complex | np.number[Any],
+) -> Tensor:
+    """`input` where the condition holds, else `other`; both may be Python numbers."""
+
+def xlogy(
+    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+) -> Tensor: ...
+def zeros(
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of zeros."""
+
+def zeros_like(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Sequence[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Zeros in the shape, dtype and layout of x (partial becomes broadcast)."""

@@ -1,0 +1,1003 @@
+"""The methods and operators of Tensor that call an op.
+
+Written by `make stubs`; do not edit.
+"""
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+import torch
+
+from .leaves import HookHandle
+from .ops.extremum import AllExtremes
+from .ops.order import Extreme
+from .ops.sorting import Sorted
+from .placement import Placement
+from .sbp import Sbp
+from .tensor import Tensor
+
+class TensorMethods:
+    def abs(self, /) -> Tensor: ...
+    def absolute(self, /) -> Tensor: ...
+    def acos(self, /) -> Tensor: ...
+    def acosh(self, /) -> Tensor: ...
+    def add(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Tensor:
+        """`input + alpha * other`; either may be a Python number."""
+    def add_(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Self:
+        """`input + alpha * other`; either may be a Python number."""
+    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Tensor:
+        """`input + value * tensor1 / tensor2`."""
+    def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Tensor:
+        """`input + value * tensor1 * tensor2`."""
+    def addmm(
+        self, mat1: Tensor, mat2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
+    def addmv(
+        self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    def adjoint(self) -> Tensor:
+        """The last two dims exchanged, complex values conjugated."""
+    def all(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+    ) -> Tensor:
+        """Whether every element over `dim` (None: over all) is not zero."""
+    def allclose(
+        self,
+        other: Tensor,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> builtins.bool:
+        """Whether all elements are close (see `isclose`): the same answer on every rank."""
+    def amax(
+        self, dim: builtins.int | Sequence[builtins.int] | None = (), keepdim: builtins.bool = False
+    ) -> Tensor:
+        """The greatest values over `dim` (none given: over all); ties share the gradient evenly."""
+    def amin(
+        self, dim: builtins.int | Sequence[builtins.int] | None = (), keepdim: builtins.bool = False
+    ) -> Tensor:
+        """The least values over `dim` (none given: over all); ties share the gradient evenly."""
+    def aminmax(
+        self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False
+    ) -> AllExtremes:
+        """The least and the greatest values, as (min, max)."""
+    def angle(self, /) -> Tensor: ...
+    def any(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+    ) -> Tensor:
+        """Whether an element over `dim` (None: over all) is not zero."""
+    def arccos(self, /) -> Tensor: ...
+    def arccosh(self, /) -> Tensor: ...
+    def arcsin(self, /) -> Tensor: ...
+    def arcsinh(self, /) -> Tensor: ...
+    def arctan(self, /) -> Tensor: ...
+    def arctan2(self, b: Tensor, /) -> Tensor: ...
+    def arctanh(self, /) -> Tensor: ...
+    def argmax(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
+    def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The index of the first least value along `dim` (None: in the flattened tensor)."""
+    def argsort(
+        self,
+        dim: builtins.int = -1,
+        descending: builtins.bool = False,
+        stable: builtins.bool = False,
+    ) -> Tensor:
+        """The indices that sort the values along `dim`."""
+    def argwhere(self) -> Tensor:
+        """The indices of the elements that are not zero, one per row."""
+    def asin(self, /) -> Tensor: ...
+    def asinh(self, /) -> Tensor: ...
+    def atan(self, /) -> Tensor: ...
+    def atan2(self, b: Tensor, /) -> Tensor: ...
+    def atanh(self, /) -> Tensor: ...
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: builtins.bool | None = None,
+        create_graph: builtins.bool = False,
+    ) -> None:
+        """Add the gradients of this tensor to the `.grad` of every leaf it was made from."""
+    def baddbmm(
+        self, batch1: Tensor, batch2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+    def bfloat16(self) -> Tensor:
+        """`input` as torch.bfloat16; the same tensor when it is that already."""
+    def bitwise_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def bitwise_left_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def bitwise_not(self, /) -> Tensor: ...
+    def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def bmm(self, b: Tensor, /) -> Tensor:
+        """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def bool(self) -> Tensor:
+        """`input` as torch.bool; the same tensor when it is that already."""
+    def broadcast_to(self, *size: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """`expand` under numpy's name."""
+    def byte(self) -> Tensor:
+        """`input` as torch.uint8; the same tensor when it is that already."""
+    def cast(self, dtype: torch.dtype) -> Tensor:
+        """`input` in `dtype`; the same tensor when it is in that dtype already."""
+    def cdouble(self) -> Tensor:
+        """`input` as torch.complex128; the same tensor when it is that already."""
+    def ceil(self, /) -> Tensor: ...
+    def cfloat(self) -> Tensor:
+        """`input` as torch.complex64; the same tensor when it is that already."""
+    def char(self) -> Tensor:
+        """`input` as torch.int8; the same tensor when it is that already."""
+    def check_meta_consistency(self) -> None:
+        """Check, collectively, that all processes agree on shape, dtype, placement and sbp."""
+    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """At most `chunks` parts of one size along `dim`; the last may be smaller."""
+    def clamp(
+        self,
+        min: Tensor | complex | np.number[Any] | None = None,
+        max: Tensor | complex | np.number[Any] | None = None,
+    ) -> Tensor:
+        """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+    def clamp_max(self, max: Tensor | complex | np.number[Any]) -> Tensor:
+        """`input`, but at most `max`."""
+    def clamp_min(self, min: Tensor | complex | np.number[Any]) -> Tensor:
+        """`input`, but at least `min`."""
+    def clip(
+        self,
+        min: Tensor | complex | np.number[Any] | None = None,
+        max: Tensor | complex | np.number[Any] | None = None,
+    ) -> Tensor:
+        """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+    def clone(self, *, memory_format: torch.memory_format | None = None) -> Tensor:
+        """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
+    def conj(self) -> Tensor:
+        """The complex conjugate; a real tensor itself."""
+    def conj_physical(self) -> Tensor:
+        """The complex conjugate; a real tensor itself."""
+    def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
+        """The tensor itself: how it lies in memory cannot be seen."""
+    def copy_(self, source: Tensor) -> Self:
+        """Take the value of `source`, which may have another dtype, placement and sbp."""
+    def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def cos(self, /) -> Tensor: ...
+    def cosh(self, /) -> Tensor: ...
+    def count_nonzero(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
+        """How many elements over `dim` (None: over all) are not zero, as int64."""
+    def cpu(self) -> Tensor:
+        """The tensor on the cpu (a global one on the same ranks)."""
+    def cuda(
+        self, device: builtins.int | None = None, non_blocking: builtins.bool = False
+    ) -> Tensor:
+        """The tensor on cuda (a global one on the same ranks)."""
+    def cumprod(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
+        """The product of each element and all before it along `dim`."""
+    def cumsum(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
+        """The sum of each element and all before it along `dim`; integers and bools give int64."""
+    def deg2rad(self, /) -> Tensor: ...
+    def detach(self) -> Tensor:
+        """The same value without the history of its computation."""
+    def diag(self, diagonal: builtins.int = 0) -> Tensor:
+        """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    def diag_embed(
+        self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1
+    ) -> Tensor:
+        """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
+    def diagonal(
+        self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1
+    ) -> Tensor:
+        """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
+    def digamma(self, /) -> Tensor: ...
+    def div(
+        self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
+    ) -> Tensor:
+        """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+    def div_(
+        self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
+    ) -> Self:
+        """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+    def divide(
+        self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
+    ) -> Tensor:
+        """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+    def dot(self, b: Tensor, /) -> Tensor:
+        """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def double(self) -> Tensor:
+        """`input` as torch.float64; the same tensor when it is that already."""
+    def eq(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def equal(self, other: Tensor) -> builtins.bool:
+        """Whether two tensors have the same shape and elements: the same answer on every rank."""
+    def erf(self, /) -> Tensor: ...
+    def erfc(self, /) -> Tensor: ...
+    def erfinv(self, /) -> Tensor: ...
+    def exp(self, /) -> Tensor: ...
+    def exp2(self, /) -> Tensor: ...
+    def expand(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
+    def expand_as(self, other: Tensor) -> Tensor:
+        """Expanded to the shape of another tensor."""
+    def expm1(self, /) -> Tensor: ...
+    def fill_(self, value: Tensor | complex | np.number[Any]) -> Self:
+        """Every element becomes `value` (a number or a one-element tensor)."""
+    def fix(self, /) -> Tensor: ...
+    def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+        """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
+    def flip(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The dims given read backwards."""
+    def fliplr(self) -> Tensor:
+        """Dim 1 read backwards."""
+    def flipud(self) -> Tensor:
+        """Dim 0 read backwards."""
+    def float(self) -> Tensor:
+        """`input` as torch.float32; the same tensor when it is that already."""
+    def float_power(self, exponent: Tensor | complex | np.number[Any]) -> Tensor:
+        """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    def floor(self, /) -> Tensor: ...
+    def floor_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def fmax(self, b: Tensor, /) -> Tensor: ...
+    def fmin(self, b: Tensor, /) -> Tensor: ...
+    def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def frac(self, /) -> Tensor: ...
+    def gather(
+        self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False
+    ) -> Tensor:
+        """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
+    def ge(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def global_to_global(
+        self,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        *,
+        grad_sbp: Sbp | Sequence[Sbp] | None = None,
+        check_meta: builtins.bool = False,
+        copy: builtins.bool = False,
+    ) -> Tensor:
+        """This global tensor on another placement or in another sbp; the value stays the same."""
+    def greater(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def greater_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def gt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def half(self) -> Tensor:
+        """`input` as torch.float16; the same tensor when it is that already."""
+    def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
+        """x where |x| > lambd, else 0."""
+    def heaviside(self, b: Tensor, /) -> Tensor: ...
+    def hermitian(self) -> Tensor:
+        """The conjugate transpose of a matrix: `x.H`."""
+    def hsplit(
+        self, indices_or_sections: builtins.int | Sequence[builtins.int]
+    ) -> tuple[Tensor, ...]:
+        """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
+    def hypot(self, b: Tensor, /) -> Tensor: ...
+    def index_add(
+        self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
+    ) -> Tensor:
+        """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+    def index_copy(self, dim: builtins.int, index: Tensor, source: Tensor) -> Tensor:
+        """`input` with the slices of `source` in the places `index` of `dim`."""
+    def index_fill(
+        self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
+    ) -> Tensor:
+        """`input` with one value in the places `index` of `dim`."""
+    def index_put(
+        self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
+    ) -> Tensor:
+        """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
+    def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
+        """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+    def inner(self, other: Tensor) -> Tensor:
+        """The sum of products over the last dim of both, for all pairs of the other dims."""
+    def int(self) -> Tensor:
+        """`input` as torch.int32; the same tensor when it is that already."""
+    def is_contiguous(self, memory_format: torch.memory_format = ...) -> builtins.bool:
+        """True: how a tensor lies in memory cannot be seen."""
+    def isclose(
+        self,
+        other: Tensor,
+        rtol: builtins.float = 1e-05,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
+    ) -> Tensor:
+        """Whether |input - other| <= atol + rtol * |other|, element by element."""
+    def isfinite(self, /) -> Tensor: ...
+    def isinf(self, /) -> Tensor: ...
+    def isnan(self, /) -> Tensor: ...
+    def isneginf(self, /) -> Tensor: ...
+    def isposinf(self, /) -> Tensor: ...
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+    def kthvalue(
+        self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False
+    ) -> Sorted:
+        """The k-th smallest value along `dim` (k counts from 1), and its index."""
+    def le(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def lerp(self, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Tensor:
+        """`input + weight * (end - input)`; the weight is a tensor or a number."""
+    def less(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def less_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def lgamma(self, /) -> Tensor: ...
+    def local_to_global(
+        self,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        *,
+        check_meta: builtins.bool = True,
+        copy: builtins.bool = False,
+    ) -> Tensor:
+        """The global tensor of which this local tensor is this rank's part."""
+    def log(self, /) -> Tensor: ...
+    def log10(self, /) -> Tensor: ...
+    def log1p(self, /) -> Tensor: ...
+    def log2(self, /) -> Tensor: ...
+    def log_softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
+        """The logarithm of `softmax(input, dim)`, computed without overflow."""
+    def logaddexp(self, b: Tensor, /) -> Tensor: ...
+    def logaddexp2(self, b: Tensor, /) -> Tensor: ...
+    def logical_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def logical_not(self, /) -> Tensor: ...
+    def logical_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def logical_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def logit(self, eps: builtins.float | None = None) -> Tensor:
+        """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+    def logsumexp(
+        self, dim: builtins.int | Sequence[builtins.int] | None, keepdim: builtins.bool = False
+    ) -> Tensor:
+        """log(sum(exp(input))) over `dim`, computed without overflow."""
+    def long(self) -> Tensor:
+        """`input` as torch.int64; the same tensor when it is that already."""
+    def lt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def masked_fill(self, mask: Tensor, value: Tensor | complex | np.number[Any]) -> Tensor:
+        """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
+    def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
+        """`input` with the elements where `mask` is true taken from `source`, in order."""
+    def masked_select(self, mask: Tensor) -> Tensor:
+        """The elements where `mask` is true, in one dim; the two broadcast against each other."""
+    def matmul(self, other: Tensor) -> Tensor:
+        """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
+    @overload
+    def max(self) -> Tensor:
+        """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+    @overload
+    def max(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+        """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+    @overload
+    def max(self, dim: Tensor) -> Tensor:
+        """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
+    def maximum(self, b: Tensor, /) -> Tensor: ...
+    def mean(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The mean over `dim` (None: over all), of a floating point or complex tensor."""
+    @overload
+    def median(self) -> Tensor:
+        """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
+    @overload
+    def median(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+        """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
+    @overload
+    def min(self) -> Tensor:
+        """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+    @overload
+    def min(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+        """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+    @overload
+    def min(self, dim: Tensor) -> Tensor:
+        """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+    def minimum(self, b: Tensor, /) -> Tensor: ...
+    def mm(self, b: Tensor, /) -> Tensor:
+        """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def moveaxis(
+        self,
+        source: builtins.int | Sequence[builtins.int],
+        destination: builtins.int | Sequence[builtins.int],
+    ) -> Tensor:
+        """Dims `source` at the places `destination`; the others keep their order."""
+    def movedim(
+        self,
+        source: builtins.int | Sequence[builtins.int],
+        destination: builtins.int | Sequence[builtins.int],
+    ) -> Tensor:
+        """Dims `source` at the places `destination`; the others keep their order."""
+    def msort(self) -> Tensor:
+        """The values in order along dim 0."""
+    def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def mul_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def mv(self, b: Tensor, /) -> Tensor:
+        """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def nan_to_num(
+        self,
+        nan: builtins.float | None = None,
+        posinf: builtins.float | None = None,
+        neginf: builtins.float | None = None,
+    ) -> Tensor:
+        """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+    def nanmean(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The mean over `dim` of the elements that are numbers."""
+    @overload
+    def nanmedian(self) -> Tensor:
+        """`median` of the values that are numbers."""
+    @overload
+    def nanmedian(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+        """`median` of the values that are numbers."""
+    def nansum(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The sum over `dim` of the elements that are numbers."""
+    def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+        """`length` elements of dim `dim` from `start` on, which may count from the end."""
+    def ne(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def neg(self, /) -> Tensor: ...
+    def negative(self, /) -> Tensor: ...
+    def new_empty(
+        self,
+        *size: builtins.int | Sequence[builtins.int],
+        dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+    def new_full(
+        self,
+        size: Sequence[builtins.int],
+        fill_value: Tensor | complex | np.number[Any],
+        *,
+        dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """One value in another shape with self's dtype, device or (broadcast) placement."""
+    def new_ones(
+        self,
+        *size: builtins.int | Sequence[builtins.int],
+        dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Ones of another shape with self's dtype, device or (broadcast) placement."""
+    def new_tensor(
+        self,
+        data: Any,
+        *,
+        dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """A tensor of `data` with self's dtype, device or (broadcast) placement."""
+    def new_zeros(
+        self,
+        *size: builtins.int | Sequence[builtins.int],
+        dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Zeros of another shape with self's dtype, device or (broadcast) placement."""
+    @overload
+    def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
+        """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
+    @overload
+    def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
+        """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
+    def norm(
+        self,
+        p: builtins.float | str | None = "fro",
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
+    def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The logical value as a numpy array; see `whole` for when it communicates."""
+    def outer(self, b: Tensor, /) -> Tensor:
+        """y[m, n] = a[m] * b[n]"""
+    def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The dims in the order given; a split goes with its dim."""
+    def polygamma(self, n: builtins.int) -> Tensor: ...
+    def positive(self, /) -> Tensor: ...
+    def pow(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def prod(
+        self,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The product over `dim` (None: over all); integers and bools give int64."""
+    def rad2deg(self, /) -> Tensor: ...
+    def ravel(self) -> Tensor:
+        """All elements in one dim."""
+    def reciprocal(self, /) -> Tensor: ...
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+        """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
+    def relu(self, /) -> Tensor: ...
+    def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def repeat(self, *repeats: Tensor | builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
+    def repeat_interleave(
+        self,
+        repeats: Tensor | builtins.int | Sequence[builtins.int],
+        dim: builtins.int | None = None,
+        *,
+        output_size: builtins.int | None = None,
+    ) -> Tensor:
+        """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
+    def reshape(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+    def reshape_as(self, other: Tensor) -> Tensor:
+        """The tensor under the shape of another."""
+    def resolve_conj(self) -> Tensor:
+        """The complex conjugate; a real tensor itself."""
+    def retain_grad(self) -> None:
+        """Keep the gradient of this computed tensor in its `.grad`."""
+    def roll(
+        self,
+        shifts: builtins.int | Sequence[builtins.int],
+        dims: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
+    def rot90(self, k: builtins.int = 1, dims: Sequence[builtins.int] = ...) -> Tensor:
+        """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
+    def round(self, *, decimals: builtins.int = 0) -> Tensor:
+        """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+    def rsqrt(self, /) -> Tensor: ...
+    def scatter(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor | complex | np.number[Any] | None = None,
+        *,
+        value: builtins.float | None = None,
+        reduce: str | None = None,
+    ) -> Tensor:
+        """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+    def scatter_add(self, dim: builtins.int, index: Tensor, src: Tensor) -> Tensor:
+        """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    def scatter_reduce(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+    def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
+        """Element `index` of dim `dim`, which goes away."""
+    def sgn(self, /) -> Tensor: ...
+    def short(self) -> Tensor:
+        """`input` as torch.int16; the same tensor when it is that already."""
+    def sigmoid(self, /) -> Tensor: ...
+    def sign(self, /) -> Tensor: ...
+    def signbit(self, /) -> Tensor: ...
+    def sin(self, /) -> Tensor: ...
+    def sinc(self, /) -> Tensor: ...
+    def sinh(self, /) -> Tensor: ...
+    def softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
+        """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
+    def sort(
+        self,
+        dim: builtins.int = -1,
+        descending: builtins.bool = False,
+        stable: builtins.bool = False,
+    ) -> Sorted:
+        """The values along `dim` in order, and their indices. Equal values keep their order."""
+    def split(
+        self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
+    def split_with_sizes(
+        self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Parts of the sizes given along `dim`."""
+    def sqrt(self, /) -> Tensor: ...
+    def square(self, /) -> Tensor: ...
+    def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
+        """Without the dims of size 1: all of them, or those named in `dim`."""
+    def std(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        unbiased: builtins.bool | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        correction: builtins.float | None = None,
+    ) -> Tensor:
+        """The standard deviation over `dim`: the root of `var`."""
+    def sub(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Tensor:
+        """`input - alpha * other`; either may be a Python number."""
+    def sub_(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Self:
+        """`input - alpha * other`; either may be a Python number."""
+    def subtract(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Tensor:
+        """`input - alpha * other`; either may be a Python number."""
+    def sum(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The sum over `dim` (None: over all); integers and bools are summed as int64."""
+    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def t(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def take(self, index: Tensor) -> Tensor:
+        """The elements at `index` of the tensor seen as one dim."""
+    def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
+        """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    def tan(self, /) -> Tensor: ...
+    def tanh(self, /) -> Tensor: ...
+    def tensor_split(
+        self, indices_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
+    def tile(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """`repeat` where fewer numbers than dims mean the last ones."""
+    def to(
+        self,
+        *args: torch.dtype | torch.device | str | Tensor,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        non_blocking: builtins.bool = False,
+        copy: builtins.bool = False,
+    ) -> Tensor:
+        """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`."""
+    def to_consistent(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Removed long ago; says so."""
+    def to_global(
+        self,
+        placement: Placement | None = None,
+        sbp: Sbp | Sequence[Sbp] | None = None,
+        *,
+        grad_sbp: Sbp | Sequence[Sbp] | None = None,
+        check_meta: builtins.bool | None = None,
+        copy: builtins.bool = False,
+    ) -> Tensor:
+        """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+    def to_local(self, *, copy: builtins.bool = False) -> Tensor:
+        """This process's shard as a local tensor."""
+    def to_torch(self) -> torch.Tensor:
+        """A torch tensor: of a local tensor sharing memory, of a global one the logical value."""
+    def tolist(self) -> Any:
+        """The logical value as nested Python lists."""
+    def topk(
+        self,
+        k: builtins.int,
+        dim: builtins.int = -1,
+        largest: builtins.bool = True,
+        sorted: builtins.bool = True,
+    ) -> Sorted:
+        """The k largest (or smallest) values along `dim`, and their indices."""
+    def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
+        """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
+        """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
+    def true_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def trunc(self, /) -> Tensor: ...
+    def type_as(self, other: Tensor) -> Tensor:
+        """`input` in the dtype of `other`."""
+    def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """The slices along `dim`, which goes away."""
+    def unflatten(self, dim: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
+        """Dim `dim` as several dims of these sizes, of which one may be -1."""
+    def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
+        """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+    def unique(
+        self,
+        sorted: builtins.bool = True,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """The distinct values, and on request where each element went and how often each occurs."""
+    def unsqueeze(self, dim: builtins.int) -> Tensor:
+        """With a dim of size 1 at place `dim`."""
+    def var(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        unbiased: builtins.bool | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        correction: builtins.float | None = None,
+    ) -> Tensor:
+        """The variance over `dim` (None: over all), with the count less `correction` (1) below."""
+    def vdot(self, other: Tensor) -> Tensor:
+        """The dot product of two vectors of real numbers, like `dot`."""
+    def vector_norm(
+        self,
+        ord: builtins.float = 2,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
+    def view(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+    def view_as(self, other: Tensor) -> Tensor:
+        """The tensor under the shape of another."""
+    def vsplit(
+        self, indices_or_sections: builtins.int | Sequence[builtins.int]
+    ) -> tuple[Tensor, ...]:
+        """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
+    def xlogy(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def zero_(self) -> Self:
+        """Every element becomes 0."""
+    def __add__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __radd__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __sub__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __mul__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __rmul__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __truediv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __matmul__(self, other: Tensor) -> Tensor: ...
+    def __neg__(self, /) -> Tensor: ...
+    def __pow__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __floordiv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __mod__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __abs__(self, /) -> Tensor: ...
+    def __invert__(self, /) -> Tensor: ...
+    def __and__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __rand__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __or__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __ror__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __xor__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __rxor__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __lshift__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __rshift__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __eq__(self, other: Tensor | complex | np.number[Any]) -> Tensor:  # type: ignore[override]
+        ...
+    def __ne__(self, other: Tensor | complex | np.number[Any]) -> Tensor:  # type: ignore[override]
+        ...
+    def __lt__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __le__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __gt__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __ge__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __getitem__(self, index: Any) -> Tensor: ...
+    def __setitem__(self, index: Any, value: Tensor | complex | np.number[Any]) -> None: ...
+    def __iadd__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __isub__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __imul__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __itruediv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __repr__(self) -> str: ...
+    def __format__(self, spec: str) -> str: ...
+    def __bool__(self) -> builtins.bool: ...
+    def __index__(self) -> builtins.int: ...
+    def abs_(self, /) -> Self: ...
+    def absolute_(self, /) -> Self: ...
+    def acos_(self, /) -> Self: ...
+    def acosh_(self, /) -> Self: ...
+    def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
+        """`input + value * tensor1 / tensor2`."""
+    def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
+        """`input + value * tensor1 * tensor2`."""
+    def addmm_(
+        self, mat1: Tensor, mat2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Self:
+        """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
+    def addmv_(
+        self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Self:
+        """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    def arccos_(self, /) -> Self: ...
+    def arccosh_(self, /) -> Self: ...
+    def arcsin_(self, /) -> Self: ...
+    def arcsinh_(self, /) -> Self: ...
+    def arctan_(self, /) -> Self: ...
+    def arctan2_(self, b: Tensor, /) -> Self: ...
+    def arctanh_(self, /) -> Self: ...
+    def asin_(self, /) -> Self: ...
+    def asinh_(self, /) -> Self: ...
+    def atan_(self, /) -> Self: ...
+    def atan2_(self, b: Tensor, /) -> Self: ...
+    def atanh_(self, /) -> Self: ...
+    def baddbmm_(
+        self, batch1: Tensor, batch2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Self:
+        """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+    def bitwise_and_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def bitwise_left_shift_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def bitwise_not_(self, /) -> Self: ...
+    def bitwise_or_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def bitwise_right_shift_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def bitwise_xor_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def ceil_(self, /) -> Self: ...
+    def clamp_(
+        self,
+        min: Tensor | complex | np.number[Any] | None = None,
+        max: Tensor | complex | np.number[Any] | None = None,
+    ) -> Self:
+        """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+    def clamp_max_(self, max: Tensor | complex | np.number[Any]) -> Self:
+        """`input`, but at most `max`."""
+    def clamp_min_(self, min: Tensor | complex | np.number[Any]) -> Self:
+        """`input`, but at least `min`."""
+    def clip_(
+        self,
+        min: Tensor | complex | np.number[Any] | None = None,
+        max: Tensor | complex | np.number[Any] | None = None,
+    ) -> Self:
+        """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+    def conj_physical_(self) -> Self:
+        """The complex conjugate; a real tensor itself."""
+    def copysign_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def cos_(self, /) -> Self: ...
+    def cosh_(self, /) -> Self: ...
+    def cumprod_(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Self:
+        """The product of each element and all before it along `dim`."""
+    def cumsum_(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Self:
+        """The sum of each element and all before it along `dim`; integers and bools give int64."""
+    def deg2rad_(self, /) -> Self: ...
+    def digamma_(self, /) -> Self: ...
+    def divide_(
+        self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
+    ) -> Self:
+        """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+    def eq_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def erf_(self, /) -> Self: ...
+    def erfc_(self, /) -> Self: ...
+    def erfinv_(self, /) -> Self: ...
+    def exp_(self, /) -> Self: ...
+    def exp2_(self, /) -> Self: ...
+    def expm1_(self, /) -> Self: ...
+    def fix_(self, /) -> Self: ...
+    def float_power_(self, exponent: Tensor | complex | np.number[Any]) -> Self:
+        """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    def floor_(self, /) -> Self: ...
+    def floor_divide_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def fmod_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def frac_(self, /) -> Self: ...
+    def ge_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def gt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def heaviside_(self, b: Tensor, /) -> Self: ...
+    def hypot_(self, b: Tensor, /) -> Self: ...
+    def index_add_(
+        self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
+    ) -> Self:
+        """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+    def index_copy_(self, dim: builtins.int, index: Tensor, source: Tensor) -> Self:
+        """`input` with the slices of `source` in the places `index` of `dim`."""
+    def index_fill_(
+        self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
+    ) -> Self:
+        """`input` with one value in the places `index` of `dim`."""
+    def index_put_(
+        self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
+    ) -> Self:
+        """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
+    def le_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def lerp_(self, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Self:
+        """`input + weight * (end - input)`; the weight is a tensor or a number."""
+    def less_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def less_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def lgamma_(self, /) -> Self: ...
+    def log_(self, /) -> Self: ...
+    def log10_(self, /) -> Self: ...
+    def log1p_(self, /) -> Self: ...
+    def log2_(self, /) -> Self: ...
+    def logical_and_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def logical_not_(self, /) -> Self: ...
+    def logical_or_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def logical_xor_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def logit_(self, eps: builtins.float | None = None) -> Self:
+        """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+    def lt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def masked_fill_(self, mask: Tensor, value: Tensor | complex | np.number[Any]) -> Self:
+        """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
+    def masked_scatter_(self, mask: Tensor, source: Tensor) -> Self:
+        """`input` with the elements where `mask` is true taken from `source`, in order."""
+    def multiply_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def nan_to_num_(
+        self,
+        nan: builtins.float | None = None,
+        posinf: builtins.float | None = None,
+        neginf: builtins.float | None = None,
+    ) -> Self:
+        """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+    def ne_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def neg_(self, /) -> Self: ...
+    def negative_(self, /) -> Self: ...
+    def not_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def polygamma_(self, n: builtins.int) -> Self: ...
+    def pow_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def rad2deg_(self, /) -> Self: ...
+    def reciprocal_(self, /) -> Self: ...
+    def relu_(self, /) -> Self: ...
+    def remainder_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def round_(self, *, decimals: builtins.int = 0) -> Self:
+        """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+    def rsqrt_(self, /) -> Self: ...
+    def scatter_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor | complex | np.number[Any] | None = None,
+        *,
+        value: builtins.float | None = None,
+        reduce: str | None = None,
+    ) -> Self:
+        """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
+    def scatter_add_(self, dim: builtins.int, index: Tensor, src: Tensor) -> Self:
+        """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    def scatter_reduce_(
+        self,
+        dim: builtins.int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Self:
+        """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+    def sgn_(self, /) -> Self: ...
+    def sigmoid_(self, /) -> Self: ...
+    def sign_(self, /) -> Self: ...
+    def sin_(self, /) -> Self: ...
+    def sinc_(self, /) -> Self: ...
+    def sinh_(self, /) -> Self: ...
+    def sqrt_(self, /) -> Self: ...
+    def square_(self, /) -> Self: ...
+    def subtract_(
+        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
+    ) -> Self:
+        """`input - alpha * other`; either may be a Python number."""
+    def tan_(self, /) -> Self: ...
+    def tanh_(self, /) -> Self: ...
+    def tril_(self, diagonal: builtins.int = 0) -> Self:
+        """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
+    def triu_(self, diagonal: builtins.int = 0) -> Self:
+        """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
+    def true_divide_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def trunc_(self, /) -> Self: ...
+    def xlogy_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ifloordiv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __imod__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ipow__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __iand__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ior__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ixor__(self, other: Tensor | complex | np.number[Any]) -> Self: ...

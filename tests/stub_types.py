@@ -1,0 +1,90 @@
+"""What the stubs say where a function's own annotation is `Any`, or its arguments decide."""
+
+NUMBER = "complex | np.number[Any]"
+OPERAND = f"Tensor | {NUMBER}"
+INTS = "int | Sequence[int]"
+DEVICE = "str | torch.device | None"
+
+# Parameters by name, where a function says `Any`. A default of None adds `None`.
+PARAMETERS = {
+    "alpha": NUMBER,
+    "device": DEVICE,
+    "dilation": INTS,
+    "dim": f"{INTS} | None",
+    "dims": INTS,
+    "end": "float",
+    "exponent": OPERAND,
+    "fill_value": OPERAND,
+    "grad_sbp": "Sbp | Sequence[Sbp]",
+    "high": "int",
+    "input": OPERAND,
+    "kernel_size": INTS,
+    "low": "int",
+    "max": OPERAND,
+    "memory_format": "torch.memory_format",
+    "min": OPERAND,
+    "other": OPERAND,
+    "output_padding": INTS,
+    "output_size": f"{INTS} | Sequence[int | None] | None",
+    "padding": f"{INTS} | str",
+    "repeats": f"Tensor | {INTS}",
+    "sbp": "Sbp | Sequence[Sbp]",
+    "size": INTS,
+    "sizes": INTS,
+    "src": OPERAND,
+    "start": "float",
+    "step": "float",
+    "stride": INTS,
+    "tensors": "Tensor | Sequence[Tensor]",
+    "value": OPERAND,
+    "weight": OPERAND,
+}
+
+# Functions whose result depends on their arguments, as (parameters, result) of each overload.
+_ALONG = "dim: int, keepdim: bool = False"
+_OF_ALL = [("input: Tensor", "Tensor"), (f"input: Tensor, {_ALONG}", "Extreme")]
+_OF_TWO = [("input: Tensor, dim: Tensor", "Tensor")]
+_POOL = (
+    f"input: Tensor, kernel_size: {INTS}, stride: {INTS} | None = None, padding: {INTS} = 0, "
+    f"dilation: {INTS} = 1, ceil_mode: bool = False"
+)
+_POOLED = [
+    (f"{_POOL}, return_indices: Literal[False] = False", "Tensor"),
+    (f"{_POOL}, *, return_indices: Literal[True]", "tuple[Tensor, Tensor]"),
+]
+_AT_LEAST = [("input: Tensor, /", "Tensor"), ("*tensors: Any", "tuple[Tensor, ...]")]
+_PLACE = f"device: {DEVICE} = None, dtype: torch.dtype | None = None"
+OVERLOADS = {
+    "atleast_1d": _AT_LEAST,
+    "atleast_2d": _AT_LEAST,
+    "atleast_3d": _AT_LEAST,
+    "max": _OF_ALL + _OF_TWO,
+    "max_pool1d": _POOLED,
+    "max_pool2d": _POOLED,
+    "max_pool3d": _POOLED,
+    "median": _OF_ALL,
+    "min": _OF_ALL + _OF_TWO,
+    "nanmedian": _OF_ALL,
+    "nonzero": [
+        ("input: Tensor, *, as_tuple: Literal[False] = False", "Tensor"),
+        ("input: Tensor, *, as_tuple: Literal[True]", "tuple[Tensor, ...]"),
+    ],
+    "where": [
+        ("condition: Tensor", "tuple[Tensor, ...]"),
+        (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}", "Tensor"),
+    ],
+}
+
+# Methods whose parameters are not the function's without its first, as (parameters, result).
+METHODS = {"polygamma": ("self, n: int", "Tensor")}
+
+# Functions whose parameters are read by hand, as (parameters, result).
+SIGNATURES = {
+    "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
+    "to": (
+        f"self: Tensor, *args: torch.dtype | torch.device | str | Tensor, {_PLACE}, "
+        "non_blocking: bool = False, copy: bool = False",
+        "Tensor",
+    ),
+    "view": (f"input: Tensor, *shape: {INTS}", "Tensor"),
+}

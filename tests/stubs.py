@@ -1,0 +1,325 @@
+"""Writes the stubs: what type checkers and editors see of names that are data when a program runs.
+
+`python tests/stubs.py` (or `make stubs`) rewrites them from the signatures of the functions.
+"""
+
+import inspect
+import re
+import subprocess
+import sys
+import types
+import typing
+from collections.abc import Callable
+
+import stub_types
+import torch
+from source_tree import REPO
+
+import onefold
+from onefold.engine import dispatch
+from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
+from onefold.engine.names import all_names
+from onefold.engine.ops import PUBLIC, creation
+from onefold.engine.ops.pointwise import Elementwise
+from onefold.engine.placement import Placement
+from onefold.engine.plan import ops
+from onefold.engine.sbp import Sbp
+from onefold.engine.tensor import Tensor
+from onefold.nn import functional
+
+HEADER = '"""{}\n\nWritten by `make stubs`; do not edit.\n"""\n'
+NAMES = all_names()
+
+# Where the names in stub_types.py come from; classes in annotations are added as they are met.
+SOURCES = {
+    "Any": "typing",
+    "Callable": "collections.abc",
+    "Extreme": "onefold.engine.ops.order",
+    "Literal": "typing",
+    "Placement": Placement.__module__,
+    "Sbp": Sbp.__module__,
+    "Self": "typing",
+    "Sequence": "collections.abc",
+    "Tensor": Tensor.__module__,
+    "overload": "typing",
+}
+
+
+def rendered(annotation):
+    """A type as it is written; its name is remembered in SOURCES."""
+    if annotation in (None, types.NoneType):
+        return "None"
+    if annotation is ...:
+        return "..."
+    if annotation is typing.Any:
+        return "Any"
+    if isinstance(annotation, list):
+        return f"[{', '.join(map(rendered, annotation))}]"
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(rendered, arguments))
+    if origin is not None:
+        return f"{rendered(origin)}[{', '.join(map(rendered, arguments))}]"
+    module, name = annotation.__module__, annotation.__qualname__
+    if module in ("torch", "numpy"):
+        return f"{'np' if module == 'numpy' else module}.{name}"
+    if module != "builtins":
+        SOURCES[name] = module
+    return name
+
+
+class Text:
+    """An annotation or a default value that a signature shows as it is written here."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __repr__(self):
+        return self.text
+
+
+def default(value):
+    """How a stub shows a default value."""
+    plain = value is None or isinstance(value, (bool, int, float, str, torch.dtype))
+    return repr(value) if plain or value == () else "..."
+
+
+def written(parameter):
+    """A parameter with its type and default as text; what says `Any` is typed by its name."""
+    given = parameter.annotation
+    annotation = "Any" if given is parameter.empty else rendered(given)
+    if annotation == "Any" and parameter.name in stub_types.PARAMETERS:
+        annotation = stub_types.PARAMETERS[parameter.name]
+        if parameter.default is None and "None" not in annotation:
+            annotation += " | None"
+    if parameter.default is not parameter.empty:
+        parameter = parameter.replace(default=Text(default(parameter.default)))
+    return parameter.replace(annotation=Text(annotation))
+
+
+def signature(function):
+    """A function's signature with its types evaluated."""
+    scope = {name: getattr(sys.modules[module], name) for name, module in SOURCES.items()}
+    return inspect.signature(function, eval_str=True, locals=scope)
+
+
+# What `**layout` of a creation takes.
+LAYOUT = [one for one in signature(creation.tensor).parameters.values() if one.name != "data"]
+
+
+def attributes(entry, tensors):
+    """What the kernel of an op takes after its tensors."""
+    try:
+        taken = list(inspect.signature(ops[entry.__name__][0].kernel).parameters.values())
+    except ValueError:  # a function of torch itself: of tensors alone
+        return []
+    return [one.replace(annotation=one.empty) for one in taken[tensors:]]
+
+
+def signatures(name):
+    """The (parameters, result) of a function: several where it has overloads."""
+    if name in stub_types.OVERLOADS:
+        return stub_types.OVERLOADS[name]
+    if name in stub_types.SIGNATURES:
+        return [stub_types.SIGNATURES[name]]
+    found = signature(NAMES[name])
+    result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
+    *others, last = given = list(found.parameters.values())
+    if last.name == "attrs":  # an op's own entry, which takes arguments by position
+        given = [*others, *attributes(NAMES[name], len(others))]
+        given = [one.replace(kind=one.POSITIONAL_ONLY) for one in given]
+    elif last.name == "layout":
+        given = [*others, *(one for one in LAYOUT if one.name not in found.parameters)]
+    if result == "Any" and NAMES[name].__module__ in (dispatch.__name__, Elementwise.__module__):
+        result = "Tensor"
+    parameters = found.replace(parameters=list(map(written, given)), return_annotation=found.empty)
+    return [(str(parameters)[1:-1], result)]
+
+
+def documented(name):
+    """The first line of a function's docstring, unless it is that of a whole family."""
+    doc = NAMES[name].__doc__
+    if not doc or doc == Elementwise.__doc__:
+        return ""
+    return inspect.cleandoc(doc).splitlines()[0].replace("\\", "\\\\").replace('"', "'")
+
+
+def definition(name, attribute=None, change=None, note=""):
+    """The stub of a function (as a method or operator with another name, if one is given)."""
+    found = signatures(name)
+    doc = "" if attribute and attribute.startswith("__") else documented(name)
+    lines = []
+    for parameters, result in found:
+        if change is not None:
+            parameters, result = change(parameters, result)
+        if len(found) > 1:
+            lines.append("@overload")
+        lines.append(f"def {attribute or name}({parameters}) -> {result}:{note}")
+        lines.append(f'    """{doc}"""' if doc else "    ...")
+    return "\n".join(lines)
+
+
+def as_method(parameters, result):
+    """A function's signature with its first parameter as `self`."""
+    _, _, rest = parameters.partition(", ")
+    return ", ".join(filter(None, ["self", rest])), result
+
+
+def as_operator(parameters, result):
+    """The same for an operator, which is called with operands alone."""
+    return as_method(parameters.partition(", *,")[0], result)
+
+
+def as_inplace(parameters, result):
+    """The same for what changes the tensor and returns it."""
+    return as_method(parameters, result)[0], "Self"
+
+
+def as_inplace_operator(parameters, result):
+    """The same for an operator."""
+    return as_operator(parameters, result)[0], "Self"
+
+
+# A comparison of tensors gives a tensor, where object's gives a bool.
+OVERRIDES = ("__eq__", "__ne__")
+# In-place functions whose own signature says all; those of others are in the op's.
+OWN = ("copy_", "fill_", "zero_", "setitem_")
+
+
+def method(name, attribute):
+    """The stub of a tensor's method or operator."""
+    note = "  # type: ignore[override]" if attribute in OVERRIDES else ""
+    if name.rstrip("_") in stub_types.METHODS:
+        text, result = stub_types.METHODS[name.rstrip("_")]
+        return f"def {attribute}({text}) -> {'Self' if name.endswith('_') else result}: ..."
+    operator = attribute.startswith("__")
+    if not name.endswith("_") or name == "setitem_":
+        return definition(name, attribute, as_operator if operator else as_method, note)
+    changed = as_inplace_operator if operator else as_inplace
+    return definition(name if name in OWN else name[:-1], attribute, changed)
+
+
+def methods():
+    """Every method and operator of a tensor that is data (engine/methods.py)."""
+    named = {name: name for name in sorted(METHODS)}
+    for attribute, name in {**named, **OPERATORS}.items():
+        yield method(name, attribute)
+    inplace = {f"{name}_": f"{name}_" for name in sorted(INPLACE)}
+    operators = {operator: f"{name}_" for operator, name in INPLACE_OPERATORS.items()}
+    for attribute, name in {**inplace, **operators}.items():
+        yield method(name, attribute)
+
+
+def imports(text, package):
+    """The imports that a stub's text needs, in a package."""
+    words = set(re.findall(r"\w+", re.sub(r'""".*"""', "", text)))
+    lines = [f"import {module}" for module in ("builtins", "torch") if module in words]
+    lines += ["import numpy as np"] * ("np" in words)
+    by_module = {}
+    for name in words & set(SOURCES):
+        by_module.setdefault(SOURCES[name], []).append(name)
+    for module, names in sorted(by_module.items()):
+        lines.append(f"from {relative(module, package)} import {', '.join(sorted(names))}")
+    return "\n".join(lines)
+
+
+def relative(module, package):
+    """A module's name as an import in `package` writes it: relative inside onefold."""
+    if module.partition(".")[0] != "onefold":
+        return module
+    ours, theirs = package.split("."), module.split(".")
+    shared = 0
+    while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
+        shared += 1
+    return "." * (len(ours) - shared + 1) + ".".join(theirs[shared:])
+
+
+def shadowed(text, names):
+    """`text` with builtins that `names` hide written out."""
+    hidden = "|".join({"bool", "float", "int"} & set(names))
+    return re.sub(rf"(?<![.\w])(?<!def )({hidden})\b", r"builtins.\1", text)
+
+
+def functions_stub():
+    body = "\n".join(definition(name) for name in PUBLIC)
+    doc = HEADER.format("Every op that users call, by its name.")
+    return f"{doc}\n{imports(body, 'onefold.engine.ops')}\n\n{body}\n"
+
+
+def methods_stub():
+    body = shadowed("\n".join(methods()), METHODS)
+    doc = HEADER.format("The methods and operators of Tensor that call an op.")
+    lines = body.replace("\n", "\n    ")
+    text = f"class TensorMethods:\n    {lines}\n"
+    return f"{doc}\n{imports(body, 'onefold.engine')}\n\n{text}"
+
+
+def exported(names):
+    """The `__all__` of a stub: it re-exports what has another name where it comes from."""
+    return f"__all__ = {sorted(names)!r}"
+
+
+def functional_stub():
+    lines = [
+        f"from ..engine.ops.functions import {functional.RENAMED.get(name, name)} as {name}"
+        for name in sorted(functional.FUNCTIONS)
+    ]
+    lines += ["FUNCTIONS: list[str]", "RENAMED: dict[str, str]", exported(functional.FUNCTIONS)]
+    return HEADER.format("The functions behind the layers.") + "\n" + "\n".join(lines) + "\n"
+
+
+def root_line(name):
+    """How the root's stub offers a public name."""
+    value = getattr(onefold, name)
+    if name in PUBLIC:
+        return f"from .engine.ops.functions import {name} as {name}"
+    if inspect.ismodule(value):
+        package, _, module = value.__name__.rpartition(".")
+        return f"from {relative(package, 'onefold')} import {module} as {name}"
+    if isinstance(value, torch.dtype):
+        return f"{name}: dtype"
+    if value is getattr(torch, name, None):
+        return f"from torch import {name} as {name}"
+    if isinstance(value, type) or (isinstance(value, Callable) and value.__module__ != "onefold"):
+        return f"from {relative(value.__module__, 'onefold')} import {value.__qualname__} as {name}"
+    if isinstance(value, Callable):
+        text = str(inspect.signature(value, eval_str=True)).replace("typing.", "")
+        return f"def {name}{shadowed(text, onefold.__all__)}: ..."
+    return f"{name}: {type(value).__name__}"
+
+
+def root_stub():
+    lines = sorted(map(root_line, onefold.__all__), key=lambda line: not line.startswith("from"))
+    on_demand = [f"from . import {name} as {name}" for name in onefold.ON_DEMAND]
+    body = "\n".join([*on_demand, *lines, "__version__: str"])
+    doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
+    return f"{doc}\nimport builtins\nfrom typing import Any\n{body}\n{exported(onefold.__all__)}\n"
+
+
+STUBS = {
+    "__init__.pyi": root_stub,
+    "engine/ops/functions.pyi": functions_stub,
+    "engine/tensor_methods.pyi": methods_stub,
+    "nn/functional.pyi": functional_stub,
+}
+
+
+def formatted(file, text):
+    """`text` as ruff formats it, with its imports sorted."""
+    for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", file, "-"],
+            input=text, capture_output=True, text=True, cwd=REPO, timeout=60, check=True,
+        )  # fmt: skip
+        text = done.stdout
+    return text
+
+
+def stubs():
+    """The text of every stub by its file."""
+    return {file: formatted(file, make()) for file, make in STUBS.items()}
+
+
+if __name__ == "__main__":
+    for file, text in stubs().items():
+        (REPO / file).write_text(text)
