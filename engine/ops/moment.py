@@ -65,7 +65,7 @@ class Variance(Op):
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         center = settled(mean(names.detach(x), dim, True))
         y = _variance_around(x, center, dim, correction, keepdim)
-        return _root(y) if self.is_root else y  # type: ignore[no-any-return]
+        return _root(y) if self.is_root else y
 
     def vjp(
         self,
@@ -165,7 +165,7 @@ def var(
     A split dim is not gathered: the parts exchange their sums.
     """
     dim, correction = _settings("var", dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim)  # type: ignore[no-any-return]
+    return _var(input, dim, correction, keepdim)
 
 
 @named
@@ -179,7 +179,7 @@ def std(
 ) -> Tensor:
     """The standard deviation over `dim`: the root of `var`."""
     dim, correction = _settings("std", dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim)  # type: ignore[no-any-return]
+    return _std(input, dim, correction, keepdim)
 
 
 @named
