@@ -42,11 +42,12 @@ def choose(
     seen = _Seen(described, metas)
     chosen: list[Signature] = []
     plain = all_broadcast(len(tensors), len(outputs))
+    given = op.given(attrs)
     for axis, parts in enumerate(placement.shape):
         present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
         best = plain
         if any(sbp is not broadcast for sbp in present):
-            rule = [*op.rule(seen.axis(parts), *seen.args, *attrs), plain]
+            rule = [*op.rule(seen.axis(parts), *seen.args, *given), plain]
             sizes = [_bytes_along(meta, axis) for _, meta in tensors]
             share = work / (placement.num_ranks / parts)
             best = _cheapest(rule, present, sizes, parts, share, kind)
@@ -100,12 +101,13 @@ def signatures_along(
         for a in range(placement.ndim)
     ]
     plain = all_broadcast(len(tensors), len(outputs))
+    given = op.given(attrs)
 
     def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
         seen = _Seen(described, metas)
         for signature, parts in zip(signatures, placement.shape, strict=False):
             seen.split(signature, parts)
-        return [*op.rule(seen.axis(placement.shape[at]), *seen.args, *attrs), plain]
+        return [*op.rule(seen.axis(placement.shape[at]), *seen.args, *given), plain]
 
     found = []
     for signature in rule(axis, used[:axis]):

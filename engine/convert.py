@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,26 +41,32 @@ def dual(nd_sbp: NdSbp) -> NdSbp:
 # Global to global: boxing as an op.
 
 
+class BoxingAttributes(NamedTuple):
+    """Where to box to, and the gradient's layout (None: as it is produced)."""
+
+    target: Meta
+    grad_sbp: NdSbp | None
+
+
 class Boxing(Op):
     """Boxing as an op: the gradient is boxed back to the input's placement."""
 
     name = "to_global"
+    attributes = BoxingAttributes
     saves = ()
 
-    def boxing(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> BoxingPlan:
+    def boxing(self, metas: tuple[Meta | None, ...], attrs: BoxingAttributes) -> BoxingPlan:
         (x,) = metas
-        target, _ = attrs
         assert x is not None
-        return boxing.plan(x, target)
+        return boxing.plan(x, attrs.target)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, target: Meta,
-        grad_sbp: NdSbp | None,
-    ) -> tuple[Tensor]:  # fmt: skip
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: BoxingAttributes
+    ) -> tuple[Tensor]:
         assert x.placement is not None
         produced = dy.meta.nd_sbp
-        if grad_sbp is not None:
-            nd_sbp = grad_sbp
+        if attrs.grad_sbp is not None:
+            nd_sbp = attrs.grad_sbp
         elif dy.meta.placement is x.placement or len(produced) == x.placement.ndim:
             nd_sbp = produced
         else:
@@ -69,14 +75,14 @@ class Boxing(Op):
 
 
 BOXING = Boxing()
-_box = unary(BOXING, listed=False)  # it has no rule
+_box = unary(BOXING)
 
 
 def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     """`x` laid out as `target` says (same shape and dtype); `grad_sbp` is its gradient's layout."""
     if target is x.meta and grad_sbp is None:
         return x
-    return _box(x, target, grad_sbp)  # type: ignore[no-any-return]
+    return _box(x, target, grad_sbp)
 
 
 def read_device(device: Any) -> torch.device:

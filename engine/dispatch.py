@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 
 from . import boxing, interp
 from .entry import Form, compiled
-from .op import Op
+from .op import NoAttributes, Op, as_they_are
 from .plan import KERNEL_ERRORS, Plan, bad_arguments, failed, hashable, new_table, ops, prepare
 from .tape import Differentiable, Node, Output
 from .tensor import Tensor
 
+P = ParamSpec("P")
+Tensors: TypeAlias = "tuple[Tensor | None, ...]"
 
-def unary(op: Op, listed: bool = True) -> Callable[..., Any]:
+
+class Takes(Protocol[P]):
+    """An op, by the attributes that it takes."""
+
+    @property
+    def attributes(self) -> Callable[P, tuple[Any, ...]]: ...
+
+
+def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and hashable attributes."""
-    return _define(op, ("x",), listed=listed)
+    return _define(op, ("x",))
 
 
-def binary(op: Op) -> Callable[..., Any]:
+def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The function that runs an op of two tensors and hashable attributes."""
     return _define(op, ("a", "b"))
 
 
-def ternary(op: Op) -> Callable[..., Any]:
+def ternary(
+    op: Takes[P],
+) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
     return _define(op, ("a", "b", "c?"))
 
 
-def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
+def with_number(op: Op, number_first: bool) -> Callable[[Any, Any], Tensor]:
     """The function that runs an op of a tensor and a Python number, in either order.
 
     Plans depend on the number's type, never on its value.
@@ -36,16 +48,25 @@ def with_number(op: Op, number_first: bool) -> Callable[..., Any]:
     return _define(op, ("number#", "x") if number_first else ("x", "number#"), attributes=False)
 
 
-def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
-    """The function that runs any op: a tuple of tensors (None where absent), then attributes.
+def general(op: Takes[P]) -> Callable[Concatenate[Tensors, P], Tensor]:
+    """The function that runs an op of any tensors: a tuple (None where absent), then attributes."""
+    return _define(op, ())
+
+
+def several(
+    op: Takes[P], only_first: bool = False
+) -> Callable[Concatenate[Tensors, P], tuple[Tensor, ...]]:
+    """`general` for an op of several outputs.
 
     With `only_first`, outputs after the first are for the op's gradient and given to nobody.
     """
     return _define(op, (), only_first=only_first)
 
 
-def general_with_value(op: Op, only_first: bool = False) -> Callable[..., Any]:
-    """`general` where the last of the tuple is None or a Python value that the kernel takes.
+def general_with_value(
+    op: Takes[P], only_first: bool = False
+) -> Callable[Concatenate[tuple[Any, ...], P], tuple[Tensor, ...]]:
+    """`several` where the last of the tuple is None or a Python value that the kernel takes.
 
     Plans depend on the value's type, never on the value.
     """
@@ -57,16 +78,18 @@ arity: dict[Callable[..., Any], int] = {}
 PACKED = 0
 
 
-def _define(
-    op: Op, params: tuple[str, ...], listed: bool = True, **how: bool
-) -> Callable[..., Any]:
+def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..., Any]:
+    assert isinstance(op, Op)
+    is_boxing = type(op).boxing is not Op.boxing
     form = Form(
         params,
+        attributes=op.attributes is not NoAttributes and how.pop("attributes", True),
+        record=op.attributes is not as_they_are,
         saves=op.saves,
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
         aliases=op.aliases,
-        boxing=type(op).boxing is not Op.boxing,
+        boxing=is_boxing,
         **how,
     )
     found: dict[str, Any] = {}
@@ -77,7 +100,7 @@ def _define(
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
     arity[call] = len(params)
-    if listed:
+    if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call
 
@@ -104,7 +127,6 @@ def record(
     op: Op,
     plan: Plan,
     tensors: Sequence[Any],
-    attrs: tuple[Any, ...],
     out: Any,
     recorded: Differentiable | None = None,
 ) -> Node | None:
@@ -122,7 +144,7 @@ def record(
     return Node(
         recorded or op,
         nodes,
-        (*saved, *attrs),
+        (*saved, *plan.given),
         out if op.saves_output else None,
         plan.metas if op.num_outputs != 1 else plan.meta,
     )

@@ -26,6 +26,7 @@ class Form:
     params: tuple[str, ...]
     number_last: bool = False  # whether the tuple ends with a number or None
     attributes: bool = True  # whether hashable attributes follow
+    record: bool = False  # whether they have a record, which the gradient gets
     saves: tuple[int, ...] | None = None  # as in Op, with the next three
     saves_output: bool = False
     several: bool = False
@@ -81,7 +82,7 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
     {node} = Node(op, {nodes}, {saved}, {saved_output}, plan.{meta})"""
 _RECORD_PACKED = """\
 if interp.grad_enabled and plan.differentiable:
-    {node} = record(op, plan, {tensors}, {attrs}, {made})"""
+    {node} = record(op, plan, {tensors}, {made})"""
 
 _SHARE = "{first}.shared = y.shared = True"
 _SHARE_IF = """\
@@ -150,7 +151,7 @@ def _named(form: Form) -> dict[str, str]:
         nodes.pop()
     if form.attributes:
         key.append("attrs")
-        saved.append("*attrs")
+        saved.append("plan.attrs" if form.record else "*attrs")
         retry = f"return call({', '.join(plain)}, *hashable(op, {_tuple(tensors)}, attrs))"
     else:
         retry = f"raise bad_arguments(op, {_tuple(tensors)}, ()) from None"
@@ -171,6 +172,7 @@ def _named(form: Form) -> dict[str, str]:
 
 def _packed(form: Form) -> dict[str, str]:
     """The texts of an entry that takes its tensors in one tuple."""
+    assert form.attributes
     given = "tensors[:-1]" if form.number_last else "tensors"
     key = f"*[None if t is None else t.meta for t in {given}]"
     shards = f"*[None if t is None else t.shards for t in {given}]"

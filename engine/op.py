@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -64,14 +64,35 @@ class Local:
         return self.outputs[index].local_offset(self.position)
 
 
+class NoAttributes(NamedTuple):
+    """The record of an op that has none."""
+
+
+def as_they_are(*attrs: Any) -> tuple[Any, ...]:
+    """The attributes of an op that has no record."""
+    return attrs
+
+
 class Op:
     """One operation. A subclass is final; families are functions that return ops.
 
     A subclass gives `kernel` and `rule` (or `spec`), and where the defaults do not fit `infer`,
     `vjp`, `bind` and `flops`. In `infer`, `rule` and `flops` every tensor argument is a Meta.
+
+    What else the op is called with is said once, as the fields of a record:
+
+        class SoftmaxAttributes(NamedTuple):
+            dim: int
+            dtype: torch.dtype | None = None
+
+    With `attributes = SoftmaxAttributes` the entry is called as `entry(x, dim, dtype)`, and its
+    type says so. The record is made with the plan, from what the entry was called with: `infer`,
+    `rule` and `vjp` get it after the tensors, `bind` and `decompose` as `attrs`, the kernel and
+    what `decompose` returns get its fields. `infer` checks them.
     """
 
     name: str
+    attributes: Callable[..., tuple[Any, ...]] = staticmethod(as_they_are)
     num_outputs: int = 1
     spec: str = ""  # default rule; see `signature.from_spec`
     linear: str = ""  # how partial sums pass; see `signature.from_spec`
@@ -91,10 +112,19 @@ class Op:
         The default runs the kernel on torch's data-free "meta" device, so that shapes, dtypes and
         error conditions are torch's own.
         """
+        if args and type(args[-1]) is self.attributes:
+            args = (*args[:-1], *args[-1])
         results = self.kernel(*[_as_torch_meta(arg) for arg in args])
         if isinstance(results, torch.Tensor):
             return _as_meta(results)
         return tuple(_as_meta(result) for result in results)
+
+    def given(self, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What `infer`, `rule` and `vjp` get after the tensors, of a call with these attributes."""
+        if self.attributes is as_they_are:
+            return attrs
+        record = self.attributes(*attrs)
+        return (record,) if record else ()
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         """The legal signatures on one mesh axis (all-broadcast is added by the dispatcher).
@@ -103,7 +133,7 @@ class Op:
         """
         return from_spec(self.spec, self.linear)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: Any) -> Kernel:
         """The kernel for one rank, attributes bound; takes the local tensors."""
         return _with_attributes(local.pick(self.kernel), len(local.inputs), attrs)
 
@@ -120,14 +150,14 @@ class Op:
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: Any) -> Kernel | None:
         """The op in smaller ops for these layouts: a function of the same tensors and attributes.
 
         For ops that must communicate inside. None where the kernel runs on each shard.
         """
         return None
 
-    def boxing(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> BoxingPlan | None:
+    def boxing(self, metas: tuple[Meta | None, ...], attrs: Any) -> BoxingPlan | None:
         """The plan that moves the input's shards between ranks: of boxing itself, no other op."""
         return None
 

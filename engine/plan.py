@@ -36,9 +36,22 @@ class Plan:
     The inputs in `boxes` are boxed. Then the op is `decomposed` into smaller ones, or `run`.
     """
 
-    __slots__ = ("aliases", "boxes", "decomposed", "differentiable", "direct", "meta", "metas",
-                 "run", "signature")  # fmt: skip
+    __slots__ = (
+        "aliases",
+        "attrs",
+        "boxes",
+        "decomposed",
+        "differentiable",
+        "direct",
+        "given",
+        "meta",
+        "metas",
+        "run",
+        "signature",
+    )
 
+    attrs: tuple[Any, ...]  # as `bind` gets them: the op's record, if it has one
+    given: tuple[Any, ...]  # the same as `infer`, `rule` and `vjp` get it, after the tensors
     direct: bool  # whether nothing is boxed or decomposed
     run: Callable[..., Any]  # shards of each input (and runtime numbers) -> shards
     boxes: tuple[tuple[int, BoxingPlan], ...]  # by the index of the input
@@ -111,6 +124,8 @@ def _make(
     op: Op, metas: tuple[Meta | None, ...], described: list[Any], attrs: tuple[Any, ...]
 ) -> Plan:
     plan = Plan()
+    attrs = plan.attrs = op.attributes(*attrs)
+    plan.given = op.given(attrs)
     plan.direct = True
     plan.boxes = ()
     plan.decomposed = None
@@ -124,7 +139,7 @@ def _make(
         plan.meta = moves.dst
         plan.metas = (moves.dst,)
         return plan
-    inferred = op.infer(*described, *attrs)
+    inferred = op.infer(*described, *plan.given)
     logical = inferred if isinstance(inferred, tuple) else (inferred,)
     plan.differentiable = op.differentiable and any(meta.is_floating for meta in logical)
     placement = next((meta.placement for meta in metas if meta is not None), None)

@@ -271,10 +271,10 @@ class Capture(interp.Interpreter):
             values = self._move(slots[0], plan.meta, op.name, asked=True)
         else:
             values = self._step(
-                op.name, call, slots, attrs, plan.metas, plan.run, op.num_outputs != 1,
+                op.name, call, slots, plan.attrs, plan.metas, plan.run, op.num_outputs != 1,
                 plan.aliases, op=op,
             )  # fmt: skip
-        return self._tensors(op, plan, slots, attrs, values)
+        return self._tensors(op, plan, slots, values)
 
     def _boxed(self, op: Op, plan: Plan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
         """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""
@@ -357,7 +357,6 @@ class Capture(interp.Interpreter):
         op: Op,
         plan: Plan,
         slots: tuple[Any, ...],
-        attrs: tuple[Any, ...],
         values: tuple[Value, ...],
     ) -> Any:
         """The op's captured results, on the tape as the dispatcher puts them there."""
@@ -365,7 +364,7 @@ class Capture(interp.Interpreter):
         made: list[Any] = [Tensor(v, v.meta) for v in values]  # type: ignore[arg-type]
         if interp.grad_enabled and plan.differentiable:
             out: Any = values if several else values[0]
-            node = record(op, plan, slots, attrs, out, _InScope(op, self, values[0]))
+            node = record(op, plan, slots, out, _InScope(op, self, values[0]))
             for index, tensor in enumerate(made):
                 if node is None or not several:
                     tensor.node = node

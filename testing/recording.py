@@ -59,7 +59,8 @@ class Recorder(interp.Interpreter):
 
     def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
         if isinstance(op, Op) and op is not BOXING:  # which has no rule
-            found = OpCall(op, *_parts(call, args))
+            values, attrs = _parts(call, args)
+            found = OpCall(op, values, op.attributes(*attrs))
             self.calls.setdefault(found.key(), found)
         with interp.using(None):
             return call(*args)

@@ -73,7 +73,7 @@ def flip(input: Tensor, *dims: Any) -> Tensor:
     found = wrap_all(unpack(dims), input.ndim)
     if len(set(found)) < len(found):
         raise OnefoldRuntimeError(f"flip: a dim appears multiple times in the list of dims {dims}")
-    return _flip(input, found)  # type: ignore[no-any-return]
+    return _flip(input, found)
 
 
 @named
@@ -81,7 +81,7 @@ def fliplr(input: Tensor) -> Tensor:
     """Dim 1 read backwards."""
     if input.ndim < 2:
         raise OnefoldRuntimeError("Input must be >= 2-d.")
-    return _flip(input, (1,))  # type: ignore[no-any-return]
+    return _flip(input, (1,))
 
 
 @named
@@ -89,7 +89,7 @@ def flipud(input: Tensor) -> Tensor:
     """Dim 0 read backwards."""
     if not input.ndim:
         raise OnefoldRuntimeError("Input must be >= 1-d.")
-    return _flip(input, (0,))  # type: ignore[no-any-return]
+    return _flip(input, (0,))
 
 
 @named
@@ -107,7 +107,7 @@ def roll(
         raise OnefoldRuntimeError(
             f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along)}"
         )
-    return _roll(input, by, along)  # type: ignore[no-any-return]
+    return _roll(input, by, along)
 
 
 @named
@@ -125,9 +125,9 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if k == 1:
         return transpose(_flip(input, (second,)), first, second)
     if k == 2:
-        return _flip(input, (first, second))  # type: ignore[no-any-return]
+        return _flip(input, (first, second))
     if k == 3:
-        return _flip(transpose(input, first, second), (second,))  # type: ignore[no-any-return]
+        return _flip(transpose(input, first, second), (second,))
     return reshape(input, input.shape)
 
 
@@ -201,14 +201,14 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
             f"tensor: got {len(times)} for {self.ndim}"
         )
-    return _repeat(self, times)  # type: ignore[no-any-return]
+    return _repeat(self, times)
 
 
 @named
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
     times = unpack(dims)
-    return _repeat(input, (*[1] * (input.ndim - len(times)), *times))  # type: ignore[no-any-return]
+    return _repeat(input, (*[1] * (input.ndim - len(times)), *times))
 
 
 @named
@@ -226,7 +226,7 @@ def repeat_interleave(
     if isinstance(repeats, int):
         if repeats < 0:
             raise OnefoldRuntimeError(f"Repeats must be non-negative, but got {repeats}")
-        return _repeat_interleave(input, repeats, dim)  # type: ignore[no-any-return]
+        return _repeat_interleave(input, repeats, dim)
     counts = whole(repeats)
     size = input.shape[dim]
     if counts.ndim > 1 or (counts.numel() != 1 and counts.numel() != size):
@@ -287,13 +287,13 @@ _triu = unary(Triangle("triu", torch.triu))
 @named
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
-    return _tril(input, diagonal)  # type: ignore[no-any-return]
+    return _tril(input, diagonal)
 
 
 @named
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
-    return _triu(input, diagonal)  # type: ignore[no-any-return]
+    return _triu(input, diagonal)
 
 
 def _triangle_indices(
@@ -375,4 +375,4 @@ _windows_back = unary(WindowsBack())
 @named
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
-    return _unfold(self, wrap(dimension, self.ndim), size, step)  # type: ignore[no-any-return]
+    return _unfold(self, wrap(dimension, self.ndim), size, step)

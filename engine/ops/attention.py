@@ -58,17 +58,17 @@ def scaled_dot_product_attention(
     triton = uses_triton(device_type(query.meta))
     plain = dropout_p == 0.0 and not near and attn_mask is None and not grouped
     if plain and fits(query.meta, key.meta, value.meta, triton):
-        return flash_attention((query, key, value), is_causal, scale)[0]  # type: ignore[no-any-return]
+        return flash_attention((query, key, value), is_causal, scale)[0]
     if near or triton:
         four = in_four_dims(query, key, value, attn_mask, enable_gqa, triton)
         if four is not None:
             chance = next_draw(dropout_p) if dropout_p else None
             y = fused_attention((*four.tensors, chance), is_causal, scale, near)[0]
-            return y if y.shape == four.shape else names.view(y, four.shape)  # type: ignore[no-any-return]
+            return y if y.shape == four.shape else names.view(y, four.shape)
     attn_mask, is_causal = windowed(query, key, attn_mask, is_causal, near)
     if dropout_p == 0.0:
         tensors = (query, key, value, attn_mask)
-        return attention(tensors, is_causal, scale, grouped)  # type: ignore[no-any-return]
+        return attention(tensors, is_causal, scale, grouped)
     wide_q, wide_k, wide_v, wide_mask = with_groups(query, key, value, attn_mask, grouped)
     p = probabilities(wide_q, wide_k, wide_mask, is_causal, scale)
     y = names.matmul(dropout_by(p, next_draw(dropout_p)), wide_v)

@@ -64,7 +64,7 @@ def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale
     low = torch.finfo(q.dtype).min / 2
     if causal:
         scores = _causal_fill(scores, low)
-        return _causal_fill(names.softmax(scores, -1), 0.0)  # type: ignore[no-any-return]
+        return _causal_fill(names.softmax(scores, -1), 0.0)
     if mask is None:
         return names.softmax(scores, -1)  # type: ignore[no-any-return]
     if mask.dtype is torch.bool:

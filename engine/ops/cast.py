@@ -78,7 +78,7 @@ def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
     """
     if input.meta.dtype is dtype:
         return input
-    return _cast(input, dtype)  # type: ignore[no-any-return]
+    return _cast(input, dtype)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -147,4 +147,4 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
     no kernel: tensors are dense).
     """
-    return _clone(input)  # type: ignore[no-any-return]
+    return _clone(input)

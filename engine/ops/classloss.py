@@ -298,7 +298,7 @@ class ClassLossGrad(Op):
 def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     with interp.grad_mode(False):
         lse = _logsumexp(tensors[1])
-    return cross_entropy_grad((*tensors[:4], lse), *attrs)  # type: ignore[no-any-return]
+    return cross_entropy_grad((*tensors[:4], lse), *attrs)
 
 
 class TargetWeights(Op):
@@ -374,7 +374,7 @@ def cross_entropy(
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
     attrs = (reduction, ignore_index, label_smoothing)
-    return _cross_entropy((input, target, weight, None), *attrs)  # type: ignore[no-any-return]
+    return _cross_entropy((input, target, weight, None), *attrs)
 
 
 def _probabilities(
@@ -415,4 +415,4 @@ def nll_loss(
     """
     check_reduction(reduction)
     attrs = (reduction, ignore_index, 0.0)
-    return _nll((input, target, weight, None), *attrs)  # type: ignore[no-any-return]
+    return _nll((input, target, weight, None), *attrs)

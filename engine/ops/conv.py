@@ -110,13 +110,13 @@ def _input_grad(dy: Tensor, w: Tensor, x: Meta, sizes: tuple[Any, ...]) -> Tenso
     each = dy.shape[1] // groups
     if transposed:
         none = (0,) * len(stride)
-        return _convolution(dy, w, None, stride, padding, dilation, False, none, groups, each)  # type: ignore[no-any-return]
+        return _convolution(dy, w, None, stride, padding, dilation, False, none, groups, each)
     # The windows may not reach the input's end; what they leave is the other one's padding.
     left = tuple(
         x.shape[i + 2] - ((dy.shape[i + 2] - 1) * s - 2 * p + d * (w.shape[i + 2] - 1) + 1)
         for i, (s, p, d) in enumerate(zip(stride, padding, dilation, strict=True))
     )
-    return _convolution(dy, w, None, stride, padding, dilation, True, left, groups, each)  # type: ignore[no-any-return]
+    return _convolution(dy, w, None, stride, padding, dilation, True, left, groups, each)
 
 
 class ConvolutionWeightGrad(Op):
@@ -215,7 +215,7 @@ def _conv(
     padding = ints(padding, dims, "padding")
     each = x.shape[1] // groups if groups > 0 else 0
     y = _convolution(x, w, bias, stride, padding, dilation, False, (0,) * dims, groups, each)
-    return names.squeeze(y, 0) if added else y  # type: ignore[no-any-return]
+    return names.squeeze(y, 0) if added else y
 
 
 def _named_padding(
@@ -307,7 +307,7 @@ def _conv_transpose(
         groups,
         x.shape[1] // groups if groups > 0 else 0,
     )
-    return names.squeeze(y, 0) if added else y  # type: ignore[no-any-return]
+    return names.squeeze(y, 0) if added else y
 
 
 @named

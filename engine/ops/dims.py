@@ -76,7 +76,7 @@ _permute = unary(Permute())
 @named
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
-    return _transpose(input, dim0, dim1)  # type: ignore[no-any-return]
+    return _transpose(input, dim0, dim1)
 
 
 enter("swapaxes", transpose)
@@ -91,7 +91,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
         >>> onefold.ones(2, 3, 4).permute(2, 0, -2).shape
         torch.Size([4, 2, 3])
     """
-    return _permute(input, unpack(dims))  # type: ignore[no-any-return]
+    return _permute(input, unpack(dims))
 
 
 @named
@@ -106,7 +106,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
         )
     rest = iter(dim for dim in range(ndim) if dim not in old)
     place = dict(zip(new, old, strict=True))
-    return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))  # type: ignore[no-any-return]
+    return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))
 
 
 enter("moveaxis", movedim)
@@ -241,7 +241,7 @@ _unsqueeze = unary(Unsqueeze())
 @named
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dim of size 1 at place `dim`."""
-    return _unsqueeze(input, dim)  # type: ignore[no-any-return]
+    return _unsqueeze(input, dim)
 
 
 @named
@@ -266,7 +266,7 @@ def expand(self: Tensor, *sizes: Any) -> Tensor:
         sizes = tuple(
             -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(sizes)
         )
-    return _expand(self, sizes)  # type: ignore[no-any-return]
+    return _expand(self, sizes)
 
 
 @named
@@ -354,7 +354,7 @@ _on_diagonal = unary(OnDiagonal())
 @named
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
-    return _diagonal(input, offset, dim1, dim2)  # type: ignore[no-any-return]
+    return _diagonal(input, offset, dim1, dim2)
 
 
 @named
@@ -368,7 +368,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     batch = iter(input.shape[:-1])
     side = input.shape[-1] + abs(offset)
     shape = tuple(side if dim in (i, j) else next(batch) for dim in range(input.ndim + 1))
-    return _on_diagonal(input, shape, offset, i, j)  # type: ignore[no-any-return]
+    return _on_diagonal(input, shape, offset, i, j)
 
 
 @named

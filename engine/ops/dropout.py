@@ -89,7 +89,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     _check(p)
     if not training or p == 0.0:
         return input
-    return dropout_by(input, next_draw(p))  # type: ignore[no-any-return]
+    return dropout_by(input, next_draw(p))
 
 
 def _by_channel(

@@ -149,7 +149,7 @@ def embedding(
                 f"Padding_idx must be within num_embeddings: got {padding_idx} for {rows} rows"
             )
         padding = padding_idx % rows
-    return _embedding(weight, input, padding, scale_grad_by_freq)  # type: ignore[no-any-return]
+    return _embedding(weight, input, padding, scale_grad_by_freq)
 
 
 class OneHot(Op):
@@ -193,4 +193,4 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = int(whole(input).max()) + 1
     if num_classes < 1:
         raise OnefoldRuntimeError(f"num_classes should be positive, but got {num_classes}")
-    return _one_hot(input, num_classes)  # type: ignore[no-any-return]
+    return _one_hot(input, num_classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...kernels import attention as kernels
-from ..dispatch import general
+from ..dispatch import several
 from ..meta import Meta
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -69,5 +69,5 @@ class FlashAttentionGrad(AttendsGrad):
         return [Signature((split(dim),) * 6, (split(dim),) * 3) for dim in (0, 1)]
 
 
-flash_attention = general(FlashAttention(), only_first=True)
-_flash_attention_grad = general(FlashAttentionGrad())
+flash_attention = several(FlashAttention(), only_first=True)
+_flash_attention_grad = several(FlashAttentionGrad())

@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import float8 as kernels
-from ..dispatch import general
+from ..dispatch import general, several
 from ..meta import Meta
 from ..names import named
 from ..op import Op
@@ -108,7 +108,7 @@ class ScaledMatmul(_WithoutGradient):
         return 2.0 * a.shape[1] * outputs[0].numel
 
 
-_quantize = general(QuantizeFp8())
+_quantize = several(QuantizeFp8())
 _scaled_matmul = general(ScaledMatmul())
 
 
@@ -180,4 +180,4 @@ def scaled_matmul(
             f"scales must be one of {[*rows]} and one of {[*columns]}, but are {mine} and {other}"
         )
     tensors = (a, a_scale, b, b_scale)
-    return _scaled_matmul(tensors, block, rows[mine], columns[other], out_dtype)  # type: ignore[no-any-return]
+    return _scaled_matmul(tensors, block, rows[mine], columns[other], out_dtype)

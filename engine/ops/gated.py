@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import gated as kernels
-from ..dispatch import binary, general
+from ..dispatch import binary, several
 from ..meta import Meta
 from ..names import named, names
 from ..op import Op
@@ -89,7 +89,7 @@ def _second(x: Tensor, act: str) -> Tensor:
 
 
 _gated = binary(Gated())
-_gated_grad = general(GatedGrad())
+_gated_grad = several(GatedGrad())
 
 
 @named

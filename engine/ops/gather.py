@@ -188,14 +188,14 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
 
     A split of `dim` becomes a partial sum. Raises OutOfRangeError naming a wrong index.
     """
-    return _gather(input, index, dim)  # type: ignore[no-any-return]
+    return _gather(input, index, dim)
 
 
 def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
     """Zeros of `shape` with `dy` added at the places of `index`, which has dy's shape."""
     dim = wrap(dim, len(shape))
     full = tuple(d for d, size in enumerate(shape) if d != dim and index.shape[d] == size)
-    return _add_at(dy, index, dim, shape, full)  # type: ignore[no-any-return]
+    return _add_at(dy, index, dim, shape, full)
 
 
 def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
@@ -257,10 +257,10 @@ def scatter(
     dim = wrap(dim, input.ndim)
     _check_index(input, dim, index, "scatter")
     if isinstance(src, Tensor):
-        return _scatter((input, index, _source(src, index, input, "scatter")), dim, None)  # type: ignore[no-any-return]
+        return _scatter((input, index, _source(src, index, input, "scatter")), dim, None)
     if not isinstance(src, (int, float, complex)):
         raise OnefoldTypeError(f"scatter: src must be a tensor or a number, but got {src!r}")
-    return _scatter((input, index, None), dim, src)  # type: ignore[no-any-return]
+    return _scatter((input, index, None), dim, src)
 
 
 @named
@@ -305,7 +305,7 @@ def scatter_reduce(
         return scatter_add(input, dim, index, src)
     _check_index(input, dim, index, "scatter_reduce")
     source = _source(src, index, input, "scatter_reduce")
-    return _scatter_reduce((input, index, source), dim, reduce, include_self)  # type: ignore[no-any-return]
+    return _scatter_reduce((input, index, source), dim, reduce, include_self)
 
 
 @named

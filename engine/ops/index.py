@@ -209,12 +209,12 @@ _put_rows = general(PutRows())
 
 def take_rows(x: Tensor, indices: Indices) -> Tensor:
     """x[indices], one index (or None) per dim."""
-    return _take((x, *indices))  # type: ignore[no-any-return]
+    return _take((x, *indices))
 
 
 def add_rows(dy: Tensor, indices: Indices, shape: Sequence[int]) -> Tensor:
     """Zeros of `shape` with the rows of `dy` added at `indices`."""
-    return _add_rows((dy, *indices), tuple(shape))  # type: ignore[no-any-return]
+    return _add_rows((dy, *indices), tuple(shape))
 
 
 def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
@@ -233,7 +233,7 @@ def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = Fal
     values = names.expand(values, *shape) if values.shape != shape else values
     if accumulate:
         return names.add(x, _add_rows((values, *indices), tuple(x.shape)))  # type: ignore[no-any-return]
-    return _put_rows((x, values, *indices))  # type: ignore[no-any-return]
+    return _put_rows((x, values, *indices))
 
 
 # Rows along one dim.

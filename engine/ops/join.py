@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
-from ..dispatch import general
+from ..dispatch import general, several
 from ..meta import Meta
 from ..names import enter, named
 from ..op import Kernel, Local, Op
@@ -157,7 +157,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     ndim = max([part.ndim for part in parts])
     dim = wrap(dim if axis is None else axis, ndim)
     sizes = tuple([part.shape[dim] if part.ndim == ndim and ndim else 0 for part in parts])
-    return join_parts(parts, dim, sizes)  # type: ignore[no-any-return]
+    return join_parts(parts, dim, sizes)
 
 
 enter("concat", cat)
@@ -167,7 +167,7 @@ enter("concatenate", cat)
 @named
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim `dim`."""
-    return stack_parts(_given(tensors, "stack"), dim)  # type: ignore[no-any-return]
+    return stack_parts(_given(tensors, "stack"), dim)
 
 
 @named
@@ -282,12 +282,12 @@ class Unbind(Op):
 
 @lru_cache(maxsize=256)
 def _split_op(count: int) -> Any:
-    return general(Split(count))
+    return several(Split(count))
 
 
 @lru_cache(maxsize=256)
 def _unbind_op(count: int) -> Any:
-    return general(Unbind(count))
+    return several(Unbind(count))
 
 
 def _split_by(x: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ import torch
 
 from ...kernels import norm as kernels
 from .. import interp
-from ..dispatch import general
+from ..dispatch import several
 from ..meta import Meta
 from ..names import named
 from ..op import Kernel, Local, Op
@@ -137,8 +137,8 @@ class LayerNormKeptGrad(Op):
         return False
 
 
-_layer_norm_kept = general(LayerNormKept(), only_first=True)
-_layer_norm_kept_grad = general(LayerNormKeptGrad())
+_layer_norm_kept = several(LayerNormKept(), only_first=True)
+_layer_norm_kept_grad = several(LayerNormKeptGrad())
 
 
 @named
@@ -166,7 +166,7 @@ def layer_norm(
         and _fits(input.meta, weight.meta, bias.meta)
     ):
         tensors = (input, weight, bias)
-        return _layer_norm_kept(tensors, normalized_shape, eps)[0]  # type: ignore[no-any-return]
+        return _layer_norm_kept(tensors, normalized_shape, eps)[0]
     if weight is None:
-        return layer_norm_packed((input, None, bias), normalized_shape, eps)  # type: ignore[no-any-return]
-    return layer_norm_plain(input, weight, bias, normalized_shape, eps)  # type: ignore[no-any-return]
+        return layer_norm_packed((input, None, bias), normalized_shape, eps)
+    return layer_norm_plain(input, weight, bias, normalized_shape, eps)

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import linear_loss as kernels
 from .. import interp
-from ..dispatch import general
+from ..dispatch import general, several
 from ..meta import Meta
 from ..names import named, names
 from ..op import Op
@@ -70,7 +70,7 @@ class LinearLossKept(LinearLoss):
 
 
 _linear_loss = general(LinearLoss())
-_linear_loss_kept = general(LinearLossKept(), only_first=True)
+_linear_loss_kept = several(LinearLossKept(), only_first=True)
 
 
 def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

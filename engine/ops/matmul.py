@@ -290,7 +290,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     Example: `matmul(x, w)` with x of shape (5, 2, 3) and w (3, 4) has shape (5, 2, 4).
     """
-    return _matmul(input, other)  # type: ignore[no-any-return]
+    return _matmul(input, other)
 
 
 @named
@@ -302,7 +302,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Example: `linear(x, w, b)` with x (8, 3), w (4, 3) and b (4,) has shape (8, 4).
     """
-    return _linear(input, weight, bias)  # type: ignore[no-any-return]
+    return _linear(input, weight, bias)
 
 
 @named

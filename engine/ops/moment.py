@@ -175,7 +175,7 @@ def var(
     A split dim is not gathered: the parts exchange their sums.
     """
     dim, correction = _settings("var", dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim)  # type: ignore[no-any-return]
+    return _var(input, dim, correction, keepdim)
 
 
 @named
@@ -189,7 +189,7 @@ def std(
 ) -> Tensor:
     """The standard deviation over `dim`: the root of `var`."""
     dim, correction = _settings("std", dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim)  # type: ignore[no-any-return]
+    return _std(input, dim, correction, keepdim)
 
 
 @named

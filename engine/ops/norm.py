@@ -10,7 +10,7 @@ import torch
 
 from ...errors import OnefoldTypeError
 from ...kernels import norm as kernels
-from ..dispatch import general, ternary
+from ..dispatch import general, several, ternary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
@@ -287,8 +287,8 @@ layer_norm_plain = ternary(Norm(centred=True, packed=False))
 # A ternary entry takes None in the last place only: this one is for a missing weight.
 layer_norm_packed = general(Norm(centred=True, packed=True))
 _rms_norm = general(Norm(centred=False, packed=True))
-layer_norm_grad = general(NormGrad(centred=True))
-_rms_norm_grad = general(NormGrad(centred=False))
+layer_norm_grad = several(NormGrad(centred=True))
+_rms_norm_grad = several(NormGrad(centred=False))
 
 
 def as_shape(shape: Any, name: str) -> Shape:
@@ -315,4 +315,4 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     shape = as_shape(normalized_shape, "rms_norm")
-    return _rms_norm((input, weight, None), shape, eps)  # type: ignore[no-any-return]
+    return _rms_norm((input, weight, None), shape, eps)

@@ -10,7 +10,7 @@ import torch
 
 from ...errors import OnefoldIndexError, OnefoldTypeError
 from ...kernels import reduce as kernels
-from ..dispatch import binary, general, unary
+from ..dispatch import binary, several, unary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
@@ -191,7 +191,7 @@ class ArgExtremum(Op):
 
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         value = self.extremum(names.detach(x), dim, keepdim)
-        return _first_index(x, value, dim, keepdim)  # type: ignore[no-any-return]
+        return _first_index(x, value, dim, keepdim)
 
 
 _argmax = unary(ArgExtremum("argmax", kernels.argmax, amax))
@@ -201,13 +201,13 @@ _argmin = unary(ArgExtremum("argmin", kernels.argmin, amin))
 @named
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
-    return _argmax(input, dim, keepdim)  # type: ignore[no-any-return]
+    return _argmax(input, dim, keepdim)
 
 
 @named
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first least value along `dim` (None: in the flattened tensor)."""
-    return _argmin(input, dim, keepdim)  # type: ignore[no-any-return]
+    return _argmin(input, dim, keepdim)
 
 
 class ValueAndIndex(Op):
@@ -256,10 +256,10 @@ class ValueAndIndex(Op):
         return (_place(dy[0], names.detach(y[1]), x.shape, dim, keepdim),)
 
 
-_max = general(ValueAndIndex("max", kernels.max_along, _argmax))
-_min = general(ValueAndIndex("min", kernels.min_along, _argmin))
-_median = general(ValueAndIndex("median", kernels.median_along))
-_nanmedian = general(ValueAndIndex("nanmedian", kernels.nanmedian_along))
+_max = several(ValueAndIndex("max", kernels.max_along, _argmax))
+_min = several(ValueAndIndex("min", kernels.min_along, _argmin))
+_median = several(ValueAndIndex("median", kernels.median_along))
+_nanmedian = several(ValueAndIndex("nanmedian", kernels.nanmedian_along))
 
 
 @named

@@ -10,7 +10,7 @@ import torch
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ...kernels import fused_attention as kernels
 from ...kernels.fused_attention import Longest, Pairs
-from ..dispatch import general
+from ..dispatch import several
 from ..meta import Meta
 from ..names import named, names
 from ..sbp import broadcast, partial_sum, split
@@ -157,8 +157,8 @@ def _seen(q: Tensor, k: Tensor, q_starts: Tensor, k_starts: Tensor, pairs: Pairs
     return seen  # type: ignore[no-any-return]
 
 
-_packed_attention = general(PackedAttention(), only_first=True)
-_packed_attention_grad = general(PackedAttentionGrad())
+_packed_attention = several(PackedAttention(), only_first=True)
+_packed_attention_grad = several(PackedAttentionGrad())
 
 
 @named
@@ -201,4 +201,4 @@ def attention_varlen(
             f"got {max_seqlen_q!r} and {max_seqlen_k!r}"
         )
     tensors = (query, key, value, cu_seqlens_q, cu_seqlens_k)
-    return _packed_attention(tensors, longest, pairs)[0]  # type: ignore[no-any-return]
+    return _packed_attention(tensors, longest, pairs)[0]

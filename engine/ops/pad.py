@@ -111,7 +111,7 @@ def pad(
     both = list(zip(pad[::2], pad[1::2], strict=True))
     pads = (*[(0, 0)] * (input.ndim - len(both)), *reversed(both))
     if mode == "constant":
-        return _pad_constant(input, pads, 0 if value is None else value)  # type: ignore[no-any-return]
+        return _pad_constant(input, pads, 0 if value is None else value)
     if value is not None and value != 0:
         raise OnefoldValueError(f'Padding mode "{mode}" doesn\'t take in value argument')
     if input.ndim - len(both) not in (1, 2) or len(both) > 3:
@@ -122,7 +122,7 @@ def pad(
         )
     for size, (before, after) in zip(input.shape, pads, strict=True):
         _check_own(size, before, after, mode)
-    return _pad_own(input, pads, mode)  # type: ignore[no-any-return]
+    return _pad_own(input, pads, mode)
 
 
 def _check_own(size: int, before: int, after: int, mode: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from ...errors import ShapeError
 from ...kernels import pool as kernels
 from ...kernels.pool import MaxSizes
-from ..dispatch import binary, general, unary
+from ..dispatch import binary, several, unary
 from ..meta import Meta
 from ..names import named, names
 from ..op import Kernel, Local, Op
@@ -190,7 +190,7 @@ class AvgPoolGrad(Op):
         return ((_adaptive if self.adaptive else _avg)(dy, planes, *sizes),)
 
 
-_max = general(MaxPool())
+_max = several(MaxPool())
 _max_grad = binary(MaxPoolGrad())
 _max_take = binary(MaxPoolTake())
 _avg = unary(AvgPool(adaptive=False))
@@ -287,7 +287,7 @@ def avg_pool2d(
     """
     _check_dims(input, 2, "avg_pool2d")
     windows = _windows(2, kernel_size, stride, padding)
-    return _avg(input, 2, *windows, ceil_mode, count_include_pad, divisor_override)  # type: ignore[no-any-return]
+    return _avg(input, 2, *windows, ceil_mode, count_include_pad, divisor_override)
 
 
 @named
@@ -319,7 +319,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     Example: `adaptive_avg_pool2d(x, 1)` averages each plane of x.
     """
     _check_dims(input, 2, "adaptive_avg_pool2d")
-    return _adaptive(input, 2, _output_size(input, output_size, 2))  # type: ignore[no-any-return]
+    return _adaptive(input, 2, _output_size(input, output_size, 2))
 
 
 @named

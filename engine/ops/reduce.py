@@ -199,7 +199,7 @@ def sum(
     """
     if type(dim) is list:
         dim = tuple(dim)
-    return _sum(input, dim, keepdim, dtype)  # type: ignore[no-any-return]
+    return _sum(input, dim, keepdim, dtype)
 
 
 class Mean(Op):
@@ -247,7 +247,7 @@ def mean(
     """
     if type(dim) is list:
         dim = tuple(dim)
-    return _mean(input, dim, keepdim, dtype)  # type: ignore[no-any-return]
+    return _mean(input, dim, keepdim, dtype)
 
 
 class SumTo(Op):
@@ -343,4 +343,4 @@ def ones_like_whole(x: Tensor) -> Tensor:
 
     The gradient with which backward starts: each addend of a partial sum counts in full.
     """
-    return constant_like(x, 1)  # type: ignore[no-any-return]
+    return constant_like(x, 1)

@@ -139,4 +139,4 @@ def rotary(
         torch.Size([2, 3, 6, 8])
     """
     dim = wrap(seq_dim, input.ndim)
-    return _rotary((input, cos, sin), dim, bool(interleaved), False)  # type: ignore[no-any-return]
+    return _rotary((input, cos, sin), dim, bool(interleaved), False)

@@ -56,7 +56,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
     The dim must be whole: a split one is gathered first.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _cumsum(x, dim, False)  # type: ignore[no-any-return]
+    return _cumsum(x, dim, False)
 
 
 def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
@@ -73,7 +73,7 @@ def product_of_others(x: Tensor, dim: int) -> Tensor:
     Products of what stands before and behind; dividing the whole product would fail at zeros.
     """
     if not x.ndim or not x.shape[dim]:
-        return constant_like(x, 1)  # type: ignore[no-any-return]
+        return constant_like(x, 1)
     before, behind = (_shifted(_cumprod(x, dim, back), dim, back, 1) for back in (False, True))
     return names.mul(before, behind)  # type: ignore[no-any-return]
 
@@ -134,4 +134,4 @@ def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
     The dim must be whole: a split one is gathered first.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _cumprod(x, dim, False)  # type: ignore[no-any-return]
+    return _cumprod(x, dim, False)

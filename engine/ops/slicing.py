@@ -225,18 +225,18 @@ _clear = unary(Clear())
 def slice_by(x: Tensor, entries: Entries) -> Tensor:
     """The part of a tensor that `Entries` describe; a new tensor also where that is all of it."""
     if any(entry is not None for entry in entries):
-        return _slice(x, entries)  # type: ignore[no-any-return]
+        return _slice(x, entries)
     return reshape(x, x.shape)
 
 
 def set_slice(x: Tensor, value: Tensor, entries: Entries) -> Tensor:
     """`x` with `value`, which has the shape and dtype for it, in the place of a slice."""
-    return _set_slice(x, value, entries)  # type: ignore[no-any-return]
+    return _set_slice(x, value, entries)
 
 
 def clear(x: Tensor, entries: Entries) -> Tensor:
     """`x` with zeros in the place of a slice."""
-    return _clear(x, entries)  # type: ignore[no-any-return]
+    return _clear(x, entries)
 
 
 def one_dim(ndim: int, dim: int, entry: Entry) -> Entries:

@@ -204,7 +204,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
     Example: `softmax(x, 1)` of x (2, 3) has rows that add up to 1.
     """
-    return _softmax(input, dim, dtype)  # type: ignore[no-any-return]
+    return _softmax(input, dim, dtype)
 
 
 @named
@@ -213,7 +213,7 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
 
     Example: `log_softmax(x, 1)` of zeros (2, 3) is -log(3) everywhere.
     """
-    return _log_softmax(input, dim, dtype)  # type: ignore[no-any-return]
+    return _log_softmax(input, dim, dtype)
 
 
 @named
@@ -222,4 +222,4 @@ def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
     Example: `softmin(x, 1)` is largest where x is smallest.
     """
-    return _softmax(names.neg(input), dim, dtype)  # type: ignore[no-any-return]
+    return _softmax(names.neg(input), dim, dtype)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...kernels import order as kernels
-from ..dispatch import general
+from ..dispatch import several
 from ..meta import Meta
 from ..names import named
 from ..op import Op
@@ -46,9 +46,9 @@ class Sorting(Op):
         return (add_at(dy[0], y[1], tuple(x.shape), dim) if dy[0] is not None else None,)
 
 
-_sort_op = general(Sorting("sort", kernels.sort))
-_topk_op = general(Sorting("topk", kernels.topk))
-_kthvalue_op = general(Sorting("kthvalue", kernels.kthvalue))
+_sort_op = several(Sorting("sort", kernels.sort))
+_topk_op = several(Sorting("topk", kernels.topk))
+_kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue))
 
 
 @named

@@ -14,7 +14,7 @@ import torch
 from ...errors import OnefoldRuntimeError
 from ...kernels import attention as kernels
 from .. import interp
-from ..dispatch import general
+from ..dispatch import general, several
 from ..meta import Meta
 from ..op import Kernel, Local
 from ..sbp import Sbp, broadcast, partial_sum, split
@@ -160,4 +160,4 @@ def _terms(
 
 
 attention = general(Attention())
-_attention_grad = general(AttentionGrad())
+_attention_grad = several(AttentionGrad())

@@ -71,7 +71,7 @@ _logsumexp = unary(LogSumExp())
 @named
 def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, computed without overflow."""
-    return _logsumexp(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _logsumexp(input, hashable(dim), keepdim)
 
 
 # Sums with a condition.
@@ -143,4 +143,4 @@ def prod(
     The dim must be whole: a split one is gathered first.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _prod(x, dim, keepdim)  # type: ignore[no-any-return]
+    return _prod(x, dim, keepdim)

@@ -93,8 +93,8 @@ def _norm_of_halves(x: Tensor, *attrs: Any) -> Tensor:
 def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     size = names.abs(x) if x.meta.dtype.is_complex else x
     if ord == 2:
-        return _power_root(sum(square(size), dim, keepdim), 2)  # type: ignore[no-any-return]
-    return _power_root(sum(_power(x, ord), dim, keepdim), ord)  # type: ignore[no-any-return]
+        return _power_root(sum(square(size), dim, keepdim), 2)
+    return _power_root(sum(_power(x, ord), dim, keepdim), ord)
 
 
 def _power_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, ord: float) -> tuple[Tensor]:
@@ -134,7 +134,7 @@ def vector_norm(
     A split dim is not gathered: the parts exchange their sums of powers.
     """
     x = input if dtype is None else cast(input, dtype)
-    return _vector_norm(x, ord, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _vector_norm(x, ord, hashable(dim), keepdim)
 
 
 @named

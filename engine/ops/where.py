@@ -139,13 +139,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     Raises OnefoldValueError when `value` is a tensor with dims.
     """
     if not isinstance(value, Tensor):
-        return _masked_fill(input, mask, exact(value))  # type: ignore[no-any-return]
+        return _masked_fill(input, mask, exact(value))
     if value.ndim:
         raise OnefoldValueError(
             "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
             f"{value.ndim} dimension(s). Use where(mask, value, input) for a tensor of values."
         )
-    return _where(mask, cast(value, input.dtype), input)  # type: ignore[no-any-return]
+    return _where(mask, cast(value, input.dtype), input)
 
 
 # Extrema of two tensors.
@@ -269,7 +269,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
         return cast(clamp_max(clamp_min(cast(input, dtype), min), max), dtype)
     if min is None and max is None:
         raise OnefoldValueError("clamp: at least one of 'min' or 'max' must not be None")
-    return _clamp(input, min, max, type(min), type(max))  # type: ignore[no-any-return]
+    return _clamp(input, min, max, type(min), type(max))
 
 
 register(clamp, "clip")
@@ -279,7 +279,7 @@ register(clamp, "clip")
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """`input`, but at least `min`."""
     if isinstance(min, Tensor):
-        return _clamp_min(input, min)  # type: ignore[no-any-return]
+        return _clamp_min(input, min)
     return input if min is None else _clamp(input, min, None, type(min), None)
 
 
@@ -287,5 +287,5 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """`input`, but at most `max`."""
     if isinstance(max, Tensor):
-        return _clamp_max(input, max)  # type: ignore[no-any-return]
+        return _clamp_max(input, max)
     return input if max is None else _clamp(input, None, max, None, type(max))
