@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 from . import interp
 from .op import Op
 from .plan import KERNEL_ERRORS, Plan, bad_arguments, failed, hashable, new_table, ops, prepare
 from .tape import Node, Output
 from .tensor import Tensor
+from .views import add_view, link, link_all
 
 new = object.__new__
 
@@ -35,7 +37,10 @@ def unary(op: Op) -> Callable[..., Any]:
         if plan is None:
             plan = prepare(op, call, plans, (x.meta, attrs), (x,), attrs)
         if plan.instead is not None:
-            return plan.instead(x, *attrs)
+            y = plan.instead(x, *attrs)
+            if aliases:
+                link(y, x, plan.steps[0])
+            return y
         y = new(Tensor)
         try:
             y.shards = plan.run(x.shards)
@@ -54,7 +59,14 @@ def unary(op: Op) -> Callable[..., Any]:
                 plan.meta,
             )
         if aliases:
-            x.shared = y.shared = True
+            y.base = x
+            (y.step,) = plan.steps
+            y.shared = True
+            if x.shared:
+                add_view(x, y)
+            else:
+                x.shared = True
+                x.views = [ref(y)]
         return y
 
     return _named(call, op, 1)
@@ -213,7 +225,8 @@ def general(op: Op, only_first: bool = False) -> Callable[..., Any]:
         if plan is None:
             plan = prepare(op, call, plans, key, tensors, attrs, packed=True)
         if plan.instead is not None:
-            return plan.instead(tensors, *attrs)
+            made = plan.instead(tensors, *attrs)
+            return link_all(made, tensors[0], plan.steps) if op.aliases else made
         try:
             shards = plan.run(*[None if t is None else t.shards for t in tensors])
         except KERNEL_ERRORS as error:
@@ -302,9 +315,8 @@ def _outputs(
             if output.meta.is_floating:
                 output.node = Output(node, index)
     if op.aliases:
-        for tensor in (*tensors, *outputs):
-            if tensor is not None:
-                tensor.shared = True
+        assert tensors[0] is not None
+        link_all(outputs, tensors[0], plan.steps)
     return outputs
 
 

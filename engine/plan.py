@@ -22,6 +22,7 @@ from .op import Local, Op, explain
 from .runner import runner, single
 from .sbp import NdSbp
 from .tensor import Tensor
+from .views import ViewStep
 
 MAX_PLANS = 4096  # per op
 KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
@@ -30,7 +31,7 @@ KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
 class Plan:
     """What was decided once for an op on inputs of given metas."""
 
-    __slots__ = ("differentiable", "instead", "meta", "metas", "run", "signature")
+    __slots__ = ("differentiable", "instead", "meta", "metas", "run", "signature", "steps")
 
     run: Callable[..., Any]  # shards of each input (and runtime numbers) -> shards
     meta: Meta  # of the first output
@@ -38,6 +39,7 @@ class Plan:
     instead: Callable[..., Any] | None  # called with the op's arguments instead of `run`
     differentiable: bool
     signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
+    steps: tuple[ViewStep, ...]  # of outputs that are views
 
 
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
@@ -84,6 +86,8 @@ def prepare(
         plan = _make(op, call, metas, described, attrs, packed)
     except KERNEL_ERRORS as error:
         raise failed(op, error, (*described, *attrs)) from error
+    if op.aliases:
+        plan.steps = tuple([ViewStep(op, call, attrs, packed, i) for i in range(op.num_outputs)])
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]

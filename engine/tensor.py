@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType
 
 import torch
 
@@ -17,6 +18,7 @@ from .sbp import NdSbp
 
 if TYPE_CHECKING:
     from .tape import Edge
+    from .views import ViewStep
 
 Shards = tuple[torch.Tensor, ...]
 
@@ -75,13 +77,17 @@ class Tensor:
     outside the placement; a local tensor has exactly one.
     """
 
-    __slots__ = ("__weakref__", "meta", "node", "shards", "shared", "version")
+    __slots__ = ("__weakref__", "base", "meta", "node", "shards", "shared", "step", "version", "views")
 
     shards: Shards
     meta: Meta
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
     version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
+    # Of views and their bases only, which are `shared`; see `views`. Ordinary tensors have none.
+    base: Tensor
+    step: ViewStep
+    views: list[ReferenceType[Tensor]]
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
         self.shards = shards
@@ -224,9 +230,7 @@ class Tensor:
         """This tensor where the condition holds, else `other`."""
         return names.where(condition, self, other)  # type: ignore[no-any-return]
 
-    def detach_(self) -> Tensor:
-        self.node = None
-        return self
+    detach_ = method("detach_")
 
     # Operators.
 
@@ -321,8 +325,8 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same value without history; assigning takes another tensor's value."""
-        return names.data(self)  # type: ignore[no-any-return]
+        """The same tensor without history; assigning takes another tensor's value."""
+        return names.detach(self)  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:

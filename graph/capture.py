@@ -23,6 +23,7 @@ from ..engine.plan import RELAYOUT, Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import NdSbp, broadcast
 from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Shards, Tensor
+from ..engine.views import base_of, link_all
 from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
@@ -135,6 +136,8 @@ class Capture(interp.Interpreter):
     def finish(self) -> None:
         """Turn in-place changes of outside tensors into assigns, and undo them."""
         for tensor in self._changes.tensors():
+            if base_of(tensor) is not None:
+                continue  # it follows when its base, which has changed too, is assigned
             now = self.value_of(tensor)
             shards = self._changes.shards_before(tensor)
             variable = self._variables[id(shards)]
@@ -249,7 +252,8 @@ class Capture(interp.Interpreter):
                 raise self._misplaced(error, slots) from error
         if plan.instead is not None:
             with self.calling():
-                return plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
+                made = plan.instead(slots, *attrs) if packed else plan.instead(*slots, *attrs)
+            return link_all(made, slots[0], plan.steps) if op.aliases else made
         several = op.num_outputs != 1
         values = self._step(
             op.name, call, slots, attrs, plan.metas, plan.run, several, op.aliases, op=op
@@ -347,6 +351,8 @@ class Capture(interp.Interpreter):
                     tensor.node = node
                 elif tensor.meta.is_floating:
                     tensor.node = Output(node, index)
+        if op.aliases:
+            link_all(made, slots[0], plan.steps)
         return tuple(made) if several else made[0]
 
     def _box(self, x: Tensor, target: Meta, grad_sbp: NdSbp | None) -> Tensor:

@@ -19,8 +19,9 @@ from ..tensor import Tensor
 from ..values import whole
 from .dims import transpose
 from .index import take_rows
-from .moving import Dims, follows, passes, unpack, wrap, wrap_all
+from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
 from .read_index import like_index
+from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
 Shape = tuple[int, ...]
@@ -336,6 +337,16 @@ class Unfold(Op):
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
     ) -> Any:
         return (_windows_back(dy, dim, x.shape[dim], step),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
+        dim, size, step = attrs
+        if size > step:
+            raise overlapping(self.name)
+        last = (value.shape[dim] - 1) * step
+        for place in range(size):
+            column = slice_by(value, one_dim(value.ndim, value.ndim - 1, place))
+            x = set_slice(x, column, one_dim(x.ndim, dim, (place, place + last + 1, step)))
+        return x
 
 
 class WindowsBack(Op):

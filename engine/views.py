@@ -1,0 +1,174 @@
+"""Views: how a tensor knows the base that it is a view of, and a base its views.
+
+A view holds its base and the step that makes it from the base. A base holds weak references to
+its views, so a view that nobody uses any more costs nothing. Views of views are views of the view:
+the links form a tree. `view_writes` follows them when one of these tensors takes another value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+from . import interp
+from .op import Op
+from .tensor import Tensor
+
+Results = dict[Any, Sequence[Tensor]]  # of calls with several outputs
+
+
+class ViewStep:
+    """One step from a base to a view: output `index` of an op on the base."""
+
+    __slots__ = ("attrs", "call", "index", "op", "packed")
+
+    detaches = False  # whether the view has a place of its own on the tape
+
+    def __init__(
+        self, op: Op, call: Callable[..., Any], attrs: tuple[Any, ...], packed: bool, index: int
+    ) -> None:
+        self.op = op
+        self.call = call
+        self.attrs = attrs
+        self.packed = packed  # whether `call` takes its tensors in one tuple
+        self.index = index
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        """The view of a base; calls with several outputs are run once and kept in `results`."""
+        if self.op.num_outputs == 1:
+            made = self.call((base,), *self.attrs) if self.packed else self.call(base, *self.attrs)
+            return made  # type: ignore[no-any-return]
+        key = (self.call, self.attrs)
+        if key not in results:
+            results[key] = self.call((base,), *self.attrs)
+        return results[key][self.index]
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        """What the base becomes when its view is `value`."""
+        return self.op.scatter_view(base, value, self.index, *self.attrs)
+
+    def disjoint(self, other: ViewStep) -> bool:
+        """Whether the views of one base by these steps surely have no element in common."""
+        if other.detaches or self.index == other.index:
+            return False
+        return self.call is other.call and self.attrs == other.attrs
+
+
+class _Detach(ViewStep):
+    """The step to a tensor of the same value that has no history: `x.detach()`, `x.data`."""
+
+    __slots__ = ()
+
+    detaches = True
+
+    def __init__(self) -> None:
+        """The step has no arguments."""
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        return Tensor(base.shards, base.meta)
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        return Tensor(value.shards, value.meta)
+
+    def disjoint(self, other: ViewStep) -> bool:
+        return False
+
+
+DETACH = _Detach()
+
+
+def link(view: Tensor, base: Tensor, step: ViewStep) -> None:
+    """Make `view` a view of `base`."""
+    view.base = base
+    view.step = step
+    view.shared = True
+    if base.shared:
+        add_view(base, view)
+    else:
+        base.shared = True
+        base.views = [ref(view)]
+
+
+def link_all(views: Any, base: Tensor, steps: Sequence[ViewStep]) -> Any:
+    """Make what an op gave, one tensor or several, views of its first input."""
+    for view, step in zip((views,) if isinstance(views, Tensor) else views, steps, strict=True):
+        link(view, base, step)
+    return views
+
+
+def add_view(base: Tensor, view: Tensor) -> None:
+    """Let the base know of a view."""
+    try:
+        views = base.views
+    except AttributeError:  # its memory is shared for another reason
+        base.views = [ref(view)]
+        return
+    count = len(views)
+    if count and views[-1]() is None:
+        views[-1] = ref(view)  # the common case: the last one was used and dropped
+        return
+    if count & (count - 1) == 0:  # seldom enough for the search to cost little per view
+        views[:] = [each for each in views if each() is not None]
+    views.append(ref(view))
+
+
+def unlink(view: Tensor) -> Tensor:
+    """Make a view a tensor of its own: writes to it reach no other, nor the other way round."""
+    if base_of(view) is not None:
+        del view.base, view.step
+    return view
+
+
+def base_of(view: Tensor) -> Tensor | None:
+    """The tensor that this one is a view of, if any."""
+    return getattr(view, "base", None)
+
+
+def views_of(base: Tensor) -> list[Tensor]:
+    """The views of a tensor that somebody uses."""
+    found = [each() for each in getattr(base, "views", ())]
+    return [view for view in found if view is not None and base_of(view) is base]
+
+
+def has_links(tensor: Tensor) -> bool:
+    """Whether a write to the tensor changes others too."""
+    return base_of(tensor) is not None or bool(views_of(tensor))
+
+
+def snapshot(x: Tensor) -> Tensor:
+    """The tensor's present value and place on the tape, which later writes do not change."""
+    if interp.current is not None:
+        interp.current.before_sharing(x)
+    return Tensor(x.shards, x.meta, x.node)
+
+
+def stand_in(x: Tensor) -> Tensor:
+    """A tensor of the same value, changed with `x`, that keeps no history alive.
+
+    That is the tensor itself if it was not computed; else `x` becomes a detached view of another.
+    """
+    if x.node is None or x.node.is_leaf:
+        return x
+    base = base_of(x)
+    if base is not None and x.step.detaches:
+        return base
+    made = Tensor(x.shards, x.meta)
+    if base is None:
+        link(x, made, DETACH)
+    else:
+        link(made, stand_in(base), x.step)
+    return made
+
+
+def leave(x: Tensor) -> None:
+    """Take a tensor out of its family: the others stay views of each other, without it."""
+    unlink(x)
+    views = views_of(x)
+    if views:
+        base = snapshot(x)
+        base.shared = True
+        base.views = [ref(view) for view in views]
+        for view in views:
+            view.base = base
+        x.views = []
