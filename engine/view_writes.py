@@ -64,7 +64,8 @@ def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
         step = view.step
         written = through is not None and view is through.tensor
         if through is not None and not written and step.disjoint(through.tensor.step):
-            continue
+            if not record or base.node is not None or value.node is None:
+                continue  # neither its value changes nor whether it has a history
         if written and step.detaches:
             assert through is not None
             follower = through

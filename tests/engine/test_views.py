@@ -86,3 +86,53 @@ def assert_same(found, wanted):
 @given(cases())
 def test_random_views_have_torchs_values(case):
     assert_same(*histories(*case))
+
+
+def gradients(program, make_base, make, sum_of):
+    """Gradients of the base and of a scale, from all tensors that are left; None as in torch."""
+    leaf = make_base()
+    scale = make(1.0).requires_grad_()
+    pool = view_programs.run(program, leaf * 1, scale, make)
+    total = (scale * 0).sum()
+    used = []
+    for number, x in enumerate(pool):
+        try:
+            total = total + sum_of(x, number)
+        except RuntimeError:  # torch's views of several whose base has changed
+            continue
+        used.append(number)
+    total.backward()
+    return leaf.grad, scale.grad, used
+
+
+def torch_sum(x, number):
+    return (x * x * (number + 1)).sum()
+
+
+@settings(max_examples=300)
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@given(cases(recorded=True))
+def test_random_views_have_torchs_gradients(case):
+    program, placement, nd_sbp = case
+    value = base_value(program)
+    *wanted, used = gradients(
+        program, lambda: value.clone().requires_grad_(), view_programs._torch_tensor, torch_sum
+    )
+
+    def sum_of(x, number):
+        if number not in used:
+            raise RuntimeError
+        return torch_sum(x, number)
+
+    found = gradients(
+        program,
+        lambda: laid_out(value, placement, nd_sbp).requires_grad_(),
+        lambda values: beside(values, placement),
+        sum_of,
+    )
+    for ours, theirs in zip(found[:2], wanted, strict=True):
+        assert theirs is not None or ours is None
+        if ours is None:  # where torch has a history of constants
+            assert theirs is None or not theirs.any()
+        else:
+            torch.testing.assert_close(value_of(ours), theirs)
