@@ -38,9 +38,7 @@ def unary(op: Op) -> Callable[..., Any]:
             plan = prepare(op, call, plans, (x.meta, attrs), (x,), attrs)
         if plan.instead is not None:
             y = plan.instead(x, *attrs)
-            if aliases:
-                link(y, x, plan.steps[0])
-            return y
+            return link(y, x, plan.steps[0]) if aliases else y
         y = new(Tensor)
         try:
             y.shards = plan.run(x.shards)
@@ -59,14 +57,14 @@ def unary(op: Op) -> Callable[..., Any]:
                 plan.meta,
             )
         if aliases:
-            y.base = x
-            (y.step,) = plan.steps
+            y._base = x
+            (y._step,) = plan.steps
             y.shared = True
             if x.shared:
                 add_view(x, y)
             else:
                 x.shared = True
-                x.views = [ref(y)]
+                x._views = [ref(y)]
         return y
 
     return _named(call, op, 1)

@@ -58,7 +58,7 @@ def detach(self: Tensor) -> Tensor:
 @named
 def detach_(self: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
-    if base_of(self) is not None and not self.step.detaches:
+    if base_of(self) is not None and not self._step.detaches:
         raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
     self.node = None
     return self

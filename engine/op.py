@@ -127,10 +127,7 @@ class Op:
         What becomes of a base when a view of it is written. Written with ops, as `vjp`. Outputs of
         one call have no element in common.
         """
-        raise OnefoldRuntimeError(
-            f"{self.name}: the result cannot be written in place; clone() it first, or write to "
-            "the tensor that it was made of"
-        )
+        raise NotImplementedError(f"{self.name} needs scatter_view, since its outputs are views")
 
     def instead(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
         """A function of the same tensors and attributes to call instead, where one is better.

@@ -22,7 +22,7 @@ from .op import Local, Op, explain
 from .runner import runner, single
 from .sbp import NdSbp
 from .tensor import Tensor
-from .views import ViewStep
+from .views import OpStep
 
 MAX_PLANS = 4096  # per op
 KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
@@ -39,7 +39,7 @@ class Plan:
     instead: Callable[..., Any] | None  # called with the op's arguments instead of `run`
     differentiable: bool
     signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
-    steps: tuple[ViewStep, ...]  # of outputs that are views
+    steps: tuple[OpStep, ...]  # of outputs that are views
 
 
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
@@ -87,7 +87,7 @@ def prepare(
     except KERNEL_ERRORS as error:
         raise failed(op, error, (*described, *attrs)) from error
     if op.aliases:
-        plan.steps = tuple([ViewStep(op, call, attrs, packed, i) for i in range(op.num_outputs)])
+        plan.steps = tuple([OpStep(op, call, attrs, packed, i) for i in range(op.num_outputs)])
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]

@@ -18,7 +18,7 @@ from .sbp import NdSbp
 
 if TYPE_CHECKING:
     from .tape import Edge
-    from .views import ViewStep
+    from .views import Step
 
 Shards = tuple[torch.Tensor, ...]
 
@@ -77,7 +77,7 @@ class Tensor:
     outside the placement; a local tensor has exactly one.
     """
 
-    __slots__ = ("__weakref__", "base", "meta", "node", "shards", "shared", "step", "version", "views")
+    __slots__ = ("__weakref__", "_base", "_step", "_views", "meta", "node", "shards", "shared", "version")
 
     shards: Shards
     meta: Meta
@@ -85,9 +85,9 @@ class Tensor:
     version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
     # Of views and their bases only, which are `shared`; see `views`. Ordinary tensors have none.
-    base: Tensor
-    step: ViewStep
-    views: list[ReferenceType[Tensor]]
+    _base: Tensor
+    _step: Step
+    _views: list[ReferenceType[Tensor]]
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
         self.shards = shards

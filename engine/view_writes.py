@@ -17,7 +17,7 @@ from .convert import box
 from .meta import Meta
 from .tape import CHANGED, Edge, Node, Output, PackedArgs
 from .tensor import Tensor
-from .views import Results, ViewStep, base_of, snapshot, views_of
+from .views import Results, Step, base_of, snapshot, views_of
 
 
 class _Write(NamedTuple):
@@ -38,7 +38,7 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
         check_change(tensor, "", value)
     path = [_Write(tensor, value, record)]
     while (base := base_of(tensor)) is not None:
-        step = tensor.step
+        step = tensor._step
         record = record and not step.detaches
         with interp.grad_mode(record):
             value = _laid_as(step.scatter(snapshot(base), value), base.meta)
@@ -61,9 +61,9 @@ def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
     source = Tensor(value.shards, value.meta, value.node if record else None)
     results: Results = {}
     for view in views_of(base):
-        step = view.step
+        step = view._step
         written = through is not None and view is through.tensor
-        if through is not None and not written and step.disjoint(through.tensor.step):
+        if through is not None and not written and step.disjoint(through.tensor._step):
             if not record or base.node is not None or value.node is None:
                 continue  # neither its value changes nor whether it has a history
         if written and step.detaches:
@@ -151,17 +151,17 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
     """
     if not interp.grad_enabled:
         return
-    steps: list[ViewStep] = []
+    steps: list[Step] = []
     base = tensor
-    while base.shared and (above := base_of(base)) is not None and not base.step.detaches:
-        steps.append(base.step)
+    while base.shared and (above := base_of(base)) is not None and not base._step.detaches:
+        steps.append(base._step)
         base = above
     if tensor.node is None and base.node is None and (value is None or value.node is None):
         return
     for step in steps:
-        if step.op.multiple_views:
+        if step.multiple_views:
             raise AutogradError(
-                f"Output {step.index} of {step.op.name} is a view and is being modified inplace. "
+                f"Output {step.index} of {step.name} is a view and is being modified inplace. "
                 f"{_MULTIPLE}"
             )
     if any(edge is not None and edge.is_leaf for edge in (tensor.node, base.node)):

@@ -14,6 +14,7 @@ from ..meta import Meta
 from ..names import enter, named
 from ..op import Kernel
 from ..tensor import Tensor
+from ..views import FunctionStep, link
 from .pointwise import DECREASING, INCREASING, NUMBERS, Elementwise, as_operands, conj_of, mixed
 from .reduce import constant_like, sum_to
 
@@ -265,11 +266,13 @@ def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-positive = enter(
-    "positive",
-    unary(
-        Elementwise(
-            "positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=()
-        )
-    ),
+_positive = unary(
+    Elementwise("positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=())
 )
+_POSITIVE = FunctionStep("positive", _positive, lambda x, value: value, kernels.positive)
+
+
+@named
+def positive(input: Tensor) -> Tensor:
+    """The tensor, as a view; raises OnefoldRuntimeError for bool."""
+    return link(_positive(input), input, _POSITIVE)

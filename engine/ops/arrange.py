@@ -17,6 +17,7 @@ from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
+from ..views import unlink
 from .dims import transpose
 from .index import take_rows
 from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
@@ -129,7 +130,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         return _flip(input, (first, second))  # type: ignore[no-any-return]
     if k == 3:
         return _flip(transpose(input, first, second), (second,))  # type: ignore[no-any-return]
-    return reshape(input, input.shape)
+    return unlink(reshape(input, input.shape))  # torch copies here
 
 
 # Repeating.

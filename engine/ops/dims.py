@@ -16,6 +16,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import unlink
 from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
 from .view import reshape, view
 
@@ -405,4 +406,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim not in (1, 2):
         raise OnefoldRuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal, 0, 1)
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    return unlink(_diagonal(input, diagonal, 0, 1))  # torch copies here

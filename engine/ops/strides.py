@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 
 from ..tensor import Tensor
-from ..views import ViewStep, base_of
+from ..views import Step, base_of
 
 Numbers = tuple[int, ...]
 
@@ -31,9 +31,7 @@ def _strides(x: Tensor) -> Numbers:
     base = base_of(x)
     if base is None:
         return _row_major(tuple(x.shape))
-    if x.step.detaches:
-        return _strides(base)
-    return _after(x.step, tuple(base.shape), _strides(base))
+    return _after(x._step, tuple(base.shape), _strides(base))
 
 
 @lru_cache(maxsize=4096)
@@ -42,10 +40,8 @@ def _row_major(shape: Numbers) -> Numbers:
 
 
 @lru_cache(maxsize=4096)
-def _after(step: ViewStep, shape: Numbers, strides: Numbers) -> Numbers:
-    made = step.op.kernel(torch.empty_strided(shape, strides, device="meta"), *step.attrs)
-    view: torch.Tensor = made if step.op.num_outputs == 1 else made[step.index]
-    return view.stride()
+def _after(step: Step, shape: Numbers, strides: Numbers) -> Numbers:
+    return step.on_one(torch.empty_strided(shape, strides, device="meta")).stride()
 
 
 @lru_cache(maxsize=4096)

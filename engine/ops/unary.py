@@ -15,6 +15,7 @@ from ..names import enter, named, names
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
+from ..views import FunctionStep, link, read_only
 from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
 from .pointwise import INCREASING, Elementwise, conj_of, exact
@@ -271,21 +272,44 @@ def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
 
 _conj = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
 _real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
-imag = enter("imag", unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=())))
+_imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
 angle = enter("angle", unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 
 @named
-def conj(input: Tensor) -> Tensor:
+def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-_alias("conj_physical", conj)
-_alias("resolve_conj", conj)
+_alias("resolve_conj", conj_physical)
+
+
+def _read_only(name: str, function: Callable[[Tensor], Tensor], of_one: Any) -> FunctionStep:
+    def scatter(x: Tensor, value: Tensor) -> Tensor:
+        raise read_only(name)
+
+    return FunctionStep(name, function, scatter, of_one)
+
+
+_CONJ = FunctionStep("conj", _conj, lambda x, value: _conj(value), torch.conj_physical)
+_REAL = _read_only("real", _real, kernels.real)
+_IMAG = _read_only("imag", _imag, kernels.imag)
+
+
+@named
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate, as a view; a real tensor itself."""
+    return link(_conj(input), input, _CONJ) if input.meta.dtype.is_complex else input
 
 
 @named
 def real(input: Tensor) -> Tensor:
-    """The real part; a real tensor itself."""
-    return _real(input) if input.meta.dtype.is_complex else input
+    """The real part, which cannot be written in place; a real tensor itself."""
+    return link(_real(input), input, _REAL) if input.meta.dtype.is_complex else input
+
+
+@named
+def imag(input: Tensor) -> Tensor:
+    """The imaginary part, which cannot be written in place."""
+    return link(_imag(input), input, _IMAG)
