@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
+from weakref import ref
 
 from . import boxing, interp
 from .entry import Form, compiled
@@ -11,6 +12,7 @@ from .op import NoAttributes, Op, as_they_are
 from .plan import KERNEL_ERRORS, Plan, bad_arguments, failed, hashable, new_table, ops, prepare
 from .tape import Differentiable, Node, Output
 from .tensor import Tensor
+from .views import add_view, link_all
 
 P = ParamSpec("P")
 Tensors: TypeAlias = "tuple[Tensor | None, ...]"
@@ -150,32 +152,19 @@ def record(
     )
 
 
-def outputs(
-    plan: Plan, tensors: Sequence[Any], shards: Any, node: Node | None
-) -> tuple[Tensor, ...]:
+def outputs(plan: Plan, shards: Any, node: Node | None) -> tuple[Tensor, ...]:
     """The tensors of several outputs, on the tape where they can have a gradient."""
     made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     if node is not None:
         for index, output in enumerate(made):
             if output.meta.is_floating:
                 output.node = Output(node, index)
-    if plan.aliases:
-        share(tensors, made)
     return made
 
 
-def first_output(
-    plan: Plan, tensors: Sequence[Any], shards: Any, node: Node | None
-) -> tuple[Tensor]:
+def first_output(plan: Plan, shards: Any, node: Node | None) -> tuple[Tensor]:
     """The first tensor of several outputs; the others are for the gradient."""
     return (Tensor(shards[0], plan.metas[0], None if node is None else Output(node, 0)),)
-
-
-def share(tensors: Sequence[Any], made: Sequence[Tensor]) -> None:
-    """Note that the outputs may have memory of the inputs."""
-    for tensor in (*tensors, *made):
-        if isinstance(tensor, Tensor):
-            tensor.shared = True
 
 
 # What the text of an entry may name.
@@ -184,14 +173,17 @@ _NAMES = {
     "KERNEL_ERRORS": KERNEL_ERRORS,
     "Node": Node,
     "Tensor": Tensor,
+    "add_view": add_view,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "failed": failed,
     "first_output": first_output,
     "hashable": hashable,
     "interp": interp,
+    "link_all": link_all,
     "new": object.__new__,
     "outputs": outputs,
     "prepare": prepare,
     "record": record,
+    "ref": ref,
 }

@@ -45,11 +45,12 @@ def define(op, plans):
         except (AttributeError, TypeError):
             {without_key}
         if plan is None:
-            plan = prepare(op, plans, {key}, {tensors}, {attrs})
+            plan = prepare(op, call, plans, {key}, {tensors}, {attrs})
+        {base}
         if not plan.direct:
             {tensors} = box_inputs(op, plan, {tensors})
             if plan.decomposed is not None:
-                return plan.decomposed({arguments})
+                return {decomposed}
         {make}
         {run}
         {give}
@@ -74,7 +75,18 @@ return y"""
 _GIVE_SEVERAL = """\
 node = None
 {record}
-return {outputs}(plan, {tensors}, shards, node)"""
+return {outputs}"""
+
+# What `views.link` does, written out; `base` is the input as it was before it was boxed.
+_LINK = """\
+y._base = base
+(y._step,) = plan.steps
+y.shared = True
+if base.shared:
+    add_view(base, y)
+else:
+    base.shared = True
+    base._views = [ref(y)]"""
 
 # What `record` does for any number of tensors, written out.
 _RECORD = """\
@@ -84,8 +96,7 @@ _RECORD_PACKED = """\
 if interp.grad_enabled and plan.differentiable:
     {node} = record(op, plan, {tensors}, {made})"""
 
-_SHARE = "{first}.shared = y.shared = True"
-_SHARE_IF = """\
+_SHARE = """\
 if plan.aliases:
     {first}.shared = y.shared = True"""
 
@@ -101,16 +112,22 @@ def source(form: Form) -> str:
     texts["node"] = "node" if form.several else "y.node"
     texts["meta"] = "metas" if form.several else "meta"
     texts["saved_output"] = texts["made"] if form.saves_output else "None"
-    texts["outputs"] = "first_output" if form.only_first else "outputs"
+    outputs = "first_output" if form.only_first else "outputs"
+    texts["outputs"] = f"{outputs}(plan, shards, node)"
+    texts["decomposed"] = f"plan.decomposed({texts['arguments']})"
+    if form.aliases:
+        for name in ("outputs", "decomposed"):
+            texts[name] = f"link_all({texts[name]}, base, plan.steps)"
     parts = {
         "make": "" if form.several else "y = new(Tensor)",
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
         "record": _RECORD if form.params else _RECORD_PACKED,
         "give": _GIVE_SEVERAL if form.several else _GIVE_ONE,
-        "share": _SHARE_IF if form.boxing else _SHARE if form.aliases else "",
+        "share": _SHARE if form.boxing else _LINK if form.aliases else "",
+        "base": f"base = {texts['first']}" if form.aliases else "",
     }
     text = _TEMPLATE
-    for name in ("make", "run", "give", "record", "share"):
+    for name in ("base", "make", "run", "give", "record", "share"):
         text = _with_block(text, name, parts[name])
     return text.format(**texts)
 
@@ -177,6 +194,7 @@ def _packed(form: Form) -> dict[str, str]:
     key = f"*[None if t is None else t.meta for t in {given}]"
     shards = f"*[None if t is None else t.shards for t in {given}]"
     return {
+        "first": "tensors[0]",
         "arguments": "tensors, *attrs",
         "all": "(tensors, *attrs)",
         "given": "(*tensors, *attrs)",

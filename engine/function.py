@@ -12,6 +12,7 @@ from .names import names
 from .sbp import broadcast
 from .tape import Node, Output, Packed, saved_hooks
 from .tensor import Tensor
+from .views import Detach, base_of, link, stand_in
 
 
 class Context:
@@ -130,6 +131,26 @@ def _zeros(meta: Meta) -> Tensor:
     )
 
 
+class _FromFunction(Detach):
+    """The step to a Function's output that is a view, which has the Function's own gradient."""
+
+    __slots__ = ()
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        if value.node is not None:
+            raise AutogradError(
+                "This view was created inside a custom Function (or because an input was returned "
+                "as-is) and the autograd logic to handle view+inplace would override the custom "
+                "backward associated with the custom Function, leading to incorrect gradients. "
+                "This behavior is forbidden. You can fix this by cloning the output of the custom "
+                "Function."
+            )
+        return super().scatter(base, value)
+
+
+_FROM_FUNCTION = _FromFunction()
+
+
 class Function:
     """The base of operations with a gradient of their own; forward and backward are static.
 
@@ -179,9 +200,12 @@ class Function:
             tuple([y.meta for y in tensors]),
         )
         fresh = list(outputs)
+        given = set(map(id, args))
         for index, (slot, output) in enumerate(zip(slots, tensors, strict=True)):
             y = fresh[slot] = Tensor(output.shards, output.meta)
             y.shared = output.shared = True
+            if id(output) in given or base_of(output) is not None:
+                link(y, stand_in(output), _FROM_FUNCTION)
             if output.meta.is_floating and id(output) not in ctx._not_differentiable:
                 y.node = Output(node, index)
         return tuple(fresh) if isinstance(result, tuple) else fresh[0]

@@ -1,4 +1,7 @@
-"""In-place methods: the named tensor takes a new value and keeps its placement, sbp and dtype."""
+"""In-place methods: a tensor takes a new value and keeps its placement, sbp and dtype.
+
+What it is a view of, and its views, take their parts of it; see `view_writes`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from typing import Any
 import torch
 
 from ..errors import (
-    AutogradError,
     MixedTensorsError,
     OnefoldRuntimeError,
     OnefoldTypeError,
@@ -18,8 +20,9 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import named, names
 from .sbp import NdSbp, broadcast
-from .tape import CHANGED, Edge, Node, Output, PackedArgs
 from .tensor import Tensor
+from .view_writes import check_change, set_value, write
+from .views import has_links, snapshot
 
 
 @named
@@ -29,8 +32,8 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
     Raises AutogradError for a leaf that requires grad, ShapeError or OnefoldRuntimeError when the
     result does not fit; then `self` is as it was.
     """
-    check_may_change(self, f"{name}_")
-    old = _as_it_was(self)
+    check_change(self, f"{name}_")
+    old = snapshot(self)
     args = tuple([old if arg is self else arg for arg in args])
     result = getattr(names, name)(old, *args, **kwargs)
     if result.meta is self.meta:
@@ -40,40 +43,12 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
 
 def replace(self: Tensor, result: Tensor) -> Tensor:
     """`self` takes the value and the place on the tape of a new tensor laid out alike."""
-    forget_output(self.node)
-    if interp.current is not None:
-        interp.current.before_change(self)
-    self.shards = result.shards
+    if self.shared and has_links(self):
+        write(self, result, interp.grad_enabled)
+        return self
+    set_value(self, result, interp.grad_enabled, interp.stamp())
     self.shared = result.shared
-    self.version = interp.stamp()
-    if interp.grad_enabled:
-        self.node = result.node
-    if type(self) is Data:
-        take(self.owner, self)
     return self
-
-
-def forget_output(edge: Edge | None) -> None:
-    """Mark what the tensor's node kept of it, if anything, as changed."""
-    node = edge.node if type(edge) is Output else edge
-    if type(node) is Node and node.out is not None and type(node.args) is not PackedArgs:
-        node.out = CHANGED
-
-
-def _as_it_was(self: Tensor) -> Tensor:
-    """The tensor's present value and place on the tape, for an op that keeps it for backward."""
-    if interp.current is not None:
-        interp.current.before_sharing(self)
-    return Tensor(self.shards, self.meta, self.node)
-
-
-def check_may_change(self: Tensor, what: str) -> None:
-    """Raise AutogradError for a leaf that requires grad, unless gradients are off."""
-    if self.node is not None and self.node.is_leaf and interp.grad_enabled:
-        raise AutogradError(
-            f"a leaf Variable that requires grad is being used in an in-place operation ({what}). "
-            "Do it under `with flow.no_grad():`, or use the out-of-place form."
-        )
 
 
 def assign(self: Tensor, result: Tensor, what: str) -> Tensor:
@@ -101,36 +76,23 @@ def take(self: Tensor, value: Tensor) -> None:
     """Give `self` the shards of a tensor laid out alike, outside the tape."""
     assert value.meta is self.meta
     _check_made(value)
-    if interp.current is not None:
-        interp.current.before_change(self)
-    self.shards = value.shards
-    self.shared = value.shared = True
-    self.version = interp.stamp()
+    value.shared = True
+    if self.shared and has_links(self):
+        write(self, value, False)
+    else:
+        set_value(self, value, False, interp.stamp())
+
+
+def changed(self: Tensor) -> None:
+    """Let the views of a tensor follow what was written into its memory, outside the tape."""
+    if self.shared and has_links(self):
+        write(self, snapshot(self), False)
 
 
 def _check_made(value: Tensor) -> None:
     """Raise OnefoldRuntimeError for what is left of a graph's capture, which has no shards."""
     if interp.current is None:
         iter(value.shards)
-
-
-class Data(Tensor):
-    """What `x.data` gives: the value of `x` without history, through which `x` can be changed."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: Tensor) -> None:
-        if interp.current is not None:
-            interp.current.before_sharing(owner)
-        super().__init__(owner.shards, owner.meta)
-        owner.shared = self.shared = True
-        self.owner = owner
-
-
-@named
-def data(self: Tensor) -> Tensor:
-    """The value without history. In-place methods of it change `self`, unseen by the tape."""
-    return Data(self)
 
 
 @no_grad
@@ -171,7 +133,7 @@ def copy_(self: Tensor, source: Tensor) -> Tensor:
     """Take the value of `source`, which may have another dtype, placement and sbp."""
     if not isinstance(source, Tensor):
         raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(source).__name__}")
-    check_may_change(self, "copy_")
+    check_change(self, "copy_")
     if source.is_global != self.is_global:
         raise MixedTensorsError(
             f"copy_: cannot copy between a local and a global tensor ({source.meta!r} into "
@@ -186,19 +148,19 @@ def copy_(self: Tensor, source: Tensor) -> Tensor:
 @named
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
-    check_may_change(self, "fill_")
+    check_change(self, "fill_")
     return assign(self, names.full_like(self, value), "fill_")
 
 
 @named
 def zero_(self: Tensor) -> Tensor:
     """Every element becomes 0."""
-    check_may_change(self, "zero_")
+    check_change(self, "zero_")
     return assign(self, names.full_like(self, 0), "zero_")
 
 
 @named
 def setitem_(self: Tensor, index: Any, value: Any) -> None:
-    """`x[index] = value`: the named tensor changes, no other one does."""
-    check_may_change(self, "__setitem__")
-    assign(self, names.setitem(_as_it_was(self), index, value), "__setitem__")
+    """`x[index] = value`."""
+    check_change(self, "__setitem__")
+    assign(self, names.setitem(snapshot(self), index, value), "__setitem__")

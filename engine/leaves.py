@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ..errors import AutogradError
+from ..errors import AutogradError, OnefoldRuntimeError
 from . import interp
 from .autograd import Hook, check_gradient, hooks, retained
 from .names import named
 from .tape import Edge, Leaf
 from .tensor import Tensor
+from .views import DETACH, base_of, link, stand_in
 
 
 @named
@@ -43,12 +44,24 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
 
 @named
 def detach(self: Tensor) -> Tensor:
-    """The same value without the history of its computation."""
+    """The tensor without the history of its computation: a view, through which it can be changed.
+
+    In-place methods of either change the value of both, and the history of the named one only.
+    """
     if interp.current is not None:
         interp.current.before_sharing(self)
     y = Tensor(self.shards, self.meta)
-    self.shared = y.shared = True
+    link(y, stand_in(self), DETACH)
     return y
+
+
+@named
+def detach_(self: Tensor) -> Tensor:
+    """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
+    if base_of(self) is not None and not self._step.detaches:
+        raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
+    self.node = None
+    return self
 
 
 class HookHandle:

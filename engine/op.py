@@ -20,6 +20,7 @@ from .boxing import BoxingPlan
 from .meta import Meta
 from .placement import Placement
 from .signature import Axis, Rule, from_spec
+from .tensor import Tensor
 
 Arg = Any  # a Meta where a tensor was passed, else the argument itself
 Kernel = Callable[..., Any]  # local torch tensors (and runtime numbers) -> local torch tensor(s)
@@ -99,7 +100,8 @@ class Op:
     saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
     saves_output: bool = False  # whether vjp needs the output
     differentiable: bool = True
-    aliases: bool = False  # the kernel may return memory of its first input
+    aliases: bool = False  # the outputs are views of the first input, whose memory they may be
+    multiple_views: bool = False  # such outputs may not be written while gradients are recorded
     flops_per_element: ClassVar[float] = 1.0
 
     def kernel(self, *args: Any) -> Any:
@@ -149,6 +151,14 @@ class Op:
         `saves` leaves out, and the output unless `saves_output`, arrive as metas.
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        """`x` with `value` in the place of output `index`, for an op whose outputs are views.
+
+        What becomes of a base when a view of it is written. Written with ops, as `vjp`. Outputs of
+        one call have no element in common.
+        """
+        raise NotImplementedError(f"{self.name} needs scatter_view, since its outputs are views")
 
     def decompose(self, metas: tuple[Meta | None, ...], attrs: Any) -> Kernel | None:
         """The op in smaller ops for these layouts: a function of the same tensors and attributes.

@@ -25,6 +25,7 @@ from .op import Local, Op, explain
 from .runner import runner, single
 from .sbp import NdSbp
 from .tensor import Tensor
+from .views import OpStep
 
 MAX_PLANS = 4096  # per op
 KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
@@ -48,6 +49,7 @@ class Plan:
         "metas",
         "run",
         "signature",
+        "steps",
     )
 
     attrs: tuple[Any, ...]  # as `bind` gets them: the op's record, if it has one
@@ -61,6 +63,7 @@ class Plan:
     aliases: bool  # whether outputs may have memory of the inputs
     differentiable: bool
     signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
+    steps: tuple[OpStep, ...]  # of outputs that are views
 
 
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
@@ -86,9 +89,14 @@ def num_plans() -> int:
 
 
 def prepare(
-    op: Op, plans: dict[Any, Plan], key: Any, args: Sequence[Any], attrs: tuple[Any, ...]
+    op: Op,
+    call: Callable[..., Any],
+    plans: dict[Any, Plan],
+    key: Any,
+    args: Sequence[Any],
+    attrs: tuple[Any, ...],
 ) -> Plan:
-    """Make the plan for a call, keep it under `key`, and return it.
+    """Make the plan for a call of the entry `call`, keep it under `key`, and return it.
 
     Raises the op's error with its inputs and the user's line.
     """
@@ -100,6 +108,8 @@ def prepare(
         plan = _make(op, metas, described, attrs)
     except KERNEL_ERRORS as error:
         raise explain(op, error, (*described, *attrs), user_line()) from error
+    if op.aliases:
+        plan.steps = tuple([OpStep(op, call, attrs, i) for i in range(op.num_outputs)])
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]

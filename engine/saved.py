@@ -7,6 +7,7 @@ from typing import Any
 
 from . import tape
 from .tensor import Tensor
+from .views import frozen
 
 
 class saved_tensors_hooks:
@@ -36,6 +37,4 @@ class saved_tensors_hooks:
 
     def _keep(self, tensor: Tensor) -> Any:
         """Pack a tensor of its own, so that in-place changes of the saved one do not matter."""
-        value = Tensor(tensor.shards, tensor.meta)
-        tensor.shared = value.shared = True
-        return self._pack(value)
+        return self._pack(frozen(tensor))

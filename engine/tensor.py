@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from operator import index
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType
 
 import torch
 
@@ -19,6 +20,7 @@ from .sbp import NdSbp
 if TYPE_CHECKING:
     from .tape import Edge
     from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
+    from .views import Step
 else:
     TensorMethods = object
 
@@ -87,13 +89,27 @@ class Tensor(TensorMethods):
     outside the placement; a local tensor has exactly one.
     """
 
-    __slots__ = ("__weakref__", "meta", "node", "shards", "shared", "version")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_step",
+        "_views",
+        "meta",
+        "node",
+        "shards",
+        "shared",
+        "version",
+    )
 
     shards: Shards
     meta: Meta
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
     version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
+    # Of views and their bases only, which are `shared`; see `views`. Ordinary tensors have none.
+    _base: Tensor
+    _step: Step
+    _views: list[ReferenceType[Tensor]]
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
         self.shards = shards
@@ -238,9 +254,7 @@ class Tensor(TensorMethods):
         """This tensor where the condition holds, else `other`."""
         return names.where(condition, self, other)  # type: ignore[no-any-return]
 
-    def detach_(self) -> Tensor:
-        self.node = None
-        return self
+    detach_ = method("detach_")
 
     # Operators; those with the tensor on the left are in methods.py.
 
@@ -291,8 +305,8 @@ class Tensor(TensorMethods):
 
     @property
     def data(self) -> Tensor:
-        """The same value without history; assigning takes another tensor's value."""
-        return names.data(self)  # type: ignore[no-any-return]
+        """The same tensor without history; assigning takes another tensor's value."""
+        return names.detach(self)  # type: ignore[no-any-return]
 
     @data.setter
     def data(self, value: Tensor) -> None:

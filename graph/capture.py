@@ -23,6 +23,7 @@ from ..engine.plan import Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import broadcast
 from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Shards, Tensor
+from ..engine.views import base_of, link_all
 from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
 from .changes import Changes, Repeatable
@@ -141,6 +142,8 @@ class Capture(interp.Interpreter):
     def finish(self) -> None:
         """Turn in-place changes of outside tensors into assigns, and undo them."""
         for tensor in self._changes.tensors():
+            if base_of(tensor) is not None:
+                continue  # it follows when its base, which has changed too, is assigned
             now = self.value_of(tensor)
             shards = self._changes.shards_before(tensor)
             variable = self._variables[id(shards)]
@@ -260,13 +263,15 @@ class Capture(interp.Interpreter):
         if plan is None:
             key = (call, *kinds, attrs)
             try:
-                plan = prepare(op, self._plans, key, slots, attrs)
+                plan = prepare(op, call, self._plans, key, slots, attrs)
             except PlacementError as error:
                 raise self._misplaced(error, slots) from error
+        base = slots[0]
         slots = self._boxed(op, plan, slots)
         if plan.decomposed is not None:
             with self.calling():
-                return plan.decomposed(slots, *attrs) if packed else plan.decomposed(*slots, *attrs)
+                made = plan.decomposed(slots, *attrs) if packed else plan.decomposed(*slots, *attrs)
+            return link_all(made, base, plan.steps) if op.aliases else made
         if op is BOXING:
             values = self._move(slots[0], plan.meta, op.name, asked=True)
         else:
@@ -274,7 +279,8 @@ class Capture(interp.Interpreter):
                 op.name, call, slots, plan.attrs, plan.metas, plan.run, op.num_outputs != 1,
                 plan.aliases, op=op,
             )  # fmt: skip
-        return self._tensors(op, plan, slots, values)
+        made = self._tensors(op, plan, slots, values)
+        return link_all(made, base, plan.steps) if op.aliases else made
 
     def _boxed(self, op: Op, plan: Plan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
         """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""

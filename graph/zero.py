@@ -13,6 +13,7 @@ from ..engine import boxing
 from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
 from ..engine.tensor import Tensor
+from ..engine.views import has_links
 from .config import ZeroSettings
 from .ir import Program, Variable
 from .passes.shards import gather_parameters, shard_gradients
@@ -122,7 +123,8 @@ class _Split:
             form = torch.contiguous_format
             own = {id(part): part.clone(memory_format=form) for part in shards}
             shards = tuple([own[id(part)] for part in shards])
-        self.tensor.shards, self.tensor.meta, self.tensor.shared = shards, target, False
+        self.tensor.shards, self.tensor.meta = shards, target
+        self.tensor.shared = has_links(self.tensor)
 
 
 class Zero:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..engine.tensor import Tensor
+from ..engine.views import frozen
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
@@ -92,7 +93,8 @@ class Parts:
 def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[str, Any]:
     """Each module's state under its name, and what training keeps; see `Graph.state_dict`."""
     found: dict[str, Any] = {} if destination is None else destination
-    found.update({name: module.state_dict() for name, module in parts.modules.items()})
+    for name, module in parts.modules.items():
+        found[name] = {key: frozen(value) for key, value in module.state_dict().items()}
     if parts.optimizers:
         paths = parts.paths()
         for number, _, param in parts.trained():

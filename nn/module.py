@@ -230,7 +230,10 @@ class Module(Tree):
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = ""
     ) -> dict[str, Any]:
-        """Every parameter and persistent buffer by its path, sharing no memory that changes."""
+        """Every parameter and persistent buffer by its path, detached: they change together.
+
+        `copy.deepcopy(module.state_dict())` keeps the values of now, as in torch.
+        """
         found: dict[str, Any] = OrderedDict() if destination is None else destination
         for path, module in self.named_modules(remove_duplicate=False):
             lead = prefix + (f"{path}." if path else "")

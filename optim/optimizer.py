@@ -13,9 +13,10 @@ import torch
 from ..engine import interp
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import fitted, take
+from ..engine.inplace import changed, fitted, take
 from ..engine.names import names
 from ..engine.tensor import Tensor
+from ..engine.views import has_links
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_factor, clip_gradients, total_norm
 from .device_number import DeviceNumber, Given
@@ -135,6 +136,8 @@ class Optimizer:
                 now = interp.stamp()
                 for param in params:
                     param.version = now
+                    if param.shared:
+                        changed(param)
 
     def _lay_state(self, params: Sequence[Tensor]) -> None:
         """Lay the state out as the parameters are, whose layouts may have changed since."""
@@ -310,7 +313,7 @@ def writable(param: Tensor) -> None:
             id(part): part.clone(memory_format=torch.contiguous_format) for part in param.shards
         }
         param.shards = tuple([unique[id(part)] for part in param.shards])
-        param.shared = False
+        param.shared = has_links(param)  # then they follow, when it is written
 
 
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:

@@ -13,6 +13,7 @@ from ..dispatch import binary, unary, with_number
 from ..meta import Meta
 from ..op import Kernel
 from ..tensor import Tensor
+from ..views import FunctionStep, link
 from .pointwise import (
     DECREASING,
     INCREASING,
@@ -286,10 +287,13 @@ def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-positive = register(
-    unary(
-        Elementwise(
-            "positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=()
-        )
-    )
+_positive = unary(
+    Elementwise("positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=())
 )
+_POSITIVE = FunctionStep("positive", _positive, lambda x, value: value, kernels.positive)
+
+
+@register
+def positive(input: Tensor) -> Tensor:
+    """The tensor, as a view; raises OnefoldRuntimeError for bool."""
+    return link(_positive(input), input, _POSITIVE)

@@ -17,10 +17,12 @@ from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
+from ..views import unlink
 from .dims import transpose
 from .index import take_rows
-from .moving import Dims, follows, passes, unpack, wrap, wrap_all
+from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
 from .read_index import like_index
+from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
 Shape = tuple[int, ...]
@@ -128,7 +130,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         return _flip(input, (first, second))
     if k == 3:
         return _flip(transpose(input, first, second), (second,))
-    return reshape(input, input.shape)
+    return unlink(reshape(input, input.shape))  # torch copies here
 
 
 # Repeating.
@@ -338,6 +340,16 @@ class Unfold(Op):
         if not x.ndim:  # one window of one element, or of none
             return (names.sum(dy, 0),)
         return (_windows_back(dy, dim, x.shape[dim], step),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
+        dim, size, step = attrs
+        if size > step:
+            raise overlapping(self.name)
+        last = (value.shape[dim] - 1) * step
+        for place in range(size):
+            column = slice_by(value, one_dim(value.ndim, value.ndim - 1, place))
+            x = set_slice(x, column, one_dim(x.ndim, dim, (place, place + last + 1, step)))
+        return x
 
 
 class WindowsBack(Op):

@@ -16,8 +16,9 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .moving import Dims, follows, passes, unpack, wrap, wrap_all
-from .view import reshape
+from ..views import unlink
+from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
+from .view import reshape, view
 
 Shape = tuple[int, ...]
 
@@ -48,6 +49,9 @@ class Transpose(Op):
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *dims: int) -> Any:
         return (_transpose(dy, *dims),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *dims: int) -> Tensor:
+        return _transpose(value, *dims)  # type: ignore[no-any-return]
+
 
 class Permute(Op):
     """Dims in another order; attribute: the old dim that stands at each new place."""
@@ -63,10 +67,18 @@ class Permute(Op):
         return [*follows(places), *passes([x])]
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, order: Dims) -> Any:
-        back = [0] * len(order)
-        for new, old in enumerate(order):
-            back[old] = new
-        return (_permute(dy, tuple(back)),)
+        return (_permute(dy, _inverse(order)),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        (order,) = attrs
+        return _permute(value, _inverse(order))  # type: ignore[no-any-return]
+
+
+def _inverse(order: Dims) -> Dims:
+    back = [0] * len(order)
+    for new, old in enumerate(order):
+        back[old] = new
+    return tuple(back)
 
 
 _transpose = unary(Transpose())
@@ -195,6 +207,13 @@ class Expand(Op):
         repeated = tuple(j for j, size in enumerate(sizes) if size != -1)
         return (reshape(names.sum(dy, repeated, True), x.shape) if repeated else dy,)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        if not value.meta.numel:
+            return x
+        if value.meta.numel != x.meta.numel:
+            raise overlapping(self.name)
+        return view(value, x.shape)
+
 
 class Squeeze(Op):
     """Without the given dims, which have size 1."""
@@ -215,6 +234,9 @@ class Squeeze(Op):
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
         return (reshape(dy, x.shape) if len(dims) > 1 else _unsqueeze(dy, dims[0]),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        return view(value, x.shape)
+
 
 class Unsqueeze(Op):
     """With one dim of size 1 more."""
@@ -231,6 +253,9 @@ class Unsqueeze(Op):
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int) -> Any:
         return (_squeeze(dy, (wrap(dim, x.ndim + 1),)),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        return view(value, x.shape)
 
 
 _expand = unary(Expand())
@@ -310,6 +335,11 @@ class Diagonal(Op):
     ) -> Any:
         return (_on_diagonal(dy, tuple(x.shape), offset, *dims),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
+        shape = tuple(x.shape)
+        there = _on_diagonal(names.full_like(value, True, dtype=torch.bool), shape, *attrs)
+        return names.where(there, _on_diagonal(value, shape, *attrs), x)  # type: ignore[no-any-return]
+
 
 class OnDiagonal(Op):
     """Zeros of a shape, with the last dim of the input on the diagonal of two dims."""
@@ -376,4 +406,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim not in (1, 2):
         raise OnefoldRuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
-    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal, 0, 1)
+    if input.ndim == 1:
+        return diag_embed(input, diagonal)
+    return unlink(_diagonal(input, diagonal, 0, 1))  # torch copies here

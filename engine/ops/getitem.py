@@ -11,6 +11,7 @@ from ...errors import OnefoldRuntimeError
 from ..names import named, names
 from ..sbp import broadcast
 from ..tensor import Tensor
+from ..views import FunctionStep, frozen, link
 from .dims import expand, unsqueeze
 from .index import put_rows, take_rows
 from .read_index import MASKS, Reader, basic_entries, by_place, nonzero, read_items
@@ -42,11 +43,23 @@ def _look_up(y: Tensor, found: Reader) -> Tensor:
     lookups = dict(found.lookups)
     # From behind, so that the places before stay; a 0-d index removes its dim at once, as an int.
     for place in sorted(found.scalars, reverse=True):
-        y = take_rows(y, (*[None] * place, found.scalars[place]))
+        y = _select(y, place, found.scalars[place])
         lookups = {p - (p > place): index for p, index in lookups.items()}
     if not lookups:
         return y
     return take_rows(y, by_place(lookups))
+
+
+def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
+    """The element of dim `place` at an index that no process needs to read: a view, as by ints."""
+    at = (*[None] * place, frozen(index))
+    step = FunctionStep(
+        "select",
+        lambda base: take_rows(base, at),
+        lambda base, value: put_rows(base, at, value),
+        lambda base: base.select(place, 0),
+    )
+    return link(take_rows(x, at), x, step)
 
 
 @named

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from .. import interp
-from ..inplace import assign_result, forget_output
+from ..inplace import assign_result
 from ..names import enter
 from ..op import Op
 from ..tape import Node
 from ..tensor import Tensor
+from ..view_writes import forget_output
 from .arithmetic import ADD, SUB
 
 

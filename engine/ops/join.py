@@ -20,7 +20,8 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .dims import unsqueeze
 from .moving import match, passes, together, unpack, wrap
-from .view import atleast_1d, atleast_2d, atleast_3d, reshape
+from .slicing import one_dim, set_slice
+from .view import atleast_1d, atleast_2d, atleast_3d, reshape, view
 
 
 class Cat(Op):
@@ -240,8 +241,9 @@ class Split(Op):
     aliases = True
     flops_per_element = 0.0
 
-    def __init__(self, num_outputs: int) -> None:
+    def __init__(self, num_outputs: int, multiple_views: bool) -> None:
         self.num_outputs = num_outputs
+        self.multiple_views = multiple_views
 
     def kernel(self, x: torch.Tensor, sizes: tuple[int, ...], dim: int) -> Any:
         return torch.split(x, list(sizes), dim)
@@ -255,6 +257,11 @@ class Split(Op):
         sizes, dim = attrs
         return (join_parts(dy, dim, sizes),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        sizes, dim = attrs
+        start = sum(sizes[:index])
+        return set_slice(x, value, one_dim(x.ndim, dim, (start, start + sizes[index], 1)))
+
 
 class Unbind(Op):
     """The slices along a dim; one op for each size of the dim."""
@@ -262,6 +269,7 @@ class Unbind(Op):
     name = "unbind"
     saves = ()
     aliases = True
+    multiple_views = True
     flops_per_element = 0.0
 
     def __init__(self, num_outputs: int) -> None:
@@ -279,10 +287,13 @@ class Unbind(Op):
     def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, dim: int) -> Any:
         return (stack_parts(dy, dim),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        return set_slice(x, value, one_dim(x.ndim, attrs[0], index))
+
 
 @lru_cache(maxsize=256)
-def _split_op(count: int) -> Any:
-    return several(Split(count))
+def _split_op(count: int, multiple_views: bool) -> Any:
+    return several(Split(count, multiple_views))
 
 
 @lru_cache(maxsize=256)
@@ -290,15 +301,17 @@ def _unbind_op(count: int) -> Any:
     return several(Unbind(count))
 
 
-def _split_by(x: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+def _split_by(
+    x: Tensor, sizes: tuple[int, ...], dim: int, multiple_views: bool = True
+) -> tuple[Tensor, ...]:
     if len(sizes) == 1:
         if sizes[0] != x.shape[dim]:
             raise OnefoldRuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input "
                 f"tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
             )
-        return (reshape(x, x.shape),)  # a tensor of its own, as each part is
-    return _split_op(len(sizes))((x,), sizes, dim)  # type: ignore[no-any-return]
+        return (view(x, x.shape),)  # a tensor of its own, as each part is
+    return _split_op(len(sizes), multiple_views)((x,), sizes, dim)  # type: ignore[no-any-return]
 
 
 def _chunk_sizes(size: int, length: int) -> tuple[int, ...]:
@@ -369,14 +382,14 @@ def tensor_split(
         if count <= 0:
             raise OnefoldRuntimeError(f"number of sections must be larger than 0, got {count}")
         sizes = tuple(size // count + (i < size % count) for i in range(count))
-        return _split_by(input, sizes, dim)
+        return _split_by(input, sizes, dim, multiple_views=False)
     bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
     if any(a > b for a, b in pairwise(bounds)):
         # Parts that overlap or are empty because the indices go back: each is a slice of its own.
         stops = [max(a, b) for a, b in pairwise(bounds)]
         pairs = zip(bounds, stops, strict=False)
         return tuple(input[(slice(None),) * dim + (slice(a, b),)] for a, b in pairs)
-    return _split_by(input, tuple(b - a for a, b in pairwise(bounds)), dim)
+    return _split_by(input, tuple(b - a for a, b in pairwise(bounds)), dim, multiple_views=False)
 
 
 def _split_along(x: Tensor, how: int | Sequence[int], dim: int, what: str) -> tuple[Tensor, ...]:
@@ -414,5 +427,5 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if count == 0:
         return ()
     if count == 1:
-        return (reshape(input, *input.shape[:dim], *input.shape[dim + 1 :]),)
+        return (view(input, *input.shape[:dim], *input.shape[dim + 1 :]),)
     return _unbind_op(count)((input,), dim)  # type: ignore[no-any-return]

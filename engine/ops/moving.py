@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ...errors import OnefoldIndexError
+from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ..meta import Meta
 from ..names import names
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
@@ -77,6 +77,14 @@ def unpack(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         return tuple(sizes[0])
     return sizes
+
+
+def overlapping(name: str) -> OnefoldRuntimeError:
+    """The error for a write to a view in which one element of the base is several times."""
+    return OnefoldRuntimeError(
+        f"{name}: unsupported operation: more than one element of the written-to tensor refers to "
+        "a single memory location. Please clone() the tensor before performing the operation."
+    )
 
 
 def match(gradient: Tensor, meta: Meta) -> Tensor:

@@ -176,7 +176,7 @@ def _broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 def conj_of(x: Tensor) -> Tensor:
     """The factor by which a gradient is multiplied: conjugated when complex."""
-    return names.conj(x) if x.meta.dtype.is_complex else x
+    return names.conj_physical(x) if x.meta.dtype.is_complex else x
 
 
 def exact(value: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .moving import contribution, follows, passes, wrap
-from .view import reshape
+from .view import view
 
 Shape = tuple[int, ...]
 # Per dim of the input: None for all of it, an int that removes it, or (start, stop, step).
@@ -107,6 +107,9 @@ class Slice(Op):
     aliases = True
     flops_per_element = 0.0
 
+    def kernel(self, x: torch.Tensor, entries: Entries) -> torch.Tensor:
+        return x[_python(entries, x.shape)]
+
     def infer(self, x: Meta, entries: Entries) -> Meta:
         return x.like(_sliced_shape(entries, x.shape))
 
@@ -129,6 +132,10 @@ class Slice(Op):
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
         return (_unslice(dy, tuple(x.shape), entries),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        (entries,) = attrs
+        return set_slice(x, value, entries)
 
 
 class Unslice(Op):
@@ -226,7 +233,7 @@ def slice_by(x: Tensor, entries: Entries) -> Tensor:
     """The part of a tensor that `Entries` describe; a new tensor also where that is all of it."""
     if any(entry is not None for entry in entries):
         return _slice(x, entries)
-    return reshape(x, x.shape)
+    return view(x, x.shape)
 
 
 def set_slice(x: Tensor, value: Tensor, entries: Entries) -> Tensor:

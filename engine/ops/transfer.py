@@ -10,12 +10,13 @@ import torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from .. import interp
 from ..convert import box, read_device
-from ..inplace import Data, take
+from ..inplace import take
 from ..meta import Meta
 from ..names import named, names
 from ..placement import Placement
 from ..tape import Node
 from ..tensor import Tensor
+from ..views import leave
 
 
 class _ToDevice:
@@ -102,13 +103,14 @@ def cuda(self: Tensor, device: int | None = None, non_blocking: bool = False) ->
 
 @named
 def set_data(self: Tensor, value: Tensor) -> None:
-    """Take another tensor's value, dtype and layout, outside the tape."""
+    """Take another tensor's value, dtype and layout, outside the tape; no view of it follows."""
     if not isinstance(value, Tensor):
         raise OnefoldTypeError(f".data must be a Tensor, but got {type(value).__name__}")
     if value.shape != self.shape:
         raise ShapeError(
             f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
         )
+    leave(self)
     self.meta = value.meta
     take(self, value)
 
@@ -123,7 +125,7 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     unique = {id(part): part.clone() for part in self.shards}
     shards = tuple(unique[id(part)] for part in self.shards)
-    twin: Tensor = object.__new__(Tensor if type(self) is Data else type(self))
+    twin: Tensor = object.__new__(type(self))
     Tensor.__init__(twin, shards, self.meta)
     twin.shared = len(unique) < len(shards)
     memo[id(self)] = twin

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from ...kernels import pointwise as kernels
 from ..dispatch import unary
 from ..meta import Meta
-from ..names import enter, named
+from ..names import named
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
+from ..views import FunctionStep, link, read_only
 from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
 from .compare import ge, le, logical_and
@@ -279,21 +281,44 @@ def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
 
 _conj = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
 _real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
-imag = enter("imag", unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=())))
+_imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
 angle = register(unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 
 @register
-def conj(input: Tensor) -> Tensor:
+def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-register(conj, "conj_physical")
-register(conj, "resolve_conj")
+register(conj_physical, "resolve_conj")
+
+
+def _read_only(name: str, function: Callable[[Tensor], Tensor], of_one: Any) -> FunctionStep:
+    def scatter(x: Tensor, value: Tensor) -> Tensor:
+        raise read_only(name)
+
+    return FunctionStep(name, function, scatter, of_one)
+
+
+_CONJ = FunctionStep("conj", _conj, lambda x, value: _conj(value), torch.conj_physical)
+_REAL = _read_only("real", _real, kernels.real)
+_IMAG = _read_only("imag", _imag, kernels.imag)
+
+
+@register
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate, as a view; a real tensor itself."""
+    return link(_conj(input), input, _CONJ) if input.meta.dtype.is_complex else input
 
 
 @named
 def real(input: Tensor) -> Tensor:
-    """The real part; a real tensor itself."""
-    return _real(input) if input.meta.dtype.is_complex else input
+    """The real part, which cannot be written in place; a real tensor itself."""
+    return link(_real(input), input, _REAL) if input.meta.dtype.is_complex else input
+
+
+@named
+def imag(input: Tensor) -> Tensor:
+    """The imaginary part, which cannot be written in place."""
+    return link(_imag(input), input, _IMAG)

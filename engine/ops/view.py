@@ -16,7 +16,9 @@ from ..names import enter, named, names
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
+from ..views import unlink
 from .moving import follows, passes, unpack, wrap
+from .strides import has_contiguous_strides, has_strides_for
 
 Shape = tuple[int, ...]
 Group = tuple[Shape, Shape]  # input dims and output dims that hold the same elements
@@ -131,6 +133,9 @@ class View(Op):
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any) -> Any:
         return (view(dy, x.shape),)
 
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *shape: Any) -> Tensor:
+        return view(value, x.shape)
+
 
 def _resolved(before: Shape, shape: Shape) -> Shape:
     if -1 not in shape:
@@ -140,8 +145,19 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
 
 
 view: Callable[..., Tensor] = enter("view", unary(View()))
-# No tensor here has strides that could forbid a view.
-reshape: Callable[..., Tensor] = enter("reshape", view)
+
+
+@named
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The elements, in row-major order, under another shape: a view wherever torch makes one.
+
+    That depends on the steps by which `input` is a view, never on its layout: a base counts as
+    lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
+    """
+    y = view(input, *shape)
+    if input.shared and not has_strides_for(input, tuple(y.meta.shape)):
+        return unlink(y)
+    return y
 
 
 @named
@@ -150,7 +166,10 @@ def view_as(self: Tensor, other: Tensor) -> Tensor:
     return view(self, other.meta.shape)
 
 
-enter("reshape_as", view_as)
+@named
+def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """`reshape` to the shape of another tensor."""
+    return reshape(self, other.meta.shape)
 
 
 @named
@@ -165,7 +184,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     if start == end and shape:
         return input
     merged = prod(shape[start : end + 1])
-    return view(input, (*shape[:start], merged, *shape[end + 1 :]))
+    return reshape(input, (*shape[:start], merged, *shape[end + 1 :]))
 
 
 @named
@@ -190,19 +209,19 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 @named
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim."""
-    return view(input, (-1,) if input.meta.numel else (0,))
+    return reshape(input, (-1,) if input.meta.numel else (0,))
 
 
 @named
 def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> Tensor:
-    """The tensor itself: how it lies in memory cannot be seen."""
-    return self
+    """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
+    return self if is_contiguous(self) else unlink(view(self, self.meta.shape))
 
 
 @named
 def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
-    """True: how a tensor lies in memory cannot be seen."""
-    return True
+    """Whether the tensor is row by row in its base, which itself counts as contiguous."""
+    return not self.shared or has_contiguous_strides(self)
 
 
 def _at_least(ndim: int, place: Any, tensors: tuple[Any, ...]) -> Any:
@@ -244,7 +263,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     lead = len(batch)
     x = view(input, *batch, channels // (r * r), r, r, height, width)
     order = (*range(lead), lead, lead + 3, lead + 1, lead + 4, lead + 2)
-    return view(names.permute(x, *order), *batch, channels // (r * r), height * r, width * r)
+    return reshape(names.permute(x, *order), *batch, channels // (r * r), height * r, width * r)
 
 
 @named
@@ -261,4 +280,4 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     lead = len(batch)
     x = view(input, *batch, channels, height // r, r, width // r, r)
     order = (*range(lead), lead, lead + 2, lead + 4, lead + 1, lead + 3)
-    return view(names.permute(x, *order), *batch, channels * r * r, height // r, width // r)
+    return reshape(names.permute(x, *order), *batch, channels * r * r, height // r, width // r)

@@ -1,4 +1,4 @@
-"""In-place methods change the named tensor alone, keep its layout, and never fool the tape."""
+"""In-place methods change a tensor and its views, keep its layout, and never fool the tape."""
 
 import copy
 import operator
@@ -9,8 +9,6 @@ import pytest
 import torch
 
 import onefold as flow
-from onefold.engine.inplace import Data
-from onefold.engine.names import names
 from onefold.engine.sbp import parse
 from onefold.errors import (
     AutogradError,
@@ -56,31 +54,34 @@ DATA = [[1.0, -2.0, 3.0], [-4.0, 5.0, -6.0], [0.5, 0.0, -0.5]]
 
 @pytest.mark.parametrize("sbp", LAYOUTS)
 @pytest.mark.parametrize("name", CHANGES)
-def test_only_the_named_tensor_changes(name, sbp, world):
-    x = make(DATA, sbp)
-    wanted = torch.tensor(DATA)
-    CHANGES[name](wanted)
-    twins = {
-        "view": x.reshape(9),
-        "transpose": x.t(),
-        "detach": x.detach(),
-        "slice": x[1:],
-        "layout": x if sbp is None else x.to_global(sbp=flow.sbp.broadcast),
-        "parameter": flow.nn.Parameter(x),
+def test_the_named_tensor_changes_and_its_views(name, sbp, world):
+    x, wanted = make(DATA, sbp), torch.tensor(DATA)
+    views = {
+        "view": lambda x: x.reshape(9),
+        "transpose": lambda x: x.t(),
+        "detach": lambda x: x.detach(),
+        "data": lambda x: x.data,
+        "slice": lambda x: x[1:],
     }
-    if sbp is None:
-        del twins["layout"]
-    elif sbp == "(B)":
-        del twins["layout"]  # it is x itself
-    before = {key: value_of(twin).clone() for key, twin in twins.items()}
+    ours = {key: view(x) for key, view in views.items()}
+    theirs = {key: view(wanted) for key, view in views.items()}
+    copies = {"parameter": flow.nn.Parameter(x), "clone": x.clone()}
+    if sbp not in (None, "(B)"):
+        copies["layout"] = x.to_global(sbp=flow.sbp.broadcast)
+    before = {key: value_of(copy).clone() for key, copy in copies.items()}
+    metas = {key: view.meta for key, view in ours.items()}
     meta, alias = x.meta, x
+    CHANGES[name](wanted)
     CHANGES[name](x)
+    ours["view"].add_(100)
+    theirs["view"].add_(100)
     assert x is alias and x.meta is meta
     torch.testing.assert_close(value_of(x), wanted)
-    for key, twin in twins.items():
-        assert torch.equal(value_of(twin), before[key]), key
-    twins["view"].add_(100)
-    torch.testing.assert_close(value_of(x), wanted)
+    for key, view in ours.items():
+        assert view.meta is metas[key]
+        torch.testing.assert_close(value_of(view), theirs[key])
+    for key, copy in copies.items():
+        assert torch.equal(value_of(copy), before[key]), key
 
 
 def test_replicas_stay_alike(world):
@@ -268,9 +269,9 @@ def test_copy_broadcasts_and_casts_and_differentiates(world):
 def test_data_changes_its_tensor(world):
     for sbp in LAYOUTS:
         w = flow.nn.Parameter(make(DATA, sbp))
-        kept = w.detach()
-        value = names.data(w)
-        assert isinstance(value, Data) and not value.requires_grad
+        kept = w.clone()
+        value = w.data
+        assert not value.requires_grad
         value.mul_(2)
         value[0] = 1.0
         wanted = torch.tensor(DATA) * 2

@@ -333,29 +333,35 @@ def test_dtypes(world):
 # State.
 
 
-def test_a_state_dict_is_a_snapshot(world):
+def test_a_state_dict_has_the_parameters_themselves(world):
     for place in (None, flow.placement("cpu", [0, 1])):
         model = nn.Linear(3, 2)
         if place is not None:
             model.to_global(place, B)
         state = model.state_dict()
-        kept = {k: v.numpy().copy() for k, v in state.items()}
+        kept = copy.deepcopy(state)
+        before = {k: v.numpy().copy() for k, v in state.items()}
         optimizer = flow.optim.SGD(model.parameters(), lr=1.0)
         for param in model.parameters():
             param.grad = flow.ones_like(param)
         optimizer.step()
         with flow.no_grad():
             model.weight.mul_(3)
-        assert all(np.array_equal(state[k].numpy(), kept[k]) for k in kept)
+        for key, param in model.named_parameters():
+            assert np.array_equal(state[key].numpy(), param.numpy())
+            assert not np.array_equal(before[key], param.numpy())
+            assert np.array_equal(before[key], kept[key].numpy())
         state["bias"].zero_()
-        assert not np.array_equal(model.bias.numpy(), np.zeros(2))
+        assert np.array_equal(model.bias.numpy(), np.zeros(2))
         assert not any(v.requires_grad for v in state.values())
-        model.load_state_dict(state)
-        assert np.array_equal(model.weight.numpy(), kept["weight"])
+        kept["bias"].zero_()
+        model.load_state_dict(kept)
+        assert np.array_equal(model.weight.numpy(), before["weight"])
+        assert np.array_equal(state["weight"].numpy(), before["weight"])
         assert model.bias.tolist() == [0, 0]
         model.weight.requires_grad_()
         optimizer.step()
-        assert state["bias"].tolist() == [0, 0], "loading shares no memory that changes"
+        assert kept["bias"].tolist() == [0, 0], "loading shares no memory that changes"
 
 
 @pytest.mark.parametrize("source", [None, "(B)", "(S0)", "(P)"])

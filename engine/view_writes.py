@@ -1,0 +1,177 @@
+"""Writes to views: the base takes the new value through the steps, then all views follow.
+
+A write goes up from the written tensor to the base of all: each step gives what its base becomes.
+Then it goes down again: every view in use is made once more from its changed base. Both are ordinary
+ops, so they are recorded by the tape, where a write to a view is to the base's history what
+CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import AutogradError
+from . import interp
+from .convert import box
+from .meta import Meta
+from .tape import CHANGED, Edge, Node, Output, PackedArgs
+from .tensor import Tensor
+from .views import Results, Step, base_of, snapshot, views_of
+
+
+class _Write(NamedTuple):
+    """A value that a tensor is about to take; `record`: its place on the tape too."""
+
+    tensor: Tensor
+    value: Tensor
+    record: bool
+
+
+def write(tensor: Tensor, value: Tensor, record: bool) -> None:
+    """Let a tensor that is a view or has views take a value laid out alike.
+
+    With `record` it takes the value's place on the tape too. Raises, before anything has changed,
+    OnefoldRuntimeError for a view through which the base cannot be written.
+    """
+    if record and value.node is not None:
+        check_change(tensor, "", value)
+    path = [_Write(tensor, value, record)]
+    while (base := base_of(tensor)) is not None:
+        step = tensor._step
+        record = record and not step.detaches
+        with interp.grad_mode(record):
+            value = _laid_as(step.scatter(snapshot(base), value), base.meta)
+        path.append(_Write(base, value, record))
+        tensor = base
+    writes = [path.pop()]
+    _follow(writes[0], path, writes)
+    now = interp.stamp()
+    for each in writes:
+        set_value(*each, now)
+
+
+def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
+    """Add to `writes` what the views of a tensor become, and theirs.
+
+    `path` has the writes on the way up that lie below the tensor, the nearest last.
+    """
+    base, value, record = done
+    through = path[-1] if path and base_of(path[-1].tensor) is base else None
+    source = Tensor(value.shards, value.meta, value.node if record else None)
+    results: Results = {}
+    for view in views_of(base):
+        step = view._step
+        written = through is not None and view is through.tensor
+        if through is not None and not written and step.disjoint(through.tensor._step):
+            if not record or base.node is not None or value.node is None:
+                continue  # neither its value changes nor whether it has a history
+        if written and step.detaches:
+            assert through is not None
+            follower = through
+        else:
+            records = record and not step.detaches
+            with interp.grad_mode(records):
+                made = _laid_as(step.forward(source, results), view.meta)
+            if records:
+                made = _with_history(view, base, made)
+            follower = _Write(view, made, records)
+        writes.append(follower)
+        _follow(follower, path[:-1] if written else [], writes)
+
+
+def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
+    """Let one tensor take a value; its memory may be that of others."""
+    forget_output(tensor.node)
+    if interp.current is not None:
+        interp.current.before_change(tensor)
+    tensor.shards = value.shards
+    tensor.shared = True
+    tensor.version = now
+    if record:
+        tensor.node = value.node
+
+
+def forget_output(edge: Edge | None) -> None:
+    """Mark what the tensor's node kept of it, if anything, as changed."""
+    node = edge.node if type(edge) is Output else edge
+    if type(node) is Node and node.out is not None and type(node.args) is not PackedArgs:
+        node.out = CHANGED
+
+
+def _laid_as(value: Tensor, meta: Meta) -> Tensor:
+    return value if value.meta is meta else box(value, meta)
+
+
+# Torch's rules for gradients.
+
+_MULTIPLE = (
+    "This view is the output of a function that returns multiple views. Such functions do not "
+    "allow the output views to be modified inplace. You should replace the inplace operation by "
+    "an out-of-place one."
+)
+_UNCLEAR = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your "
+    "code by moving both the view and the inplace either both inside the no_grad block (if you "
+    "don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+
+
+class _WithoutHistory:
+    """The place on the tape of a view made under no_grad, whose base has got a history since."""
+
+    name = "view made under no_grad"
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        raise AutogradError(
+            "A view was created in no_grad mode and its base or another view of its base has been "
+            f"modified inplace with grad mode enabled. {_UNCLEAR}"
+        )
+
+
+_WITHOUT_HISTORY = _WithoutHistory()
+
+
+def _with_history(view: Tensor, base: Tensor, made: Tensor) -> Tensor:
+    """What a view becomes, with the place on the tape that it then has."""
+    if made.node is None:
+        # A view may be a leaf that requires grad, of a base that does not.
+        kept = view.node if view.node is not None and view.node.is_leaf else None
+        return Tensor(made.shards, made.meta, kept)
+    if view.node is None and base.node is not None:
+        node = Node(_WITHOUT_HISTORY, (made.node,), (), None, made.meta)
+        return Tensor(made.shards, made.meta, node)
+    return made
+
+
+def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None:
+    """Raise AutogradError where torch forbids an in-place operation that is recorded.
+
+    `value` is the result, where it is known: its history counts too.
+    """
+    if not interp.grad_enabled:
+        return
+    steps: list[Step] = []
+    base = tensor
+    while base.shared and (above := base_of(base)) is not None and not base._step.detaches:
+        steps.append(base._step)
+        base = above
+    if tensor.node is None and base.node is None and (value is None or value.node is None):
+        return
+    for step in steps:
+        if step.multiple_views:
+            raise AutogradError(
+                f"Output {step.index} of {step.name} is a view and is being modified inplace. "
+                f"{_MULTIPLE}"
+            )
+    if any(edge is not None and edge.is_leaf for edge in (tensor.node, base.node)):
+        raise AutogradError(
+            f"a {'view of a ' * bool(steps)}leaf Variable that requires grad is being used in an "
+            f"in-place operation ({what}). Do it under `with flow.no_grad():`, or use the "
+            "out-of-place form."
+        )
+    if tensor.node is None and base.node is not None:
+        raise AutogradError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            f"enabled. {_UNCLEAR}"
+        )

@@ -1,0 +1,252 @@
+"""Views: how a tensor knows the base that it is a view of, and a base its views.
+
+A view holds its base and the step that makes it from the base. A base holds weak references to
+its views, so a view that nobody uses any more costs nothing. Views of views are views of the view:
+the links form a tree. `view_writes` follows them when one of these tensors takes another value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+
+from ..errors import OnefoldRuntimeError
+from . import interp
+from .op import Op
+from .tensor import Tensor
+
+Results = dict[Any, Sequence[Tensor]]  # of calls with several outputs
+
+
+class Step:
+    """One step from a base to a view of it."""
+
+    __slots__ = ()
+
+    name = ""
+    index = 0  # which of several outputs the view is
+    detaches = False  # whether the view has a place of its own on the tape
+    multiple_views = False  # whether torch forbids writes to the view that are recorded
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        """The view of a base; calls with several outputs are run once and kept in `results`."""
+        raise NotImplementedError
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        """What the base becomes when its view is `value`."""
+        raise NotImplementedError
+
+    def on_one(self, base: torch.Tensor) -> torch.Tensor:
+        """The view where the base is one torch tensor."""
+        raise NotImplementedError
+
+    def disjoint(self, other: Step) -> bool:
+        """Whether the views of one base by these steps surely have no element in common."""
+        return False
+
+
+class OpStep(Step):
+    """The step to output `index` of an op whose outputs are views."""
+
+    __slots__ = ("attrs", "call", "index", "op")
+
+    def __init__(
+        self, op: Op, call: Callable[..., Any], attrs: tuple[Any, ...], index: int
+    ) -> None:
+        self.op = op
+        self.call = call
+        self.attrs = attrs
+        self.index = index
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.op.name
+
+    @property
+    def multiple_views(self) -> bool:  # type: ignore[override]
+        return self.op.multiple_views
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        key = (self.call, self.attrs)
+        if key not in results:
+            # Entries of ops with several outputs take their tensors in one tuple.
+            several = self.op.num_outputs != 1
+            results[key] = (
+                self.call((base,), *self.attrs) if several else (self.call(base, *self.attrs),)
+            )
+        return results[key][self.index]
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        return self.op.scatter_view(base, value, self.index, *self.attrs)
+
+    def on_one(self, base: torch.Tensor) -> torch.Tensor:
+        made = self.op.kernel(base, *self.attrs)
+        return made if isinstance(made, torch.Tensor) else made[self.index]  # type: ignore[no-any-return]
+
+    def disjoint(self, other: Step) -> bool:
+        if not isinstance(other, OpStep) or self.index == other.index:
+            return False
+        return self.call is other.call and self.attrs == other.attrs
+
+
+class FunctionStep(Step):
+    """The step by a function of the base; `scatter` and `on_one` as in `Step`."""
+
+    __slots__ = ("_forward", "_on_one", "_scatter", "name")
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[[Tensor], Tensor],
+        scatter: Callable[[Tensor, Tensor], Tensor],
+        on_one: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        self.name = name
+        self._forward = forward
+        self._scatter = scatter
+        self._on_one = on_one
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        return self._forward(base)
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        return self._scatter(base, value)
+
+    def on_one(self, base: torch.Tensor) -> torch.Tensor:
+        return self._on_one(base)
+
+
+class Detach(Step):
+    """The step to a tensor of the same value that has no history: `x.detach()`, `x.data`."""
+
+    __slots__ = ()
+
+    name = "detach"
+    detaches = True
+
+    def forward(self, base: Tensor, results: Results) -> Tensor:
+        return Tensor(base.shards, base.meta)
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        return Tensor(value.shards, value.meta)
+
+    def on_one(self, base: torch.Tensor) -> torch.Tensor:
+        return base
+
+
+DETACH = Detach()
+
+
+def read_only(name: str) -> OnefoldRuntimeError:
+    """The error for a write to a view through which its base cannot be written."""
+    return OnefoldRuntimeError(
+        f"{name}: the result cannot be written in place, since what it was made of could not take "
+        "the value; clone() it first, or write to what it was made of"
+    )
+
+
+def link(view: Tensor, base: Tensor, step: Step) -> Tensor:
+    """`view`, made a view of `base`."""
+    view._base = base
+    view._step = step
+    view.shared = True
+    if base.shared:
+        add_view(base, view)
+    else:
+        base.shared = True
+        base._views = [ref(view)]
+    return view
+
+
+def link_all(views: Any, base: Tensor, steps: Sequence[Step]) -> Any:
+    """Make what an op gave, one tensor or several, views of its first input."""
+    for view, step in zip((views,) if isinstance(views, Tensor) else views, steps, strict=True):
+        link(view, base, step)
+    return views
+
+
+def add_view(base: Tensor, view: Tensor) -> None:
+    """Let the base know of a view."""
+    try:
+        views = base._views
+    except AttributeError:  # its memory is shared for another reason
+        base._views = [ref(view)]
+        return
+    count = len(views)
+    if count and views[-1]() is None:
+        views[-1] = ref(view)  # the common case: the last one was used and dropped
+        return
+    if count & (count - 1) == 0:  # seldom enough for the search to cost little per view
+        views[:] = [each for each in views if each() is not None]
+    views.append(ref(view))
+
+
+def unlink(view: Tensor) -> Tensor:
+    """Make a view a tensor of its own: writes to it reach no other, nor the other way round."""
+    if base_of(view) is not None:
+        del view._base, view._step
+    return view
+
+
+def base_of(view: Tensor) -> Tensor | None:
+    """The tensor that this one is a view of, if any."""
+    return getattr(view, "_base", None)
+
+
+def views_of(base: Tensor) -> list[Tensor]:
+    """The views of a tensor that somebody uses."""
+    found = [each() for each in getattr(base, "_views", ())]
+    return [view for view in found if view is not None and base_of(view) is base]
+
+
+def has_links(tensor: Tensor) -> bool:
+    """Whether a write to the tensor changes others too."""
+    return base_of(tensor) is not None or bool(views_of(tensor))
+
+
+def snapshot(x: Tensor) -> Tensor:
+    """The tensor's present value and place on the tape, which later writes do not change."""
+    if interp.current is not None:
+        interp.current.before_sharing(x)
+    return Tensor(x.shards, x.meta, x.node)
+
+
+def frozen(x: Tensor) -> Tensor:
+    """The tensor's present value without history, sharing its memory until one is written."""
+    made = Tensor(x.shards, x.meta)
+    x.shared = made.shared = True
+    return made
+
+
+def stand_in(x: Tensor) -> Tensor:
+    """A tensor of the same value, changed with `x`, that keeps no history alive.
+
+    That is the tensor itself if it was not computed; else `x` becomes a detached view of another.
+    """
+    if x.node is None or x.node.is_leaf:
+        return x
+    base = base_of(x)
+    if base is not None and x._step.detaches:
+        return base
+    made = Tensor(x.shards, x.meta)
+    if base is None:
+        link(x, made, DETACH)
+    else:
+        link(made, stand_in(base), x._step)
+    return made
+
+
+def leave(x: Tensor) -> None:
+    """Take a tensor out of its family: the others stay views of each other, without it."""
+    unlink(x)
+    views = views_of(x)
+    if views:
+        base = snapshot(x)
+        base.shared = True
+        base._views = [ref(view) for view in views]
+        for view in views:
+            view._base = base
+        x._views = []

@@ -1,0 +1,612 @@
+"""Views are torch's: a write to a view changes its base and the base's other views."""
+
+import gc
+import random
+import weakref
+
+import pytest
+import torch
+import view_programs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launched import run_ranks
+
+import onefold as flow
+from onefold.engine import views
+from onefold.engine.sbp import parse
+from onefold.errors import AutogradError, OnefoldRuntimeError
+from onefold.testing.checks import value_of
+from onefold.testing.layouts import make_global
+from onefold.testing.strategies import nd_sbps, placements, shapes
+
+
+@st.composite
+def cases(draw, recorded=False):
+    """A program, and the placement and layout of its base (None: local)."""
+    shape = draw(shapes(1, 3, 0, 5))
+    program = view_programs.draw_program(
+        lambda choices: draw(st.sampled_from(choices)), shape, 10, recorded
+    )
+    if draw(st.integers(0, 3)) == 0:
+        return program, None, None
+    placement = draw(placements(max_ranks=4))
+    return program, placement, draw(nd_sbps(shape, placement.ndim))
+
+
+def base_value(program):
+    count = torch.Size(program.shape).numel()
+    return torch.arange(float(count), dtype=torch.float64).reshape(program.shape)
+
+
+def laid_out(value, placement, nd_sbp):
+    value = torch.as_tensor(value, dtype=torch.float64)
+    if placement is None:
+        return flow.tensor(value)
+    return make_global(value, placement, nd_sbp)
+
+
+def beside(values, placement):
+    """A tensor of these values, for a write to one on the placement."""
+    if placement is None:
+        return flow.tensor(values, dtype=flow.float64)
+    layout = {"placement": placement, "sbp": [flow.sbp.broadcast] * placement.ndim}
+    return flow.tensor(values, dtype=flow.float64, **layout)
+
+
+def histories(program, placement, nd_sbp):
+    """All values after each write, as torch and as onefold has them."""
+    found, wanted = [], []
+    base = base_value(program)
+    view_programs.run(
+        program,
+        base.clone(),
+        None,
+        view_programs._torch_tensor,
+        lambda pool: wanted.append([x.clone() for x in pool]),
+    )
+    view_programs.run(
+        program,
+        laid_out(base, placement, nd_sbp),
+        None,
+        lambda values: beside(values, placement),
+        lambda pool: found.append([value_of(x).clone() for x in pool]),
+    )
+    return found, wanted
+
+
+def assert_same(found, wanted):
+    for ours, theirs in zip(found, wanted, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+@settings(max_examples=300)
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@given(cases())
+def test_random_views_have_torchs_values(case):
+    assert_same(*histories(*case))
+
+
+def gradients(program, make_base, make, sum_of):
+    """Gradients of the base and of a scale, from all tensors that are left; None as in torch."""
+    leaf = make_base()
+    scale = make(1.0).requires_grad_()
+    pool = view_programs.run(program, leaf * 1, scale, make)
+    total = (scale * 0).sum()
+    used = []
+    for number, x in enumerate(pool):
+        try:
+            total = total + sum_of(x, number)
+        except RuntimeError:  # torch's views of several whose base has changed
+            continue
+        used.append(number)
+    total.backward()
+    return leaf.grad, scale.grad, used
+
+
+def torch_sum(x, number):
+    return (x * x * (number + 1)).sum()
+
+
+@settings(max_examples=300)
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@given(cases(recorded=True))
+def test_random_views_have_torchs_gradients(case):
+    program, placement, nd_sbp = case
+    value = base_value(program)
+    *wanted, used = gradients(
+        program, lambda: value.clone().requires_grad_(), view_programs._torch_tensor, torch_sum
+    )
+
+    def sum_of(x, number):
+        if number not in used:
+            raise RuntimeError
+        return torch_sum(x, number)
+
+    found = gradients(
+        program,
+        lambda: laid_out(value, placement, nd_sbp).requires_grad_(),
+        lambda values: beside(values, placement),
+        sum_of,
+    )
+    for ours, theirs in zip(found[:2], wanted, strict=True):
+        assert theirs is not None or ours is None
+        if ours is None:  # where torch has a history of constants
+            assert theirs is None or not theirs.any()
+        else:
+            torch.testing.assert_close(value_of(ours), theirs)
+
+
+# The idioms.
+
+LAYOUTS = [None, "(S0)", "(S1)", "(B)", "(P)"]
+
+
+def on_two(value, sbp, **options):
+    if sbp is None:
+        return flow.tensor(value, **options)
+    return flow.tensor(value, placement=flow.placement("cpu", [0, 1]), sbp=parse(sbp), **options)
+
+
+def ascending(sbp, **options):
+    return on_two(torch.arange(20.0).reshape(4, 5).tolist(), sbp, **options)
+
+
+def doubled_rows(x):
+    for row in x:
+        row.mul_(2)
+
+
+def doubled_chunk(x):
+    q, _ = x.chunk(2)
+    q.mul_(2)
+
+
+def element(x):
+    x[1][2] += 5
+
+
+def itself(x):
+    x[0] += x[1]
+    x[1:] += x[2].clone()
+
+
+IDIOMS = {
+    "zero a row": lambda x: x[0].zero_(),
+    "copy into columns": lambda x: x[:, :2].copy_(x[:, 2:4]),
+    "fill data": lambda x: x.data[1].fill_(7),
+    "chunk": doubled_chunk,
+    "rows": doubled_rows,
+    "transpose": lambda x: x.t().add_(1),
+    "flat slice": lambda x: x.view(-1)[3:5].fill_(2),
+    "detach": lambda x: x.detach().add_(1),
+    "diagonal": lambda x: x.diagonal().mul_(-1),
+    "element of an element": element,
+    "in place of itself": itself,
+    "index in a view": lambda x: x[1:][[0, 2]].zero_(),  # a copy, as in torch
+    "set by index in a view": lambda x: x[1:].__setitem__([0, 2], -1.0),
+    "mask in a view": lambda x: x.t()[1:].masked_fill_(x.t()[1:] > 6, 0.0),
+    "select by a tensor": lambda x: x[x.argmax(0)[0]].fill_(3),
+    "clamp rows": lambda x: x[::2].clamp_(2, 11),
+    "squeeze": lambda x: x.unsqueeze(1)[2].squeeze(0).neg_(),
+    "new dims": lambda x: x[None, 1:, ..., None].sub_(3),
+    "windows": lambda x: x.unfold(1, 2, 3)[:, 1].fill_(-4),
+    "positive": lambda x: (torch if isinstance(x, torch.Tensor) else flow).positive(x)[0].zero_(),
+}
+
+
+@pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
+@pytest.mark.parametrize("sbp", LAYOUTS)
+@pytest.mark.parametrize("name", IDIOMS)
+def test_idioms(name, sbp, world):
+    x, wanted = ascending(sbp), torch.arange(20.0).reshape(4, 5)
+    IDIOMS[name](x)
+    IDIOMS[name](wanted)
+    assert torch.equal(value_of(x), wanted)
+
+
+def test_initializers_of_parts(world):
+    embedding = flow.nn.Embedding(4, 3)
+    init = flow.nn.init
+    init.ones_(embedding.weight)
+    init.zeros_(embedding.weight[0])
+    init.constant_(embedding.weight[:, 1], 5)
+    flow.manual_seed(0)
+    init.normal_(embedding.weight.t()[2, 1:])
+    value = value_of(embedding.weight.detach())
+    assert value[:, :2].tolist() == [[0, 5], [1, 5], [1, 5], [1, 5]]
+    assert value[0, 2] == 0 and value[1:, 2].unique().numel() == 3
+    assert embedding.weight.is_leaf and embedding.weight.requires_grad
+
+
+def test_a_tensor_of_its_own_takes_no_part(world):
+    x = ascending(None)
+    copies = {
+        "clone": x.clone(),
+        "index": x[[0, 1]],
+        "reshape of a transpose": x.t().reshape(-1),
+        "contiguous transpose": x.t().contiguous(),
+        "diag": x.diag(),
+        "rot90": x.rot90(4),
+    }
+    for name, copied in copies.items():
+        copied.zero_()
+        assert value_of(x).eq(torch.arange(20.0).reshape(4, 5)).all(), name
+    assert not x.t().is_contiguous() and x[1:].is_contiguous() and x.contiguous() is x
+
+
+def test_a_layout_of_its_own_is_a_copy(world):
+    x = ascending("(S0)")
+    assert x.to_global(sbp=flow.sbp.split(0)) is x
+    other = x.to_global(sbp=flow.sbp.broadcast)
+    x[0].zero_()
+    other[1].zero_()
+    assert value_of(other)[0].tolist() == [0, 1, 2, 3, 4] and value_of(x)[1].tolist()[0] == 5
+
+
+def test_complex_parts(world):
+    x = flow.tensor([1 + 2j, 3 - 1j])
+    c, real = flow.conj(x), flow.real(x)
+    c.mul_(2j)
+    assert x.tolist() == [4 - 2j, -2 - 6j]
+    assert c.tolist() == [4 + 2j, -2 + 6j] and real.tolist() == [4, -2]
+    for part in (real, flow.imag(x)):
+        with pytest.raises(OnefoldRuntimeError, match="cannot be written in place"):
+            part.zero_()
+    assert x.tolist() == [4 - 2j, -2 - 6j]
+
+
+OVERLAPPING = {
+    "expand": lambda x: x.unsqueeze(0).expand(3, 4, 5),
+    "part of expand": lambda x: x.unsqueeze(0).expand(3, 4, 5)[1],
+    "broadcast_to": lambda x: x[:1].broadcast_to(4, 5),
+    "unfold": lambda x: x.unfold(0, 2, 1),
+}
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_writes_that_overlap_are_errors(name, sbp, world):
+    x = ascending(sbp)
+    view = OVERLAPPING[name](x)
+    before = value_of(view).clone()
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers"):
+        view.add_(1)
+    assert torch.equal(value_of(view), before)
+    assert torch.equal(value_of(x), torch.arange(20.0).reshape(4, 5))
+    x.add_(1)
+    assert torch.equal(value_of(view), before + 1)
+
+
+def test_other_data_takes_a_tensor_out_of_its_family(world):
+    x, y = flow.zeros(4), torch.zeros(4)
+    v, w = (t[1:] for t in (x, y))
+    a, b = (t[:2] for t in (x, y))
+    for t in (x, y):
+        t.data = (flow if t is x else torch).ones(4)
+    for t in (v, w):
+        t.add_(2)
+    for t in (x, y):
+        t[0] = 5
+    for ours, theirs in ((x, y), (v, w), (a, b)):
+        assert ours.tolist() == theirs.tolist()
+    v.data = flow.full((3,), 9.0)
+    a.add_(1)
+    assert v.tolist() == [9, 9, 9] and a.tolist() == [1, 3]
+
+
+# Torch's rules for gradients.
+
+
+def both(function):
+    """What a function of a library does in torch and here: its result, or its error."""
+    found = []
+    for lib in (torch, flow):
+        try:
+            result = function(lib)
+            found.append([x.tolist() if hasattr(x, "tolist") else x for x in result])
+        except RuntimeError as error:
+            found.append(error)
+    return found
+
+
+def part_without_grad(lib):
+    x = lib.ones(3, requires_grad=True) * 1
+    with lib.no_grad():
+        part = x[0]
+    return x, part
+
+
+def write_to_a_part_made_without_grad(lib):
+    _, part = part_without_grad(lib)
+    part.add_(1)
+    return ()
+
+
+def read_a_part_made_without_grad(lib):
+    x, part = part_without_grad(lib)
+    x.mul_(2)
+    (part * 2).sum().backward()
+    return ()
+
+
+def write_to_the_base_of_a_part_made_without_grad(lib):
+    x, part = part_without_grad(lib)
+    with lib.no_grad():
+        x.mul_(2)
+        part.add_(1)
+    return x.detach(), part
+
+
+def square_then_write(where):
+    def function(lib):
+        leaf = lib.ones(3, requires_grad=True)
+        x = leaf * 1
+        part = x[:2]
+        y = (part * part).sum()
+        {"base": x, "view": part, "other view": x[2], "detached": x.detach()}[where].add_(1)
+        y.backward()
+        return (leaf.grad,)
+
+    return function
+
+
+def leaf_parts(change):
+    def function(lib):
+        x = lib.ones(3, requires_grad=True)
+        change(lib, x)
+        return (x.detach(),)
+
+    return function
+
+
+def without_grad(change):
+    def function(lib, x):
+        with lib.no_grad():
+            change(x)
+
+    return function
+
+
+def written_by_weight(take):
+    def function(lib):
+        x, w = lib.ones(4), lib.ones((), requires_grad=True)
+        take(x).mul_(w)
+        x.sum().backward()
+        return (w.grad,)
+
+    return function
+
+
+def later_leaf(lib):
+    x = lib.ones(3)
+    part = x[0]
+    x.requires_grad_()
+    part.add_(1)
+    return ()
+
+
+def leaf_view(lib):
+    x = lib.ones(3)
+    part = x[0].requires_grad_()
+    x.add_(1)
+    (part * part).backward()
+    return part.is_leaf, part.detach(), part.grad
+
+
+def written_leaf_view(lib):
+    lib.ones(3)[0].requires_grad_().add_(1)
+    return ()
+
+
+def detached_writes(lib):
+    leaf, w = lib.ones(3, requires_grad=True), lib.full((), 3.0, requires_grad=True)
+    x = leaf * 2
+    d = x.detach()
+    d[0].mul_(w)
+    (x * lib.ones(3)).sum().backward()
+    (d * d).sum().backward()
+    return x.detach(), d.detach(), leaf.grad, w.grad
+
+
+def rebased(lib):
+    leaf, w = lib.ones(4, requires_grad=True), lib.full((), 3.0, requires_grad=True)
+    x = leaf * 2
+    a, b = x[:3], x.view(2, 2).t()
+    a.mul_(w)
+    b[0].add_(a[1] * w)
+    x[1:3].copy_(w * 5)
+    total = (x * x).sum() + (a * 2).sum() + (b * b).sum()
+    total.backward()
+    return x.detach(), a.detach(), b.detach(), leaf.grad, w.grad
+
+
+def detached_in_place(lib):
+    (lib.ones(3, requires_grad=True) * 1)[0].detach_()
+    return ()
+
+
+AUTOGRAD = {
+    "write to a part made without grad": write_to_a_part_made_without_grad,
+    "read a part made without grad": read_a_part_made_without_grad,
+    "no grad at all": write_to_the_base_of_a_part_made_without_grad,
+    "saved, then base": square_then_write("base"),
+    "saved, then view": square_then_write("view"),
+    "saved, then another view": square_then_write("other view"),
+    "saved, then detached": square_then_write("detached"),
+    "part of a leaf": leaf_parts(lambda lib, x: x[0].add_(1)),
+    "item of a part of a leaf": leaf_parts(lambda lib, x: x[1:].__setitem__(0, 3.0)),
+    "part of a leaf, without grad": leaf_parts(without_grad(lambda x: x[0].add_(1))),
+    "data of a leaf": leaf_parts(lambda lib, x: x.data[1].fill_(7)),
+    "detached leaf": leaf_parts(lambda lib, x: x.detach()[1:].mul_(3)),
+    "leaf later": later_leaf,
+    "view that is a leaf": leaf_view,
+    "written view that is a leaf": written_leaf_view,
+    "chunk": written_by_weight(lambda x: x.chunk(2)[1]),
+    "split": written_by_weight(lambda x: x.split(3)[0]),
+    "unbind": written_by_weight(lambda x: x.unbind()[1]),
+    "part of a chunk": written_by_weight(lambda x: x.chunk(2)[1][0]),
+    "tensor_split": written_by_weight(lambda x: x.tensor_split(2)[1]),
+    "slice": written_by_weight(lambda x: x[1:3]),
+    "detached writes": detached_writes,
+    "rebased": rebased,
+    "detach_ of a view": detached_in_place,
+}
+
+
+# Of torch's errors; the first that one has says what it is about.
+WORDS = (
+    "is the output of a function that returns multiple views",
+    "created in no_grad mode and its base or another view of its base has been modified",
+    "created in no_grad mode and is being modified inplace with grad mode",
+    "a view of a leaf Variable that requires grad is being used in an in-place operation",
+    "needed for gradient computation has been modified by an inplace operation",
+    "Can't detach views in-place. Use detach() instead",
+)
+
+
+@pytest.mark.parametrize("name", AUTOGRAD)
+def test_gradients_follow_torchs_rules(name, world):
+    theirs, ours = both(AUTOGRAD[name])
+    if isinstance(theirs, RuntimeError):
+        assert isinstance(ours, RuntimeError), f"torch raises {theirs}"
+        assert isinstance(ours, flow.OnefoldError)
+        words = next(words for words in WORDS if words in str(theirs))
+        assert words in str(ours)
+    else:
+        assert ours == theirs
+
+
+def test_writes_that_fail_change_nothing(world):
+    x = flow.ones(3, requires_grad=True) * 1
+    parts = x.unbind()
+    version = x.version
+    for _ in range(2):
+        with pytest.raises(AutogradError, match="is the output of a function that returns multiple"):
+            parts[0].mul_(flow.full((), 2.0, requires_grad=True))
+    assert x.version == version and x.tolist() == [1, 1, 1]
+
+
+def test_a_function_that_returns_its_input(world):
+    class Same(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * 3
+
+    x = flow.ones(3, requires_grad=True) * 1
+    y = Same.apply(x)
+    with pytest.raises(AutogradError, match="created inside a custom Function"):
+        y.add_(1)
+    with flow.no_grad():
+        y.add_(1)
+    assert x.tolist() == y.tolist() == [2, 2, 2]
+
+
+# What views cost.
+
+
+def test_views_that_are_gone_leave_nothing(world):
+    x = flow.ones(2, 2)
+    kept = x[0]
+    for _ in range(1000):
+        x.t()
+        x.chunk(2)
+    assert len(x._views) < 10
+    assert [view is kept for view in views.views_of(x)] == [True]
+
+
+def test_a_view_keeps_its_base_and_nothing_else_does(world):
+    x = flow.ones(2, 2)
+    gone = weakref.ref(x)
+    row = x[0]
+    del x
+    assert gone() is not None
+    del row
+    assert gone() is None  # without the garbage collector
+
+
+def test_a_detached_tensor_keeps_no_history(world):
+    """Else a list of losses would keep all that they were computed from."""
+    gc.disable()
+    try:
+        leaf = flow.ones(4, requires_grad=True)
+        hidden = leaf * 2
+        last = hidden[1:]
+        edges = [weakref.ref(t.node) for t in (hidden, last)]
+        tensors = [hidden.detach(), last.detach(), last.detach().detach()]
+        del hidden, last
+        assert [edge() for edge in edges] == [None, None]
+        tensors[0].zero_()
+        assert [t.tolist() for t in tensors[1:]] == [[0, 0, 0]] * 2
+        tensors[2].add_(1)
+        assert tensors[0].tolist() == [0, 1, 1, 1] and tensors[1].tolist() == [1, 1, 1]
+    finally:
+        gc.enable()
+
+
+def test_ordinary_tensors_have_no_links(world):
+    x = flow.ones(2) + flow.ones(2)
+    assert not any(hasattr(x, name) for name in ("_base", "_step", "_views"))
+    assert not x.shared
+
+
+def test_disjoint_views_are_left_alone(world, monkeypatch):
+    x = flow.zeros(100, 2)
+    rows = list(x)
+    shards = [row.shards for row in rows]
+    rows[3].add_(1)
+    assert sum(row.shards is not before for row, before in zip(rows, shards, strict=True)) == 1
+    x.add_(1)
+    assert [row.tolist() for row in rows[2:5]] == [[1, 1], [2, 2], [1, 1]]
+
+
+# Ranks that are processes.
+
+
+def random_case(seed, ranks):
+    rng = random.Random(seed)
+    shape = tuple(rng.choice([1, 2, 3, 4, 5, 5, 0]) for _ in range(rng.choice([1, 2, 3])))
+    program = view_programs.draw_program(rng.choice, shape, 10)
+    mesh = rng.sample(range(ranks), rng.choice(range(1, ranks + 1)))
+    placement = flow.placement("cpu", mesh)
+    if len(mesh) == 4:
+        placement = flow.placement("cpu", [mesh[:2], mesh[2:]])
+    sbps = [*map(flow.sbp.split, range(len(shape))), flow.sbp.broadcast, flow.sbp.partial_sum]
+    return program, placement, tuple(rng.choice(sbps) for _ in range(placement.ndim))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_random_views_in_a_launched_world(ranks):
+    def program():
+        for seed in range(40):
+            assert_same(*histories(*random_case(seed, ranks)))
+        return True
+
+    assert run_ranks(ranks, program) == [True] * ranks
+
+
+# The tests can fail.
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        ("onefold.engine.inplace.has_links", lambda x: False),
+        ("onefold.engine.view_writes.views_of", lambda x: []),
+        ("onefold.engine.views.OpStep.disjoint", lambda self, other: True),
+    ],
+    ids=["no links", "no other views", "all disjoint"],
+)
+def test_a_lost_write_is_noticed(lost, monkeypatch):
+    monkeypatch.setattr(*lost)
+    caught = 0
+    for seed in range(30):
+        try:
+            assert_same(*histories(*random_case(seed, 2)))
+        except AssertionError:
+            caught += 1
+    assert caught > 3
