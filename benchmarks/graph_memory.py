@@ -78,7 +78,7 @@ def rows_of(
     rows = []
     for rank in range(ranks):
         start = time.perf_counter()
-        plan = plan_memory(graph.program, rank, micro_batches, stages)
+        plan = plan_memory(graph.program, rank, stages)
         seconds = time.perf_counter() - start
         arena.check(plan.arena)
         rows.append({

@@ -64,8 +64,10 @@ class Capture(interp.Interpreter):
         amp: torch.dtype | None = None,
         loss_scale: Read | None = None,
         lines: Callable[[], str] = user_line,
+        numbers: int = 0,
     ) -> None:
         self.program = Program()
+        self._numbers = numbers  # of the values that there are
         self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
         self._named = {id(tensor): name for name, tensor in named.items()}
@@ -75,7 +77,6 @@ class Capture(interp.Interpreter):
         self._plans: dict[Any, Plan] = {}
         self._variables: dict[int, Variable] = {}
         self._changes = Changes()
-        self._numbers = 0
         self._token = object()  # tells its values from those of other captures
         self.where = Where()
         self.differentiated = ""  # the module of the op whose gradient was the last
@@ -101,6 +102,17 @@ class Capture(interp.Interpreter):
         if shards.owner is not self._token:
             raise shards.stray()
         return shards
+
+    def adopt(self, value: Value) -> Tensor:
+        """A captured tensor for a value of the program that this one continues."""
+        value.owner = self._token
+        return Tensor(value, value.meta)  # type: ignore[arg-type]
+
+    def continued(self, value: Value) -> Value:
+        """A new value like one of the program that this one continues."""
+        made = self._value(value.meta)
+        made.scope, made.line = value.scope, value.line
+        return made
 
     def _value(self, meta: Meta, name: str = "") -> Value:
         self._numbers += 1

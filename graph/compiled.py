@@ -19,10 +19,11 @@ from .capture import Capture
 from .config import GraphConfig, GraphModule
 from .debug import Debug
 from .draws import Draws
+from .executor import Executable
 from .ir import Clipping, Program, verify
 from .loss_scale import Read
 from .memory.plan import MemoryPlan, plan_memory
-from .micro_batches import OneByOne, micro_metas, place_draws
+from .micro_batches import micro_metas, place_draws, unroll
 from .nest import leaves, rebuild
 from .passes.boxing_chains import merge_boxings
 from .passes.buckets import bucket_gradients
@@ -76,17 +77,16 @@ class Compiled:
     """A program and the form of what it takes and returns."""
 
     program: Program
-    executable: OneByOne | Pipeline
+    executable: Executable | Pipeline
     returned: Any  # the nest that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
-    micro_batches: int = 1
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
 
     def memory(self, rank: int) -> MemoryPlan:
         """What the rank needs for one call; planned once."""
         found = self.memory_plans.get(rank)
         if found is None or type(rank) is not int:  # True is no rank, but equals 1
-            found = plan_memory(self.program, rank, self.micro_batches, self.stages)
+            found = plan_memory(self.program, rank, self.stages)
             self.memory_plans[rank] = found
         return found
 
@@ -172,19 +172,20 @@ def compile_graph(
     late: list[Callable[[Program], Program]] = [fuse_chains]
     if not ranks:
         bucketed = micro_batches == 1 and zero.settings is None
+        late.append(partial(unroll, metas=metas, count=micro_batches))
         late += [*([bucket_gradients] if bucketed else []), start_early, in_place]
     for each in (assign, *changes, zero.rewrite, *late):
         program = each(program)
         verify(program)
     debug.stage("rewritten by the passes", program)
-    executable: OneByOne | Pipeline
+    executable: Executable | Pipeline
     if ranks:
         executable = Pipeline(compile_stages(program, ranks, config))
     else:
-        executable = OneByOne(program, micro_batches)
+        executable = Executable(program)
     zero.store()
-    debug.finish(program, micro_batches)
-    return Compiled(program, executable, returned, before, micro_batches)
+    debug.finish(program)
+    return Compiled(program, executable, returned, before)
 
 
 def _capture(

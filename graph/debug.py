@@ -47,7 +47,7 @@ class Debug:
         """Tell that a stage of compiling is over."""
         self._say(0, f"{what}: {len(program.steps)} steps, {self._seconds():.3f} s")
 
-    def finish(self, program: Program, micro_batches: int) -> None:
+    def finish(self, program: Program) -> None:
         """Tell the result."""
         self._say(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
         if self.level >= 1 and self._here:
@@ -57,7 +57,7 @@ class Debug:
             placed = [v.meta.placement for step in program.steps for v in step.outputs]
             ranks = {rank for place in placed if place is not None for rank in place.flat_ranks}
             for rank in sorted(ranks or {0}):
-                self._say(3, f"rank {rank}: {plan_memory(program, rank, micro_batches)}")
+                self._say(3, f"rank {rank}: {plan_memory(program, rank)}")
 
     def _modules(self, program: Program) -> None:
         for path, part in parts_of(program).items():

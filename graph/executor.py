@@ -105,10 +105,20 @@ class Executable:
     def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Run once; the outputs, and the gradients in the order of `program.gradients`.
 
-        `program.draws` decides what random calls draw. Assigns are done when every step has run,
-        so that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is
-        no longer what it was at the capture.
+        Random calls take the generators' next ids. Assigns are done when every step has run, so
+        that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is no
+        longer what it was at the capture.
         """
+        draws = self.program.draws
+        draws.take(self.program.micro_batches)
+        try:
+            return self._run(inputs)
+        except BaseException:
+            draws.give_back()
+            raise
+
+    def _run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        self.program.draws.move_to(0)
         places = self._places.template.copy()
         read_variables(self._variables, places)
         for place, tensor in zip(self._inputs, inputs, strict=True):

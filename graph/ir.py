@@ -107,6 +107,7 @@ class Step:
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
     place: Value | None = None  # the input in whose memory the output is put
+    micro_batch: int | None = None  # the one that it is done for; None: for all of the batch
     parts: tuple[Step, ...] = ()  # the steps that it stands for, where several became one
     note: str = ""  # on what the passes did with it, for who reads the program
 
@@ -148,17 +149,22 @@ class Program:
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
     clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
     draws: Draws = field(default_factory=lambda: Draws(()))
+    micro_batches: int = 1  # how many of them the steps are for
 
     def wanted(self) -> list[Value]:
         """The values that must exist when a call ends."""
         ends = [*self.assigns, *self.gradients]
         return [*self.outputs, *(value for _, value in ends)]
 
-    def free_numbers(self) -> Iterator[int]:
-        """Numbers for new values."""
+    def last_number(self) -> int:
+        """The largest number of a value."""
         values = [*self.inputs, *(variable.value for variable in self.variables)]
         values += [value for step in self.steps for value in step.outputs]
-        return count(1 + max([value.number for value in values], default=0))
+        return max([value.number for value in values], default=0)
+
+    def free_numbers(self) -> Iterator[int]:
+        """Numbers for new values."""
+        return count(1 + self.last_number())
 
     def text(self, rank: int) -> str:
         """The steps in which a rank takes part."""
@@ -168,7 +174,9 @@ class Program:
             return placement is None or rank in placement.position
 
         return "\n".join(
-            show(step) for step in self.steps if any(map(has, (*step.reads(), *step.outputs)))
+            show(step)
+            for step in self.steps
+            if not step.outputs or any(map(has, (*step.reads(), *step.outputs)))
         )
 
     def __str__(self) -> str:
@@ -176,7 +184,7 @@ class Program:
         lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]
         part = ""
         for step in self.steps:
-            now = (step.scope or "build") + ", backward" * step.backward
+            now = _part(step)
             if now != part:
                 part = now
                 lines.append(f"# {part}")
@@ -185,6 +193,12 @@ class Program:
         lines += [f"gradient of {v.value!r}: {value!r}" for v, value in self.gradients]
         lines.append(f"return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)
+
+
+def _part(step: Step) -> str:
+    """The part of the user's program that a step comes from."""
+    micro_batch = "" if step.micro_batch is None else f", micro-batch {step.micro_batch}"
+    return (step.scope or "build") + ", backward" * step.backward + micro_batch
 
 
 def describe(meta: Meta) -> str:
@@ -206,7 +220,7 @@ def show(step: Step) -> str:
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
     where = "" if step.place is None else f" in place of {step.place!r}"
     note = f"  # {step.note}" * bool(step.note)
-    return f"{made} = {step.name}({taken}){where}{note}"
+    return f"{made}{' = ' * bool(made)}{step.name}({taken}){where}{note}"
 
 
 def verify(program: Program) -> None:

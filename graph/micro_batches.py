@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..engine import interp
 from ..engine.convert import box
+from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.ops.dropout import Chance
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from .changes import Changes
-from .executor import Call, Executable
-from .ir import Program, Step
+from .capture import Capture
+from .draws import Draws
+from .ir import Program, Step, Value
 
 
 def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
@@ -97,38 +100,87 @@ def add_up(total: Tensor | None, more: Tensor) -> Tensor:
     return total
 
 
-class OneByOne:
-    """Runs a program for one micro-batch after the other."""
+def unroll(program: Program, metas: Sequence[Meta], count: int) -> Program:
+    """The program of a call whose inputs have these metas, from that of one micro-batch.
 
-    def __init__(self, program: Program, count: int) -> None:
+    The inputs are cut, the steps are there for each micro-batch in turn, gradients are added up as
+    they are made and divided in the end, and outputs are joined. What a micro-batch assigns to a
+    variable the next one reads.
+    """
+    return program if count == 1 else _Unrolling(program, metas, count).run()
+
+
+class _Unrolling:
+    """One run of `unroll`: the code around the micro-batches is captured as build() is."""
+
+    def __init__(self, program: Program, metas: Sequence[Meta], count: int) -> None:
         self.program = program
         self.count = count
-        self._executable = Executable(program)
+        self.capture = Capture({}, {}, {}, numbers=program.last_number())
+        named = zip(metas, program.inputs, strict=True)
+        self.inputs = [self.capture.input(meta, value.name) for meta, value in named]
+        self.now: dict[int, Value] = {}  # by number of a value: what it is in this micro-batch
+        self.totals: list[Tensor | None] = [None] * len(program.gradients)
+        self.results: list[list[Tensor]] = []
 
-    def call_lists(self) -> list[tuple[list[Call], Sequence[Step]]]:
-        """All calls, with the steps that they are of."""
-        return self._executable.call_lists()
+    def run(self) -> Program:
+        program, capture = self.program, self.capture
+        with interp.using(capture), no_grad():
+            for index, piece in enumerate(pieces(self.inputs, self.count)):
+                self._micro_batch(index, piece)
+            outputs = join(self.results)
+            totals = [total for total in self.totals if total is not None]
+            means = [names.mul(total, 1.0 / self.count) for total in totals]
+        assigns = [(variable, self.now[variable.value.number]) for variable, _ in program.assigns]
+        ends = zip(program.gradients, means, strict=True)
+        return replace(
+            program,
+            inputs=capture.program.inputs,
+            steps=capture.program.steps,
+            outputs=[capture.value_of(x) for x in outputs],
+            assigns=assigns,
+            gradients=[(variable, capture.value_of(mean)) for (variable, _), mean in ends],
+            micro_batches=self.count,
+        )
 
-    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs of all micro-batches, joined, and the means of the gradients."""
-        draws = self.program.draws
-        draws.take(self.count)
-        changes = Changes()
-        for variable, _ in self.program.assigns:
-            changes.note(variable.tensor)
-        total: list[Any] = [None] * len(self.program.gradients)
-        results = []
-        try:
-            for index, piece in enumerate(pieces(inputs, self.count)):
-                draws.move_to(index)
-                outputs, gradients = self._executable.run(piece)
-                results.append(outputs)
-                total = list(map(add_up, total, gradients))
-                del gradients  # else they would be there until the next run is done
-        except BaseException:
-            changes.undo()  # what micro-batches before the one that failed did
-            draws.give_back()
-            raise
-        if self.count == 1:
-            return results[0], total
-        return join(results), [names.mul(gradient, 1.0 / self.count) for gradient in total]
+    def _micro_batch(self, index: int, piece: Sequence[Tensor]) -> None:
+        program, capture = self.program, self.capture
+        for value, tensor in zip(program.inputs, piece, strict=True):
+            self.now[value.number] = capture.value_of(tensor)
+        if index and program.draws:
+            capture.program.steps.append(_next_draws(program.draws, index))
+        for step in program.steps:
+            outputs = tuple([capture.continued(value) for value in step.outputs])
+            inputs = tuple([self._now(value) for value in step.inputs])
+            capture.program.steps.append(
+                replace(
+                    step, inputs=inputs, outputs=outputs, place=self._now(step.place),
+                    micro_batch=index,
+                )
+            )  # fmt: skip
+            pairs = zip(step.outputs, outputs, strict=True)
+            self.now.update((value.number, made) for value, made in pairs)
+        self.results.append([self._tensor(value) for value in program.outputs])
+        grads = [self._tensor(value) for _, value in program.gradients]
+        self.totals = [
+            grad if total is None else names.add(total, grad)
+            for total, grad in zip(self.totals, grads, strict=True)
+        ]
+        assigned = [(v.value.number, self._now(value)) for v, value in program.assigns]
+        self.now.update(assigned)
+
+    def _now(self, given: Any) -> Any:
+        return self.now.get(given.number, given) if type(given) is Value else given
+
+    def _tensor(self, value: Value) -> Tensor:
+        return self.capture.adopt(self._now(value))
+
+
+def _next_draws(draws: Draws, index: int) -> Step:
+    """Lets random calls draw what belongs to another micro-batch."""
+
+    def run() -> tuple[()]:
+        draws.move_to(index)
+        return ()
+
+    return Step("draw_for_micro_batch", "draws", (), (index,), (), run, several=True)

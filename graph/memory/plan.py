@@ -72,23 +72,20 @@ class MemoryPlan:
         return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
 
 
-def plan_memory(
-    program: Program, rank: int, micro_batches: int = 1, stages: StagePlan | None = None
-) -> MemoryPlan:
-    """The memory of one call: so many runs of the program, whose gradients are summed.
-
-    With `stages` they overlap as those say.
+def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
+    """The memory of one call; with `stages` of a program for each of their micro-batches.
 
     Raises OnefoldValueError for a rank that is in none of the program's placements.
     """
     _check_rank(program, rank)
     if stages is None:
-        events = call_events(program, rank, micro_batches)
+        events = call_events(program, rank)
     else:
         events = stage_events(stages, rank)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
-    inputs = [_batch(value.meta, micro_batches) for value in program.inputs]
+    count = 1 if stages is None else stages.schedule.micro_batches
+    inputs = [_batch(value.meta, count) for value in program.inputs]
     return MemoryPlan(
         rank=rank,
         persistent=sum(local_bytes(v.value.meta, rank) for v in program.variables),

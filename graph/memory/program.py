@@ -97,47 +97,14 @@ def events_of(
     ]
 
 
-def call_events(program: Program, rank: int, micro_batches: int = 1) -> list[Event]:
-    """What a graph does in one call: so many runs of the program, one after the other.
-
-    The first run's gradients stay until the second run's are added to them, in new tensors, which
-    take those of the later runs. The means are new tensors, too. What a run assigns stays until
-    the next run assigns. The steps are those of this world: see `steps_here`.
-    """
-    sums, means = (
-        [
-            Value(-2 * index - which, value.meta)
-            for index, (_, value) in enumerate(program.gradients)
-        ]
-        for which in (1, 2)
-    )
-    gradients = [value for _, value in program.gradients]
-    assigned = [value for _, value in program.assigns]
-    work: list[Work] = []
-    steps = steps_here(program)
-    for lane in range(micro_batches):
-        work += [Work(step, lane) for step in steps]
-        if lane:
-            work.append(until_now(assigned, lane - 1))
-        if lane == 1:
-            for one, new in zip(gradients, sums, strict=True):
-                work.append(Work(elementwise("add", (one, one), new), 1, (0, 1)))
-            work.append(until_now(gradients, 0))
-        if lane:
-            work.append(until_now(gradients, lane))
-    end = micro_batches - 1
-    if end:
-        for total, mean in zip(sums, means, strict=True):
-            work.append(Work(elementwise("mul", (total,), mean), end, (1,)))
-        work.append(until_now(sums, 1))
-    wanted = [(value, lane) for lane in range(micro_batches) for value in program.outputs]
-    wanted += [(value, end) for value in (*assigned, *(means if end else gradients))]
+def call_events(program: Program, rank: int) -> list[Event]:
+    """What a graph without stages does in one call: see `steps_here`."""
     return events_of(
-        work,
+        [Work(step) for step in steps_here(program)],
         rank,
-        [(value, lane) for lane in range(micro_batches) for value in program.inputs],
+        [(value, None) for value in program.inputs],
         [variable.value for variable in program.variables],
-        wanted,
+        [(value, None) for value in program.wanted()],
     )
 
 

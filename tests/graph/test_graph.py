@@ -546,3 +546,20 @@ def test_bad_settings(world):
         view.set_stage(0, "cpu")
     with pytest.raises(NotImplementedError, match='missing the required "build"'):
         nn.Graph()()
+
+
+def test_micro_batches_are_in_the_program(world):
+    """Cutting, adding up and joining are steps, each micro-batch's its own."""
+    graph = Train(model := Net(), OPTIMIZERS["sgd"](model.parameters()))
+    graph.config.set_gradient_accumulation_steps(4)
+    graph(*batch(0))
+    steps = graph.program.steps
+    assert graph.program.micro_batches == 4
+    assert [v.meta.shape for v in graph.program.inputs] == [(8, 6), (8,)]
+    names = [step.name for step in steps]
+    assert names.count("add") >= 3 * len(graph.program.gradients)
+    assert names.count("stack") == 1
+    of = [step.micro_batch for step in steps if step.micro_batch is not None]
+    assert of == sorted(of) and set(of) == {0, 1, 2, 3}
+    for number in range(4):
+        assert f"micro-batch {number}" in str(graph.program)
