@@ -14,11 +14,11 @@ from . import errors as errors
 from . import nn as nn
 from . import optim as optim
 from . import profiler as profiler
+from .engine import autograd_api as autograd
 from .engine import checkpoint as checkpoint
-from .engine import gradients as autograd
+from .engine import env_api as env
 from .engine import sbp as sbp
-from .engine import topology as env
-from .engine.counters import FallbackWarning
+from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
     Generator,
     default_generator,
@@ -41,7 +41,7 @@ from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
-from .graph.stages.compile import PipelineWarning
+from .graph.stages.compile_stages import PipelineWarning
 from .optim import grad_scaler as amp
 
 __version__ = "0.1.0"

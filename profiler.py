@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .distributed.comm_log import CommLog, comm
-from .engine import interp
-from .engine.counters import counters
+from .engine import interpreter
+from .engine.dispatch_counters import counters
 
 __all__ = ["CommLog", "DispatchLog", "OpCounts", "comm", "dispatch"]
 
@@ -70,10 +70,10 @@ class DispatchLog:
         return "\n".join(lines)
 
 
-class _Counting(interp.Through):
+class _Counting(interpreter.Through):
     """Hands every call on and notes what changed meanwhile."""
 
-    def __init__(self, log: DispatchLog, inner: interp.Interpreter | None) -> None:
+    def __init__(self, log: DispatchLog, inner: interpreter.Interpreter | None) -> None:
         super().__init__(inner)
         self.log = log
 
@@ -110,5 +110,5 @@ def dispatch() -> Iterator[DispatchLog]:
         (2, 1)
     """
     log = DispatchLog()
-    with interp.using(_Counting(log, interp.current)):
+    with interpreter.using(_Counting(log, interpreter.current)):
         yield log

@@ -23,21 +23,21 @@ import torch
 import onefold as flow
 from onefold import nn
 from onefold.engine import boxing
-from onefold.graph.compiled import passes as passes_of
+from onefold.graph.compiled_graph import passes as passes_of
 from onefold.graph.ir import Program
 from onefold.graph.passes.boxing_chains import merge_boxings
-from onefold.graph.passes.common import share_common
-from onefold.graph.passes.edit import is_boxing, source_of
-from onefold.graph.passes.layouts import modelled_time
-from onefold.graph.passes.partials import delay_partials
-from onefold.graph.passes.unused import drop_unused
+from onefold.graph.passes.cse import eliminate_common
+from onefold.graph.passes.dead_code import eliminate_dead
+from onefold.graph.passes.delay_partials import delay_partials
+from onefold.graph.passes.layout_search import modelled_time
+from onefold.graph.passes.pass_utils import is_boxing, source_of
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt
 
 B, P = flow.sbp.broadcast, flow.sbp.partial_sum
 S0, S1 = flow.sbp.split(0), flow.sbp.split(1)
-BASE = (share_common, drop_unused)
+BASE = (eliminate_common, eliminate_dead)
 PASSES = {
     "greedy": BASE,
     "chains": (*BASE, merge_boxings, *BASE),

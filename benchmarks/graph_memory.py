@@ -3,7 +3,7 @@
     python benchmarks/graph_memory.py        # prints the table, writes results/graph_memory.json
 
 The model of examples/gpt.py on one rank and, for 24 layers, each rank's plan of other strategies.
-`planned` is the most bytes that the plan says are live at once. `measured` is what the steps'
+`replayed` is the most bytes that the plan says are live at once. `measured` is what the steps'
 tensors hold at most when the program runs, without the kernels' own temporaries; it is more only
 where the executor holds on to a tensor that it does not need any more. All numbers, the lower bound
 too, are those of the program in which steps are in place of inputs; `in place` counts them.
@@ -23,8 +23,8 @@ import torch
 
 import onefold as flow
 from onefold.graph.memory import arena
-from onefold.graph.memory.measure import Probe
-from onefold.graph.memory.plan import plan_memory
+from onefold.graph.memory.memory_plan import plan_memory
+from onefold.graph.memory.memory_probe import Probe
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import gpt

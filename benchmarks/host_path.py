@@ -2,12 +2,12 @@
 
     python benchmarks/host_path.py           # prints the table, writes results/host_path.json
 
-No GPU is needed. Tensors lie on the CPU, Triton's twins are chosen for them, and in place of each
+No GPU is needed. Tensors lie on the CPU, Triton kernels are chosen for them, and in place of each
 compiled kernel stands a function that does nothing. What is left is what Python does from the call
 of the op to that of Triton's launcher, with the memory of the result, which is taken from torch's
 allocator of the CPU. Results are never written. Beside it, for scale, is torch's own op on tensors
 of one element, which does work on the CPU. Calls are repeated, so that they have plans
-(see `kernels/gpu/plans.py`). Indices are not checked, as they are not on a GPU.
+(see `kernels/gpu/launch/trace_cache.py`). Indices are not checked, as they are not on a GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import torch
 from torch.nn import functional as F
 
 import onefold as flow
-from onefold.kernels import gathering
-from onefold.kernels.gpu import launch, loss, places
+from onefold.kernels import gather_scatter_ref
+from onefold.kernels.gpu.gather import scatter_gather
+from onefold.kernels.gpu.launch import jit_kernel
+from onefold.kernels.gpu.reduce import cross_entropy_kernels
 from onefold.kernels.select import pick_into
 
 GOAL_US = 8.0
@@ -46,15 +48,15 @@ class Nothing:
 
 
 def without_gpu() -> None:
-    """Choose twins for tensors on the CPU, and let their kernels compile to nothing."""
+    """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
     os.environ["ONEFOLD_KERNELS"] = "triton"
     nothing = Nothing()
-    launch.Kernel._compile = lambda *given: nothing  # type: ignore[method-assign]
+    jit_kernel.Kernel._compile = lambda *given: nothing  # type: ignore[method-assign]
     # A GPU would have to be waited for.
-    places.check_range = gathering.check_rows = lambda *given: None  # type: ignore[assignment]
-    loss.check_targets = lambda *given: None  # type: ignore[assignment]
+    scatter_gather.check_range = gather_scatter_ref.check_rows = lambda *given: None  # type: ignore[assignment]
+    cross_entropy_kernels.check_targets = lambda *given: None  # type: ignore[assignment]
     on_cpu = torch.empty(0).get_device()
-    launch.driver_functions = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
+    jit_kernel.driver_functions = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
 
 
 def calls() -> Calls:

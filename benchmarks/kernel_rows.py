@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from onefold import kernels
-from onefold.kernels.select import pick, twin
+from onefold.kernels.select import pick, triton_kernel
 
 Function = Callable[..., Any]
 Sizes = tuple[int, ...]
@@ -23,31 +23,33 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def ours(reference: Function) -> Function:
     """What onefold runs here for a torch reference, found at its first call.
 
-    LookupError on a GPU where it has no twin.
+    LookupError on a GPU where it has no Triton kernel.
     """
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if DEVICE == "cuda" and twin(reference) is None:
-            raise LookupError(f"{reference.__name__} has no Triton twin")
+        if DEVICE == "cuda" and triton_kernel(reference) is None:
+            raise LookupError(f"{reference.__name__} has no Triton kernel")
         return pick(reference, DEVICE)(*args, **kwargs)
 
     return run
 
 
-class Twins:
+class TritonKernels:
     """The functions of one module of kernels, as onefold runs them here."""
 
     def __init__(self, name: str) -> None:
-        self._module = import_module(f"{kernels.__name__}.{name}")
+        self._module = import_module(f"{kernels.__name__}.{name}_ref")
 
     def __getattr__(self, name: str) -> Function:
         return ours(getattr(self._module, name))
 
 
-attention, conv, gathering, loss, matmul, norm, optim, pointwise, pool, random, reduce, softmax = (
-    Twins(name)
-    for name in """attention conv gathering loss matmul norm optim pointwise pool random reduce
-        softmax""".split()
+attention, conv, cross_entropy, gather_scatter, matmul, norm = (
+    TritonKernels(name)
+    for name in "attention conv cross_entropy gather_scatter matmul norm".split()
+)
+optim, pointwise, pool, random, reduce, softmax = (
+    TritonKernels(name) for name in "optim pointwise pool random reduce softmax".split()
 )
 
 
@@ -101,10 +103,10 @@ class Target:
 class Row:
     """One kernel at one size.
 
-    `inputs(make, *sizes)` are the arguments of all candidates: `ours` is the reference whose twin
-    is measured, `torch` the same in plain torch, `cudnn` the same by cuDNN where torch may choose
-    another, `liger` the name of Liger's. `elements` are those read and written, `flops` those of
-    matrix products.
+    `inputs(make, *sizes)` are the arguments of all candidates: `ours` is the reference whose Triton
+    kernel is measured, `torch` the same in plain torch, `cudnn` the same by cuDNN where torch may
+    choose another, `liger` the name of Liger's. `elements` are those read and written, `flops`
+    those of matrix products.
     """
 
     family: str
@@ -205,7 +207,7 @@ def _norms() -> list[Row]:
               liger=("liger_rms_norm", lambda f, x, w, b: f(x, w, 1e-5)),
               target=Target(3.8, "TB/s")),
         rows_of("layer_norm backward",
-              lambda *args: norm.layer_norm_kept_grad(*args, args[2].shape)[0],
+              lambda *args: norm.layer_norm_with_stats_grad(*args, args[2].shape)[0],
               plain_grad, kept, 3.0, family="norm", target=Target(3.2, "TB/s")),
         rows_of("rms_norm backward",
               lambda dy, x, w: norm.rms_norm_grad(dy, x, w, w.shape, 1e-5)[0],
@@ -225,27 +227,55 @@ def _softmaxes() -> list[Row]:
         return aten._softmax_backward_data(dy, y, 1, y.dtype)
 
     def ours_loss(x: Any, t: Any) -> Any:
-        return loss.whole_class_loss(x, t, None, False, "mean", -100, 0.0)
+        return cross_entropy.whole_cross_entropy(x, t, None, False, "mean", -100, 0.0)
 
     def ours_both(x: Any, t: Any) -> Any:
         scale = torch.ones((), dtype=x.dtype, device=x.device)
         ours_loss(x, t)
-        return loss.whole_class_loss_grad(scale, x, t, None, False, "mean", -100, 0.0)
+        return cross_entropy.whole_cross_entropy_grad(scale, x, t, None, False, "mean", -100, 0.0)
 
     def both(x: Any, t: Any) -> Any:
         x = x.detach().requires_grad_()
         return torch.autograd.grad(F.cross_entropy(x, t), x)[0]
 
     return [
-        rows_of("softmax", lambda x: softmax.softmax(x, 1, None), lambda x: torch.softmax(x, 1),
-              family="softmax", target=Target(3.6, "TB/s")),
-        rows_of("softmax backward", lambda dy, y: softmax.softmax_grad(dy, y, 1), plain_grad,
-              grads, 3.0, family="softmax"),
-        rows_of("cross_entropy", ours_loss, F.cross_entropy, classes, 1.0, family="loss",
-              sizes=(8192, 128256), liger=("liger_cross_entropy", lambda f, x, t: f(x, t))),
-        rows_of("cross_entropy forward and backward", ours_both, both, classes, 2.0, family="loss",
-              sizes=(8192, 128256), compiled=False, target=Target(1.75, "ms")),
-    ]  # fmt: skip
+        rows_of(
+            "softmax",
+            lambda x: softmax.softmax(x, 1, None),
+            lambda x: torch.softmax(x, 1),
+            family="softmax",
+            target=Target(3.6, "TB/s"),
+        ),
+        rows_of(
+            "softmax backward",
+            lambda dy, y: softmax.softmax_grad(dy, y, 1),
+            plain_grad,
+            grads,
+            3.0,
+            family="softmax",
+        ),
+        rows_of(
+            "cross_entropy",
+            ours_loss,
+            F.cross_entropy,
+            classes,
+            1.0,
+            family="cross_entropy",
+            sizes=(8192, 128256),
+            liger=("liger_cross_entropy", lambda f, x, t: f(x, t)),
+        ),
+        rows_of(
+            "cross_entropy forward and backward",
+            ours_both,
+            both,
+            classes,
+            2.0,
+            family="cross_entropy",
+            sizes=(8192, 128256),
+            compiled=False,
+            target=Target(1.75, "ms"),
+        ),
+    ]
 
 
 def _elementwise() -> list[Row]:
@@ -300,13 +330,28 @@ def _tables() -> list[Row]:
 
     sizes, tiny = (128256, 4096, 65536), (7, 16, 20)
     return [
-        Row("gathering", "embedding", sizes, tiny, rows, gathering.embedding,
-            lambda w, i: F.embedding(i, w), lambda words, width, count: 2 * count * width),
-        Row("gathering", "embedding backward", sizes, tiny, back,
-            lambda dy, i, shape: gathering.embedding_grad(dy, i, shape, 0, -1, False), plain_back,
+        Row(
+            "gather_scatter",
+            "embedding",
+            sizes,
+            tiny,
+            rows,
+            gather_scatter.embedding,
+            lambda w, i: F.embedding(i, w),
+            lambda words, width, count: 2 * count * width,
+        ),
+        Row(
+            "gather_scatter",
+            "embedding backward",
+            sizes,
+            tiny,
+            back,
+            lambda dy, i, shape: gather_scatter.embedding_grad(dy, i, shape, 0, -1, False),
+            plain_back,
             lambda words, width, count: count * width + words * width,
-            target=Target(1.0, "torch")),
-    ]  # fmt: skip
+            target=Target(1.0, "torch"),
+        ),
+    ]
 
 
 def _optimizers() -> list[Row]:

@@ -9,29 +9,40 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from kernel_rows import CONV, DEVICE, ROWS, TINY_ROWS, WINDOW, Maker, Row, Twins, main_rows, rows_of
+from kernel_rows import (
+    CONV,
+    DEVICE,
+    ROWS,
+    TINY_ROWS,
+    WINDOW,
+    Maker,
+    Row,
+    TritonKernels,
+    main_rows,
+    rows_of,
+)
 from torch.nn import functional as F
 
-from onefold.kernels import chain, ending, matmul
-from onefold.kernels import pointwise as references
-from onefold.kernels.chain import At, Chain, Link
-from onefold.kernels.fused_attention import Pairs
+from onefold.kernels import epilogue_ref, matmul_ref, pointwise_chain_ref
+from onefold.kernels import pointwise_ref as references
+from onefold.kernels.fused_attention_ref import Pairs
+from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
 
-conv, float8, fused_attention, gated, gathering, linear_loss, order, pool, reduce, rotary = (
-    Twins(name)
-    for name in """conv float8 fused_attention gated gathering linear_loss order pool reduce
-        rotary""".split()
+conv, float8, fused_attention, gated, gather_scatter, linear_cross_entropy = (
+    TritonKernels(name)
+    for name in "conv float8 fused_attention gated gather_scatter linear_cross_entropy".split()
 )
-adam, lamb, momentum, rmsprop = map(Twins, ("adam", "lamb", "momentum", "rmsprop"))
+pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
+adam, lamb, momentum, rmsprop = map(TritonKernels, ("adam", "lamb", "momentum", "rmsprop"))
 
 
 def _orders() -> list[Row]:
     return [
-        rows_of("sort", lambda x: order.sort(x, 1, False, True)[0],
-                lambda x: x.sort(stable=True, dim=1)[0], moved=6.0, family="order"),
-        rows_of("topk, 8", lambda x: order.topk(x, 1, 8, True, True)[0],
-                lambda x: x.topk(8, 1)[0], moved=1.0, family="order", sizes=(16384, 256)),
+        rows_of("sort", lambda x: sort.sort(x, 1, False, True)[0],
+                lambda x: x.sort(stable=True, dim=1)[0], moved=6.0, family="sort"),
+        rows_of("topk, 8", lambda x: sort.topk(x, 1, 8, True, True)[0],
+                lambda x: x.topk(8, 1)[0], moved=1.0, family="sort", sizes=(16384, 256)),
     ]  # fmt: skip
 
 
@@ -48,11 +59,11 @@ def _gathers() -> list[Row]:
 
     # The index has 8 bytes for each element: four of bfloat16's.
     return [
-        rows_of("gather", lambda x, i: gathering.gather(x, 1, i), lambda x, i: x.gather(1, i),
-                indexed, 6.0, family="gathering"),
+        rows_of("gather", lambda x, i: gather_scatter.gather(x, 1, i), lambda x, i: x.gather(1, i),
+                indexed, 6.0, family="gather_scatter"),
         rows_of("scatter add",
-                lambda dy, i, shape: gathering.add_at(dy, 1, i, shape, (0, 0), 0, shape[1]),
-                plain, added, 6.0, family="gathering", sizes=(4096, 4096)),
+                lambda dy, i, shape: gather_scatter.add_at(dy, 1, i, shape, (0, 0), 0, shape[1]),
+                plain, added, 6.0, family="gather_scatter", sizes=(4096, 4096)),
     ]  # fmt: skip
 
 
@@ -72,11 +83,20 @@ def _losses() -> list[Row]:
         return make(m, k), make(n, k), make.below(n, m)
 
     return [
-        Row("linear_loss", "linear and cross_entropy", (8192, 128256, 4096), (6, 40, 16), inputs,
-            lambda x, w, t: linear_loss.linear_class_loss(x, w, t, -100).sum() / t.numel(),
+        Row(
+            "linear_cross_entropy",
+            "linear and cross_entropy",
+            (8192, 128256, 4096),
+            (6, 40, 16),
+            inputs,
+            lambda x, w, t: (
+                linear_cross_entropy.linear_cross_entropy(x, w, t, -100).sum() / t.numel()
+            ),
             lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
-            lambda m, n, k: m * k + n * k, lambda m, n, k: 2 * m * n * k),
-    ]  # fmt: skip
+            lambda m, n, k: m * k + n * k,
+            lambda m, n, k: 2 * m * n * k,
+        ),
+    ]
 
 
 def _windows() -> list[Row]:
@@ -142,9 +162,11 @@ def _fused() -> list[Row]:
     of_two = (Link(torch.add, (At(0), At(1))), gelu._replace(arguments=(At(2), "none")), scaled)
     gelu_of_sum = Chain(2, of_two, (4,))
 
-    end = pick(ending.ended, DEVICE)(matmul.linear, 3, Chain(1, (gelu,), (1,)), False)
-    alone = pick(chain.one, DEVICE)(gelu_of_sum)
-    summed = pick(chain.to_be_folded, DEVICE)(gelu_of_sum, False)
+    end = pick(epilogue_ref.with_epilogue, DEVICE)(
+        matmul_ref.linear, 3, Chain(1, (gelu,), (1,)), False
+    )
+    alone = pick(pointwise_chain_ref.one, DEVICE)(gelu_of_sum)
+    summed = pick(pointwise_chain_ref.as_prologue, DEVICE)(gelu_of_sum, False)
 
     def layer(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
         return make(m, k), make(n, k), make(n)
@@ -153,13 +175,13 @@ def _fused() -> list[Row]:
         return make(m, n), make(m, n)
 
     return [
-        Row("ending", "linear and gelu", (8192, 16384, 4096), (24, 16, 40), layer,
+        Row("epilogue", "linear and gelu", (8192, 16384, 4096), (24, 16, 40), layer,
             end, lambda x, w, b: F.gelu(F.linear(x, w, b)),
             lambda m, n, k: m * n + m * k + n * k, lambda m, n, k: 2 * m * n * k),
         rows_of("0.5 * gelu(x + y)", alone,
-                lambda x, y: F.gelu(x + y) * 0.5, two, 3.0, family="chain"),
+                lambda x, y: F.gelu(x + y) * 0.5, two, 3.0, family="pointwise_chain"),
         rows_of("its sum over rows", lambda x, y: reduce.sum_rows(summed(x, y)[0]),
-                lambda x, y: (F.gelu(x + y) * 0.5).sum(0), two, 2.0, family="chain"),
+                lambda x, y: (F.gelu(x + y) * 0.5).sum(0), two, 2.0, family="pointwise_chain"),
     ]  # fmt: skip
 
 

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .check import compare, form
-from .connection import Connection, Seats
-from .transfer import Posted, post, transfer
-from .wire import from_bytes, size_in_bytes, to_bytes, to_reducible
-from .works import begin_works, current_op, run_works, stage
+from .connection import Connection, Group
+from .point_to_point import Posted, post, transfer
+from .rank_check import compare, form
+from .wait import begin_works, current_op, run_works, stage
+from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .world import world
 
 __all__ = [
@@ -54,8 +54,8 @@ def _all_gather_function() -> Callable[..., Any]:
 _all_gather = _all_gather_function()
 
 
-def _check(link: Connection, seats: Seats, what: str) -> None:
-    compare(link, seats.counter, current_op.name, what, {}, {})
+def _check(link: Connection, group: Group, what: str) -> None:
+    compare(link, group.counter, current_op.name, what, {}, {})
 
 
 def all_reduce(t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False) -> Tensor:
@@ -83,19 +83,19 @@ def begin_all_reduce(
     data, wire_op, restore = to_reducible(t, op, inplace)
     if len(ranks) == 1:
         return lambda: restore(data)
-    seats = link.seats(ranks)
-    seats.counter.seq += 1
+    group = link.group(ranks)
+    group.counter.seq += 1
     if link.check:
-        _check(link, seats, f"all_reduce {op} {form(t.shape, t.dtype)}")
+        _check(link, group, f"all_reduce {op} {form(t.shape, t.dtype)}")
     if not t.numel():
         return lambda: restore(data)
     moved, on_device = stage(link, data)
     wait = begin_works(
         link,
         "all_reduce",
-        seats.counter,
+        group.counter,
         on_device,
-        lambda: [dist.all_reduce(moved, _REDUCE[wire_op], seats.handle, async_op=True)],
+        lambda: [dist.all_reduce(moved, _REDUCE[wire_op], group.handle, async_op=True)],
     )
 
     def end() -> Tensor:
@@ -123,11 +123,11 @@ def begin_all_gather(
     sizes = [size_in_bytes(shape, t.dtype) for shape in shapes]
     if min(sizes) != max(sizes):
         return _exchange(link, "all_gather", [t] * len(ranks), shapes, ranks)
-    seats = link.seats(ranks)
-    seats.counter.seq += 1
+    group = link.group(ranks)
+    group.counter.seq += 1
     if link.check:
         forms = ", ".join(form(shape, t.dtype) for shape in shapes)
-        _check(link, seats, f"all_gather {forms}")
+        _check(link, group, f"all_gather {forms}")
     if not sizes[0]:
         return lambda: [t.new_empty(tuple(shape)) for shape in shapes]
     data, on_device = stage(link, to_bytes(t))
@@ -135,9 +135,9 @@ def begin_all_gather(
     wait = begin_works(
         link,
         "all_gather",
-        seats.counter,
+        group.counter,
         on_device,
-        lambda: [_all_gather(out, data, seats.handle, async_op=True)],
+        lambda: [_all_gather(out, data, group.handle, async_op=True)],
     )
 
     def end() -> list[Tensor]:
@@ -145,7 +145,7 @@ def begin_all_gather(
         pieces = out.to(t.device).view(len(ranks), -1)
         return [
             from_bytes(pieces[place], shape, t.dtype)
-            for place, shape in zip(seats.place, shapes, strict=True)
+            for place, shape in zip(group.place, shapes, strict=True)
         ]
 
     return end
@@ -178,32 +178,32 @@ def _exchange(
     recv_shapes: Sequence[Sequence[int]],
     ranks: tuple[int, ...],
 ) -> Callable[[], list[Tensor]]:
-    seats = link.seats(ranks)
-    seats.counter.seq += 1
-    dtype, device, me = sends[0].dtype, sends[0].device, seats.me
+    group = link.group(ranks)
+    group.counter.seq += 1
+    dtype, device, me = sends[0].dtype, sends[0].device, group.me
     if link.check:
         outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
         ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
-        compare(link, seats.counter, current_op.name, kind, outs, ins)
+        compare(link, group.counter, current_op.name, kind, outs, ins)
     count = len(ranks)
     # Pieces travel in the order of the sorted group.
     seated: list[Tensor] = [sends[me]] * count
     in_sizes, out_sizes = [0] * count, [0] * count
-    for i, place in enumerate(seats.place):
+    for i, place in enumerate(group.place):
         if i != me:
             seated[place] = sends[i]
             in_sizes[place] = sends[i].numel() * dtype.itemsize
             out_sizes[place] = size_in_bytes(recv_shapes[i], dtype)
-    moved = [to_bytes(seated[place]) for place in range(count) if place != seats.place[me]]
+    moved = [to_bytes(seated[place]) for place in range(count) if place != group.place[me]]
     data, on_device = stage(link, torch.cat(moved) if count > 2 else moved[0])
     out = data.new_empty(sum(out_sizes))
     wait = begin_works(
         link,
         kind,
-        seats.counter,
+        group.counter,
         on_device,
         lambda: [
-            dist.all_to_all_single(out, data, out_sizes, in_sizes, seats.handle, async_op=True)
+            dist.all_to_all_single(out, data, out_sizes, in_sizes, group.handle, async_op=True)
         ],
     )
 
@@ -212,7 +212,7 @@ def _exchange(
         pieces = out.to(device).split(out_sizes)
         return [
             from_bytes(pieces[place], shape, dtype) if i != me else sends[me].detach().clone()
-            for i, (place, shape) in enumerate(zip(seats.place, recv_shapes, strict=True))
+            for i, (place, shape) in enumerate(zip(group.place, recv_shapes, strict=True))
         ]
 
     return end
@@ -232,10 +232,10 @@ def broadcast(
     """
     assert src in ranks
     link = world().connection()
-    seats = link.seats(ranks)
-    seats.counter.seq += 1
+    group = link.group(ranks)
+    group.counter.seq += 1
     if link.check:
-        _check(link, seats, f"broadcast {form(shape, dtype)} from {src}")
+        _check(link, group, f"broadcast {form(shape, dtype)} from {src}")
     size = size_in_bytes(shape, dtype)
     if t is None:
         data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -246,9 +246,9 @@ def broadcast(
         run_works(
             link,
             "broadcast",
-            (seats.counter,),
+            (group.counter,),
             on_device,
-            lambda: [dist.broadcast(moved, src, seats.handle, async_op=True)],
+            lambda: [dist.broadcast(moved, src, group.handle, async_op=True)],
         )
         data = moved.to(device)
     return t if t is not None else from_bytes(data, shape, dtype)
@@ -265,16 +265,16 @@ def gather_objects(obj: Any, ranks: tuple[int, ...]) -> list[Any]:
 def barrier(ranks: tuple[int, ...]) -> None:
     """Return when every member has called this. Devices are not waited for."""
     link = world().connection()
-    seats = link.seats(ranks)
-    seats.counter.seq += 1
+    group = link.group(ranks)
+    group.counter.seq += 1
     if link.check:
-        _check(link, seats, "barrier")
+        _check(link, group, "barrier")
     if len(ranks) > 1:
         token = torch.zeros(1, dtype=torch.int32)
         run_works(
             link,
             "barrier",
-            (seats.counter,),
+            (group.counter,),
             False,
-            lambda: [dist.all_reduce(token, group=seats.handle, async_op=True)],
+            lambda: [dist.all_reduce(token, group=group.handle, async_op=True)],
         )

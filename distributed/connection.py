@@ -33,7 +33,7 @@ from ..env import (
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
-from .watch import Watch
+from .watchdog import Watchdog
 
 # How long the process that serves the store stays for the others, and how long leaving may take.
 _LAST_SECONDS = 10.0
@@ -42,7 +42,7 @@ _GLANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class Group:
     """A process group, as seen by a caller who lists its ranks in an order of his own."""
 
     handle: Any  # dist.ProcessGroup; None for the group of all ranks
@@ -68,13 +68,13 @@ class Connection:
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
         self._serves = rank == 0 and not (store() or agent_store() or self._foreign)
-        self._seats: dict[tuple[int, ...], Seats] = {}
+        self._seats: dict[tuple[int, ...], Group] = {}
         self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
         self._messages: Any = None  # the group that messages go through
         self.store: Store = PrefixStore("onefold", self._open(self._serves))
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
-        self.watch = Watch(PrefixStore("onefold", self._open(False)), rank, self.timeout)
+        self.watch = Watchdog(PrefixStore("onefold", self._open(False)), rank, self.timeout)
         self.staged = self._join()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
@@ -141,14 +141,14 @@ class Connection:
         finally:
             self.watch.pending = None
 
-    def seats(self, ranks: tuple[int, ...]) -> Seats:
+    def group(self, ranks: tuple[int, ...]) -> Group:
         """The group of `ranks`, which must include the own rank; made at the first call."""
         found = self._seats.get(ranks)
         if found is None:
             ordered = tuple(sorted(ranks))
             handle, counter = self._groups.get(ordered) or self._new_group(ordered)
             place = tuple(ordered.index(rank) for rank in ranks)
-            found = Seats(handle, counter, place, ranks.index(self.rank))
+            found = Group(handle, counter, place, ranks.index(self.rank))
             self._seats[ranks] = found
         return found
 
@@ -229,7 +229,7 @@ class Connection:
         if not self.epoch:
             return self._messages
         low, high = sorted((self.rank, peer))
-        return None if low == high else self.seats((low, high)).handle
+        return None if low == high else self.group((low, high)).handle
 
     def pair(self, peer: int) -> Counter:
         """The counter of point-to-point exchanges with `peer`."""
@@ -270,14 +270,14 @@ class Connection:
         self.watch.stop()
         if not self._foreign:
             if self._serves:
-                self._see_others_off()
+                self._wait_for_others()
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
         self._seats.clear()
         self._groups.clear()
         guard.cancel()
 
-    def _see_others_off(self) -> None:
+    def _wait_for_others(self) -> None:
         ends = [f"end/{rank}" for rank in range(self.size)]
         with contextlib.suppress(RuntimeError):
             self.store.wait(ends, timedelta(seconds=_LAST_SECONDS))

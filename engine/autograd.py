@@ -15,11 +15,11 @@ from ..errors import (
     PlacementError,
     ShapeError,
 )
-from . import interp
+from . import interpreter
+from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .meta import Meta
-from .names import named, names
+from .names import names, register_function
 from .sbp import broadcast
-from .tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
 from .tensor import Tensor
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
@@ -106,7 +106,7 @@ class _Backward:
         if type(args) is PackedArgs:
             args = tuple([a.tensor() if type(a) is Packed else a for a in args])
             out = unpack_out(out)
-        elif interp.last_change > node.seq:
+        elif interpreter.last_change > node.seq:
             _check_unchanged(node, args)
         if type(grad) is dict:
             metas = node.meta
@@ -181,17 +181,17 @@ def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
     target = dy.meta.like(nd_sbp=nd_sbp)
     if target is dy.meta:
         return dy
-    if interp.current is None:
+    if interpreter.current is None:
         return names.box(dy, target)  # type: ignore[no-any-return]
-    with interp.current.adding(node):
+    with interpreter.current.adding(node):
         return names.box(dy, target)  # type: ignore[no-any-return]
 
 
 def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of what `edge` stands for."""
-    if interp.current is None:
+    if interpreter.current is None:
         return names.add(grad, other)  # type: ignore[no-any-return]
-    with interp.current.adding(edge):
+    with interpreter.current.adding(edge):
         return names.add(grad, other)  # type: ignore[no-any-return]
 
 
@@ -304,12 +304,12 @@ def _run(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
         )
     seeds = [_seed(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
-    if stop is None and interp.current is not None:
-        seeds = [interp.current.start_backward(seed) for seed in seeds]
+    if stop is None and interpreter.current is not None:
+        seeds = [interpreter.current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
-    before = interp.grad_enabled
-    interp.grad_enabled = create_graph
+    before = interpreter.grad_enabled
+    interpreter.grad_enabled = create_graph
     done = False
     try:
         for edge, grad in zip(edges, seeds, strict=True):
@@ -317,12 +317,12 @@ def _run(
         walk.run()
         done = True
     finally:
-        interp.grad_enabled = before
+        interpreter.grad_enabled = before
         if not done:
             walk.undo()
 
 
-@named
+@register_function
 def backward(
     self: Tensor,
     gradient: Tensor | None = None,

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..errors import AutogradError
-from . import interp, tape
+from . import autograd_tape, interpreter
+from .autograd_tape import Leaf, Packed
 from .generator import default_generator
-from .tape import Leaf, Packed
 from .tensor import Tensor
 
 
@@ -23,7 +23,7 @@ class _Region:
         # Inside another checkpoint, the inputs are activations which that one makes again.
         self.args = [_held(arg) for arg in args]
         self.kwargs = {key: _held(value) for key, value in kwargs.items()}
-        self.moment = next(interp.sequence)
+        self.moment = next(interpreter.sequence)
         self.random = default_generator.get_state()
         self.saved = 0
         self.values: dict[int, Tensor] = {}
@@ -60,12 +60,12 @@ class _Region:
         kwargs = {key: self.given(value) for key, value in self.kwargs.items()}
         now = default_generator.get_state()
         default_generator.set_state(self.random)
-        tape.saved_hooks.append((keep, _no_unpack))
+        autograd_tape.saved_hooks.append((keep, _no_unpack))
         try:
-            with interp.grad_mode(True), _repetition():
+            with interpreter.grad_mode(True), _repetition():
                 self.function(*args, **kwargs)
         finally:
-            tape.saved_hooks.pop()
+            autograd_tape.saved_hooks.pop()
             default_generator.set_state(now)
         self.values = dict(enumerate(values))
 
@@ -78,11 +78,11 @@ class _Region:
 
 
 def _repetition() -> AbstractContextManager[None]:
-    return nullcontext() if interp.current is None else interp.current.repetition()
+    return nullcontext() if interpreter.current is None else interpreter.current.repetition()
 
 
 def _held(arg: Any) -> Any:
-    return Packed(arg) if isinstance(arg, Tensor) and tape.saved_hooks else arg
+    return Packed(arg) if isinstance(arg, Tensor) and autograd_tape.saved_hooks else arg
 
 
 def _changed() -> None:
@@ -110,11 +110,11 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> x.grad.numpy()
     array([6.], dtype=float32)
     """
-    if not interp.grad_enabled:
+    if not interpreter.grad_enabled:
         return function(*args, **kwargs)
     region = _Region(function, args, kwargs)
-    tape.saved_hooks.append((region.pack, region.unpack))
+    autograd_tape.saved_hooks.append((region.pack, region.unpack))
     try:
         return function(*args, **kwargs)
     finally:
-        tape.saved_hooks.pop()
+        autograd_tape.saved_hooks.pop()

@@ -19,16 +19,16 @@ from ..errors import (
     ShapeError,
     user_line,
 )
-from . import boxing, interp
+from . import boxing, interpreter
+from .autograd_tape import Node
 from .boxing import BoxingPlan
-from .dispatch import unary
+from .dispatcher import unary
+from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .meta import Meta, check_nd_sbp
-from .names import enter, named, names
+from .names import names, register, register_function
 from .op import Op
-from .parts import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
-from .tape import Node
 from .tensor import Tensor
 
 
@@ -216,7 +216,7 @@ def local_to_global(
         if check_meta and world().launched:
             tell_problem(error)  # the others wait to hear of this part
         raise
-    if interp.capturing():
+    if interpreter.capturing():
         raise OnefoldRuntimeError(
             "a local tensor cannot become global while a graph is captured; convert it before"
         )
@@ -231,7 +231,7 @@ def local_to_global(
         self.shared = y.shared = True
     elif len(y.shards) > 1:
         y.shared = True  # replicas of a virtual world are one torch tensor
-    if joined.requires_grad and interp.grad_enabled:  # one tape on every process
+    if joined.requires_grad and interpreter.grad_enabled:  # one tape on every process
         y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
 
@@ -298,7 +298,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """
     if not self.is_global:
         raise OnefoldRuntimeError("to_local: the tensor is local already")
-    if interp.capturing():
+    if interpreter.capturing():
         raise OnefoldRuntimeError(
             "a global tensor cannot become local while a graph is captured; convert its outputs"
         )
@@ -309,7 +309,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     y = Tensor((part,), Meta.of(part.shape, part.dtype, device=part.device))
     if not copy:
         self.shared = y.shared = True
-    if self.node is not None and interp.grad_enabled:
+    if self.node is not None and interpreter.grad_enabled:
         y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta)
     return y
 
@@ -344,6 +344,6 @@ for _function in (
     check_meta_consistency,
     to_consistent,
 ):
-    named(_function)
+    register_function(_function)
 
-enter("box", box)
+register("box", box)

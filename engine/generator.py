@@ -51,18 +51,18 @@ class Draw:
 
 
 # The lists in which draws are noted now, with their generators; the innermost last.
-_noting: list[list[tuple[Generator, Draw]]] = []
+_recording: list[list[tuple[Generator, Draw]]] = []
 
 
 @contextmanager
-def noting_draws() -> Iterator[list[tuple[Generator, Draw]]]:
+def record_draws() -> Iterator[list[tuple[Generator, Draw]]]:
     """Note every draw of the block, and leave each generator as it was before."""
     noted: list[tuple[Generator, Draw]] = []
-    _noting.append(noted)
+    _recording.append(noted)
     try:
         yield noted
     finally:
-        _noting.pop()
+        _recording.pop()
         for generator, draw in reversed(noted):
             generator.set_state((draw.seed, draw.call))
 
@@ -115,8 +115,8 @@ class Generator:
     def draw(self) -> Draw:
         """The next random call."""
         made = Draw(self._seed, self.next_call())
-        if _noting:
-            _noting[-1].append((self, made))
+        if _recording:
+            _recording[-1].append((self, made))
         return made
 
     def get_state(self) -> tuple[int, int]:

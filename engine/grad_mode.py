@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast, overload
 
-from . import interp
+from . import interpreter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
     """Whether ops are being recorded for gradients."""
-    return interp.grad_enabled
+    return interpreter.grad_enabled
 
 
 class Mode:
@@ -24,18 +24,18 @@ class Mode:
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        self._before.append(interp.grad_enabled)
-        interp.grad_enabled = self._mode
+        self._before.append(interpreter.grad_enabled)
+        interpreter.grad_enabled = self._mode
 
     def __exit__(self, *exc: object) -> None:
-        interp.grad_enabled = self._before.pop()
+        interpreter.grad_enabled = self._before.pop()
 
     def __call__(self, function: F) -> F:
         mode = self._mode
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with interp.grad_mode(mode):
+            with interpreter.grad_mode(mode):
                 return function(*args, **kwargs)
 
         return cast("F", call)
@@ -80,12 +80,12 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        self._before.append(interp.grad_enabled)
-        interp.grad_enabled = mode
+        self._before.append(interpreter.grad_enabled)
+        interpreter.grad_enabled = mode
 
     def __enter__(self) -> None:
-        interp.grad_enabled = self._mode
+        interpreter.grad_enabled = self._mode
 
     def __call__(self, function: F) -> F:
-        interp.grad_enabled = self._before.pop()  # it was meant for the function alone
+        interpreter.grad_enabled = self._before.pop()  # it was meant for the function alone
         return super().__call__(function)

@@ -15,17 +15,17 @@ from ..errors import (
     OnefoldTypeError,
     ShapeError,
 )
-from . import interp
+from . import interpreter
 from .convert import box
 from .grad_mode import no_grad
-from .names import named, names
+from .names import names, register_function
 from .sbp import NdSbp, broadcast
 from .tensor import Tensor
 from .view_writes import check_change, set_value, write
 from .views import has_links, snapshot
 
 
-@named
+@register_function
 def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
     """`self` takes the result of the op `name` on it; what `x.add_(y)` and its kin do.
 
@@ -44,9 +44,9 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
 def replace(self: Tensor, result: Tensor) -> Tensor:
     """`self` takes the value and the place on the tape of a new tensor laid out alike."""
     if self.shared and has_links(self):
-        write(self, result, interp.grad_enabled)
+        write(self, result, interpreter.grad_enabled)
         return self
-    set_value(self, result, interp.grad_enabled, interp.stamp())
+    set_value(self, result, interpreter.grad_enabled, interpreter.stamp())
     self.shared = result.shared
     return self
 
@@ -80,7 +80,7 @@ def take(self: Tensor, value: Tensor) -> None:
     if self.shared and has_links(self):
         write(self, value, False)
     else:
-        set_value(self, value, False, interp.stamp())
+        set_value(self, value, False, interpreter.stamp())
 
 
 def changed(self: Tensor) -> None:
@@ -91,7 +91,7 @@ def changed(self: Tensor) -> None:
 
 def _check_made(value: Tensor) -> None:
     """Raise OnefoldRuntimeError for what is left of a graph's capture, which has no shards."""
-    if interp.current is None:
+    if interpreter.current is None:
         iter(value.shards)
 
 
@@ -128,7 +128,7 @@ def _without_partial(nd_sbp: NdSbp) -> NdSbp:
     return tuple(broadcast if sbp.is_partial else sbp for sbp in nd_sbp)
 
 
-@named
+@register_function
 def copy_(self: Tensor, source: Tensor) -> Tensor:
     """Take the value of `source`, which may have another dtype, placement and sbp."""
     if not isinstance(source, Tensor):
@@ -145,21 +145,21 @@ def copy_(self: Tensor, source: Tensor) -> Tensor:
     return assign(self, value, "copy_")
 
 
-@named
+@register_function
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
     check_change(self, "fill_")
     return assign(self, names.full_like(self, value), "fill_")
 
 
-@named
+@register_function
 def zero_(self: Tensor) -> Tensor:
     """Every element becomes 0."""
     check_change(self, "zero_")
     return assign(self, names.full_like(self, 0), "zero_")
 
 
-@named
+@register_function
 def setitem_(self: Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")

@@ -29,12 +29,12 @@ def all_names() -> dict[str, Callable[..., Any]]:
     return dict(names.__dict__)
 
 
-def named(function: F) -> F:
+def register_function(function: F) -> F:
     """Enter a function into the table under its own name (a decorator)."""
-    return enter(function.__name__, function)
+    return register(function.__name__, function)
 
 
-def enter(name: str, function: F) -> F:
+def register(name: str, function: F) -> F:
     """Enter `function` under `name`; a name is entered once."""
     assert name not in names.__dict__, f"two functions are named {name}"
     setattr(names, name, function)

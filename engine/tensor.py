@@ -18,7 +18,7 @@ from .placement import Placement
 from .sbp import NdSbp
 
 if TYPE_CHECKING:
-    from .tape import Edge
+    from .autograd_tape import Edge
     from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
     from .views import Step
 else:

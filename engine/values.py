@@ -11,11 +11,11 @@ from torch.utils.dlpack import from_dlpack as torch_from_dlpack
 from ..distributed import collectives
 from ..distributed.world import world
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, user_line
-from . import boxing, interp
+from . import boxing, interpreter
+from .autograd_tape import Leaf
 from .meta import Meta
-from .names import named, names
+from .names import names, register_function
 from .sbp import broadcast
-from .tape import Leaf
 from .tensor import Tensor
 
 
@@ -25,7 +25,7 @@ def whole(x: Tensor) -> torch.Tensor:
     Communicates only when some process of the world does not hold it whole; then every process
     must call it, those outside the placement too. May share memory with `x`.
     """
-    if interp.capturing():
+    if interpreter.capturing():
         raise OnefoldRuntimeError(
             "the value of a tensor was asked for while a graph is captured, but values exist only "
             "when the graph runs. Return the tensor from build() and read it outside. Asked for "
@@ -55,7 +55,7 @@ def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return collectives.broadcast(mine, meta.shape, meta.dtype, device, source, everyone)
 
 
-@named
+@register_function
 def numpy(self: Tensor) -> np.ndarray[Any, Any]:
     """The logical value as a numpy array; see `whole` for when it communicates.
 
@@ -71,7 +71,7 @@ def numpy(self: Tensor) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
-@named
+@register_function
 def item(self: Tensor) -> Any:
     """The value of a one-element tensor as a Python number."""
     if self.meta.numel != 1:
@@ -82,13 +82,13 @@ def item(self: Tensor) -> Any:
     return whole(self).item()
 
 
-@named
+@register_function
 def tolist(self: Tensor) -> Any:
     """The logical value as nested Python lists."""
     return whole(self).tolist()
 
 
-@named
+@register_function
 def to_torch(self: Tensor) -> torch.Tensor:
     """A torch tensor: of a local tensor sharing memory, of a global one the logical value.
 
@@ -102,16 +102,16 @@ def to_torch(self: Tensor) -> torch.Tensor:
     return value.clone() if any(value is part for part in self.shards) else value
 
 
-@named
+@register_function
 def describe(self: Tensor) -> str:
     """What `print(x)` shows: the logical value, then layout and gradient state."""
     parts = []
-    if self.is_global and not interp.capturing():
+    if self.is_global and not interpreter.capturing():
         parts = [f"placement={self.placement!r}", f"sbp={self.sbp!r}"]
     if self.node is not None:
         leaf = type(self.node) is Leaf
         parts.append("requires_grad=True" if leaf else f"grad_fn={self.node.name()}")
-    if interp.capturing():
+    if interpreter.capturing():
         return f"tensor(captured: {self.meta!r})"
     value = whole(self)
     text = repr(value.cpu() if self.is_global else value)  # the same on every process
@@ -120,17 +120,17 @@ def describe(self: Tensor) -> str:
     return f"{text[:-1]}, {', '.join(parts)})"
 
 
-@named
+@register_function
 def to_format(self: Tensor, spec: str) -> str:
     """What `format(x, spec)` gives: a 0-d tensor's number, else `str(x)`, which takes no spec.
 
     As in torch, a Parameter without spec is its `str` too.
     """
-    if self.ndim == 0 and not interp.capturing() and (spec or type(self) is Tensor):
+    if self.ndim == 0 and not interpreter.capturing() and (spec or type(self) is Tensor):
         return format(item(self), spec)
     if not spec:
         return str(self)
-    if interp.capturing():
+    if interpreter.capturing():
         whole(self)  # raises: a value that is not there yet
     raise OnefoldTypeError(
         f"unsupported format string {spec!r} passed to {type(self).__name__}.__format__: only a "
@@ -139,7 +139,7 @@ def to_format(self: Tensor, spec: str) -> str:
     )
 
 
-@named
+@register_function
 def to_bool(self: Tensor) -> bool:
     """What `bool(x)` gives, for one element."""
     if self.meta.numel != 1:
@@ -151,7 +151,7 @@ def to_bool(self: Tensor) -> bool:
     return bool(whole(self).item())
 
 
-@named
+@register_function
 def to_index(self: Tensor) -> int:
     """What makes a one-element integer tensor usable as an index."""
     if self.meta.is_floating or self.meta.numel != 1:

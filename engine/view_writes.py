@@ -1,9 +1,9 @@
 """Writes to views: the base takes the new value through the steps, then all views follow.
 
 A write goes up from the written tensor to the base of all: each step gives what its base becomes.
-Then it goes down again: every view in use is made once more from its changed base. Both are ordinary
-ops, so they are recorded by the tape, where a write to a view is to the base's history what
-CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
+Then it goes down again: every view in use is made once more from its changed base. Both are
+ordinary ops, so they are recorded by the tape, where a write to a view is to the base's history
+what CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import AutogradError
-from . import interp
+from . import interpreter
+from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
 from .convert import box
 from .meta import Meta
-from .tape import CHANGED, Edge, Node, Output, PackedArgs
 from .tensor import Tensor
 from .views import Results, Step, base_of, snapshot, views_of
 
@@ -40,13 +40,13 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
     while (base := base_of(tensor)) is not None:
         step = tensor._step
         record = record and not step.detaches
-        with interp.grad_mode(record):
+        with interpreter.grad_mode(record):
             value = _laid_as(step.scatter(snapshot(base), value), base.meta)
         path.append(_Write(base, value, record))
         tensor = base
     writes = [path.pop()]
     _follow(writes[0], path, writes)
-    now = interp.stamp()
+    now = interpreter.stamp()
     for each in writes:
         set_value(*each, now)
 
@@ -71,7 +71,7 @@ def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
             follower = through
         else:
             records = record and not step.detaches
-            with interp.grad_mode(records):
+            with interpreter.grad_mode(records):
                 made = _laid_as(step.forward(source, results), view.meta)
             if records:
                 made = _with_history(view, base, made)
@@ -83,8 +83,8 @@ def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
 def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
     """Let one tensor take a value; its memory may be that of others."""
     forget_output(tensor.node)
-    if interp.current is not None:
-        interp.current.before_change(tensor)
+    if interpreter.current is not None:
+        interpreter.current.before_change(tensor)
     tensor.shards = value.shards
     tensor.shared = True
     tensor.version = now
@@ -149,7 +149,7 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
 
     `value` is the result, where it is known: its history counts too.
     """
-    if not interp.grad_enabled:
+    if not interpreter.grad_enabled:
         return
     steps: list[Step] = []
     base = tensor

@@ -14,7 +14,7 @@ from weakref import ref
 import torch
 
 from ..errors import OnefoldRuntimeError
-from . import interp
+from . import interpreter
 from .op import Op
 from .tensor import Tensor
 
@@ -209,8 +209,8 @@ def has_links(tensor: Tensor) -> bool:
 
 def snapshot(x: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, which later writes do not change."""
-    if interp.current is not None:
-        interp.current.before_sharing(x)
+    if interpreter.current is not None:
+        interpreter.current.before_sharing(x)
     return Tensor(x.shards, x.meta, x.node)
 
 

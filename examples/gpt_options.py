@@ -8,7 +8,7 @@ from pathlib import Path
 from gpt_stages import STAGED, STRATEGIES
 
 import onefold as flow
-from onefold.graph.schedules.generate import SCHEDULES
+from onefold.graph.schedules.named_schedules import SCHEDULES
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

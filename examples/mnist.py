@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.graph.schedules.generate import make
+from onefold.graph.schedules.named_schedules import make
 from onefold.graph.schedules.picture import draw
 from onefold.graph.schedules.simulate import Times, simulate
 from onefold.optim.lr_scheduler import LinearLR

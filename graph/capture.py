@@ -10,29 +10,29 @@ from typing import Any
 
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
+from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
-from ..engine.dispatch import PACKED, arity, record
+from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, prepare
+from ..engine.dispatcher import PACKED, arity, record
 from ..engine.meta import Meta
 from ..engine.names import names
 from ..engine.op import Op
 from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
-from ..engine.plan import Plan, bad_arguments, hashable, prepare
 from ..engine.sbp import broadcast
-from ..engine.tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.tensor import Shards, Tensor
 from ..engine.views import base_of, link_all
 from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
-from .changes import Changes, Repeatable
-from .config import GraphModule
-from .ir import Clipping, Program, Step, Value, Variable
+from .boxing_calls import boxing_calls
+from .graph_config import GraphModule
+from .ir import Clipping, Program, ProgramStep, Value, Variable
 from .loss_scale import Read, scale_for
-from .movement import movement
-from .nest import rebuild_any
-from .where import Where
+from .mutations import Mutations, Repeatable
+from .pytree import tree_map
+from .source_location import SourceLocation
 
 
 class _Absent(tuple[torch.Tensor, ...]):
@@ -45,7 +45,7 @@ class _Absent(tuple[torch.Tensor, ...]):
         return shards if type(shards) is cls else cls()
 
 
-class Capture(interp.Interpreter):
+class Capture(interpreter.Interpreter):
     """Writes every op down instead of running it, and keeps the tape as eager does.
 
     A captured tensor has a Value in the place of its shards. Tensors from outside become
@@ -74,11 +74,11 @@ class Capture(interp.Interpreter):
         self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
         self._paths = paths  # module paths, by the modules' identities
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, DispatchPlan] = {}
         self._variables: dict[int, Variable] = {}
-        self._changes = Changes()
+        self._mutations = Mutations()
         self._token = object()  # tells its values from those of other captures
-        self.where = Where()
+        self.where = SourceLocation()
         self.differentiated = ""  # the module of the op whose gradient was the last
         self._repetitions = 0
         for tensor in named.values():
@@ -119,7 +119,7 @@ class Capture(interp.Interpreter):
         return Value(self._numbers, meta, name, self._token)
 
     def _variable(self, tensor: Tensor) -> Variable:
-        # By its shards, which a detached twin has too.
+        # By its shards, which a detached alias has too.
         if not tensor.shards:
             tensor.shards = _Absent.of(tensor.shards)
         found = self._variables.get(id(tensor.shards))
@@ -139,25 +139,25 @@ class Capture(interp.Interpreter):
         shards: Any = tensor.shards
         if type(shards) is not Value:
             self._variable(tensor)
-            self._changes.note(tensor)
+            self._mutations.note(tensor)
 
     def name_of(self, tensor: Tensor) -> str:
         """How a tensor from outside is called in the program."""
-        return self._variables[id(self._changes.shards_before(tensor))].value.name
+        return self._variables[id(self._mutations.shards_before(tensor))].value.name
 
-    def note_gradient(self, tensor: Tensor, grad: Tensor) -> None:
+    def record_gradient(self, tensor: Tensor, grad: Tensor) -> None:
         """Keep the gradient of a tensor from outside as a result of the program."""
-        shards = self._changes.shards_before(tensor)
+        shards = self._mutations.shards_before(tensor)
         variable = self._variables[id(shards)]
         self.program.gradients.append((variable, self.value_of(grad)))
 
     def finish(self) -> None:
         """Turn in-place changes of outside tensors into assigns, and undo them."""
-        for tensor in self._changes.tensors():
+        for tensor in self._mutations.tensors():
             if base_of(tensor) is not None:
                 continue  # it follows when its base, which has changed too, is assigned
             now = self.value_of(tensor)
-            shards = self._changes.shards_before(tensor)
+            shards = self._mutations.shards_before(tensor)
             variable = self._variables[id(shards)]
             if now is not variable.value:
                 self.program.assigns.append((variable, now))
@@ -165,7 +165,7 @@ class Capture(interp.Interpreter):
 
     def undo(self) -> None:
         """Give every tensor from outside back what it had before the capture."""
-        self._changes.undo()
+        self._mutations.undo()
 
     # Modules.
 
@@ -186,14 +186,14 @@ class Capture(interp.Interpreter):
             )
         with self.within(where):
             if view is not None and view.stage_placement is not None:
-                args = rebuild_any(args, partial(_to_stage, view.stage_placement))
+                args = tree_map(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not where.checkpointed:
                 block = partial(self._checkpoint, where)
-                return checkpoint(Repeatable(self._changes, forward, block), *args, **kwargs)
+                return checkpoint(Repeatable(self._mutations, forward, block), *args, **kwargs)
             return forward(*args, **kwargs)
 
     @contextmanager
-    def within(self, where: Where) -> Iterator[None]:
+    def within(self, where: SourceLocation) -> Iterator[None]:
         """The block in which steps are written down as being there."""
         before, self.where = self.where, where
         try:
@@ -201,7 +201,7 @@ class Capture(interp.Interpreter):
         finally:
             self.where = before
 
-    def _checkpoint(self, where: Where) -> AbstractContextManager[None]:
+    def _checkpoint(self, where: SourceLocation) -> AbstractContextManager[None]:
         """The block in which a checkpointed module runs; modules inside it are not so again."""
         there = replace(
             self.where, scope=where.scope, stage=where.stage, ranks=where.ranks, checkpointed=True
@@ -294,7 +294,7 @@ class Capture(interp.Interpreter):
         made = self._tensors(op, plan, slots, values)
         return link_all(made, base, plan.steps) if op.aliases else made
 
-    def _boxed(self, op: Op, plan: Plan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _boxed(self, op: Op, plan: DispatchPlan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
         """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""
         boxed = list(slots)
         for index, moves in plan.boxes:
@@ -303,7 +303,7 @@ class Capture(interp.Interpreter):
         return tuple(boxed)
 
     def _move(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> tuple[Value, ...]:
-        way = movement(x.meta, target, op_name)
+        way = boxing_calls(x.meta, target, op_name)
         return self._step("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
 
     def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
@@ -362,7 +362,7 @@ class Capture(interp.Interpreter):
         for value in outputs:
             value.scope, value.line = where.scope, line
         self.program.steps.append(
-            Step(
+            ProgramStep(
                 name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
                 backward=where.backward, again=where.again, stage=where.stage, of=where.of,
                 line=line, aliases=aliases, start=start, repeatable=repeatable, op=op, asked=asked,
@@ -373,14 +373,14 @@ class Capture(interp.Interpreter):
     def _tensors(
         self,
         op: Op,
-        plan: Plan,
+        plan: DispatchPlan,
         slots: tuple[Any, ...],
         values: tuple[Value, ...],
     ) -> Any:
         """The op's captured results, on the tape as the dispatcher puts them there."""
         several = op.num_outputs != 1
         made: list[Any] = [Tensor(v, v.meta) for v in values]  # type: ignore[arg-type]
-        if interp.grad_enabled and plan.differentiable:
+        if interpreter.grad_enabled and plan.differentiable:
             out: Any = values if several else values[0]
             node = record(op, plan, slots, out, _InScope(op, self, values[0]))
             for index, tensor in enumerate(made):

@@ -14,7 +14,7 @@ from ..engine.op import Op
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, user_line
-from .draws import Draws
+from .random_draws import Draws
 
 
 class Value:
@@ -85,7 +85,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class ProgramStep:
     """One operation: `run` takes the shards of `inputs` (and what else stands there)."""
 
     name: str  # of the op
@@ -108,7 +108,7 @@ class Step:
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
     place: Value | None = None  # the input in whose memory the output is put
     micro_batch: int | None = None  # the one that it is done for; None: for all of the batch
-    parts: tuple[Step, ...] = ()  # the steps that it stands for, where several became one
+    parts: tuple[ProgramStep, ...] = ()  # the steps that it stands for, where several became one
     note: str = ""  # on what the passes did with it, for who reads the program
 
     def reads(self) -> Iterator[Value]:
@@ -143,7 +143,7 @@ class Program:
 
     inputs: list[Value] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ProgramStep] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
@@ -195,7 +195,7 @@ class Program:
         return "\n".join(lines)
 
 
-def _part(step: Step) -> str:
+def _part(step: ProgramStep) -> str:
     """The part of the user's program that a step comes from."""
     micro_batch = "" if step.micro_batch is None else f", micro-batch {step.micro_batch}"
     return (step.scope or "build") + ", backward" * step.backward + micro_batch
@@ -214,7 +214,7 @@ def describe(meta: Meta) -> str:
     return f"{text} {short(meta.nd_sbp)} on {meta.placement.type} {list(meta.placement.flat_ranks)}"
 
 
-def show(step: Step) -> str:
+def show(step: ProgramStep) -> str:
     """A step on one line: what it makes, of what, by which op."""
     made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))

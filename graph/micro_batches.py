@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.convert import box
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.names import names
-from ..engine.ops.dropout import Chance
+from ..engine.ops.dropout import DropoutKey
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from .capture import Capture
-from .draws import Draws
-from .ir import Program, Step, Value
+from .ir import Program, ProgramStep, Value
+from .random_draws import Draws
 
 
 def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
@@ -50,13 +50,13 @@ def place_draws(program: Program, whole: Program, count: int) -> None:
             chance.draw.part = (grown[0], count, 0)
 
 
-def _dropouts(program: Program) -> list[tuple[Chance, tuple[int, ...]]]:
+def _dropouts(program: Program) -> list[tuple[DropoutKey, tuple[int, ...]]]:
     """Each dropout, with the shape of its mask."""
     return [
         (given, tuple(step.outputs[0].meta.shape))
         for step in program.steps
         for given in step.inputs
-        if type(given) is Chance
+        if type(given) is DropoutKey
     ]
 
 
@@ -125,7 +125,7 @@ class _Unrolling:
 
     def run(self) -> Program:
         program, capture = self.program, self.capture
-        with interp.using(capture), no_grad():
+        with interpreter.using(capture), no_grad():
             for index, piece in enumerate(pieces(self.inputs, self.count)):
                 self._micro_batch(index, piece)
             outputs = join(self.results)
@@ -176,11 +176,11 @@ class _Unrolling:
         return self.capture.adopt(self._now(value))
 
 
-def _next_draws(draws: Draws, index: int) -> Step:
+def _next_draws(draws: Draws, index: int) -> ProgramStep:
     """Lets random calls draw what belongs to another micro-batch."""
 
     def run() -> tuple[()]:
         draws.move_to(index)
         return ()
 
-    return Step("draw_for_micro_batch", "draws", (), (index,), (), run, several=True)
+    return ProgramStep("draw_for_micro_batch", "draws", (), (index,), (), run, several=True)

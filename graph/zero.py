@@ -14,9 +14,9 @@ from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
 from ..engine.tensor import Tensor
 from ..engine.views import has_links
-from .config import ZeroSettings
+from .graph_config import ZeroSettings
 from .ir import Program, Variable
-from .passes.shards import gather_parameters, shard_gradients
+from .passes.zero_sharding import gather_parameters, shard_gradients
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Zero:
         found = [each for each in split if each.tensor.meta is each.target]
         before = [each.tensor.shards for each in found]
         for each in found:
-            # Shards of their own, so that a twin that was detached before is known as split.
+            # Shards of their own, so that a alias that was detached before is known as split.
             each.tensor.shards, each.tensor.meta = (*each.tensor.shards,), each.whole
         try:
             yield

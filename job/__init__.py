@@ -2,8 +2,8 @@
 
 Read in this order: `define.py` is the decorator, `job.py` traces a function and calls its graph,
 `blob.py` has what ops work on, `placeholder.py` and `results.py` what goes in and out,
-`variables.py`, `layers.py` and `optimizer.py` what a network needs, `session.py` what all jobs of
-a program share.
+`variables.py`, `layers.py` and `job_optimizer.py` what a network needs, `session.py` what all jobs
+of a program share.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from torch import bool, double, float, float16, float32, float64, half, int8, in
 
 from . import (
     advanced,
-    checkpoint,
-    config,
     data,
     distribute,
-    env,
     layers,
     losses,
     math,
     nn,
-    optimizer,
     regularizers,
     scope,
     train,
     typing,
 )
+from . import job_checkpoint as checkpoint
+from . import job_config as config
+from . import job_env as env
+from . import job_optimizer as optimizer
 from .blob import Blob
 from .define import global_function
 from .function_config import FunctionConfig, function_config
@@ -46,12 +46,12 @@ from .initializers import (
     xavier_uniform_initializer,
     zeros_initializer,
 )
-from .pieces import pack, unpack
 from .placeholder import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
 from .scope import placement as device_prior_placement
 from .scope import placement as fixed_placement
 from .session import clear_default_session
 from .shaping import *  # noqa: F403
 from .train import load_variables
+from .unpack_pack import pack, unpack
 from .variables import get_variable
 from .watching import watch, watch_diff

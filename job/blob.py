@@ -158,7 +158,7 @@ def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
         given = {name: tensor(value) for name, value in options.items()}
         results[key] = function(*[tensor(arg) for arg in args], **given)
-    return _joined(results)
+    return _combined(results)
 
 
 def _note_whole(blobs: list[Blob]) -> None:
@@ -207,11 +207,11 @@ def _addends(x: Tensor) -> Any:
     return tuple(s if s.is_split else partial_sum for s in x.sbp)
 
 
-def _joined(results: Mapping[Key, Any]) -> Any:
+def _combined(results: Mapping[Key, Any]) -> Any:
     first = next(iter(results.values()))
     if isinstance(first, (tuple, list)):
         return type(first)(
-            _joined({key: value[i] for key, value in results.items()}) for i in range(len(first))
+            _combined({key: value[i] for key, value in results.items()}) for i in range(len(first))
         )
     return Blob(results) if isinstance(first, Tensor) else first
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.convert import global_to_global
-from ..engine.generator import noting_draws
+from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
 from ..engine.names import names
@@ -155,7 +155,7 @@ class Job:
         devices = self.devices()
         capture = Capture({}, {}, {})
         try:
-            with noting_draws(), interp.using(capture), enable_grad():
+            with record_draws(), interpreter.using(capture), enable_grad():
                 given = [
                     {key: capture.input(p.meta(key, devices), "input") for key in p.keys(devices)}
                     for p in self.placeholders

@@ -10,9 +10,9 @@ import torch
 from ..engine.names import names
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
-from .activation import *  # noqa: F403
 from .blob import Blob, each
 from .ignored import note_ignored
+from .job_activation import *  # noqa: F403
 from .tracing import tracing
 
 

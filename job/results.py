@@ -48,7 +48,7 @@ class Result:
     def numpy_list(self) -> list[np.ndarray]:
         """One array for each device."""
         if not self.is_consistent:
-            return [_joined(pieces) for pieces in self._by_device().values()]
+            return [_combined(pieces) for pieces in self._by_device().values()]
         whole = self.ndarray()
         assert self.layout is not None
         place = self.layout.placement
@@ -62,7 +62,7 @@ class Result:
 
     def ndarray(self) -> np.ndarray:
         """One array: the whole, or the arrays of all devices one behind the other."""
-        return _joined([_joined(pieces) for pieces in self._by_device().values()])
+        return _combined([_combined(pieces) for pieces in self._by_device().values()])
 
     def ndarray_list(self) -> list[np.ndarray]:
         """One array for each device."""
@@ -90,7 +90,7 @@ class Result:
         return self.ndarray()[index]
 
 
-def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+def _combined(arrays: list[np.ndarray]) -> np.ndarray:
     if len(arrays) == 1:
         return arrays[0]
     if not arrays[0].ndim:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from .conf import arguments, only_one, schedule_of
+from .conf_dicts import arguments, only_one, schedule_of
 from .grad_clipping import GlobalNorm, by_global_norm
-from .optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
+from .job_optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from .update_rule import Optimizer
 
 _BESIDE = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")

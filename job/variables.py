@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.generator import Generator
 from ..engine.inplace import take
 from ..engine.meta import Box
@@ -74,7 +74,7 @@ def _empty(
     shape: tuple[int, ...], dtype: torch.dtype, trainable: bool, distribute: Distribute | None
 ) -> Tensor:
     sbp = whole if distribute is None or distribute.sbp is None else distribute.sbp
-    with interp.using(None):
+    with interpreter.using(None):
         data = names.empty(shape, dtype=dtype, placement=current_devices(), sbp=sbp)
         return Parameter(data, requires_grad=trainable and dtype.is_floating_point)
 
@@ -83,7 +83,7 @@ def initialize(variable: Variable) -> None:
     """Let a variable begin anew."""
     seed = variable.random_seed
     source = None if seed is None else Generator().manual_seed(seed)
-    with interp.using(None):
+    with interpreter.using(None):
         variable.initializer.fill(variable.tensor, source)
     variable.is_new = False
 

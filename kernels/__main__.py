@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .gpu import table
+from . import coverage
 
 if __name__ == "__main__":
-    print(table.text())
+    print(coverage.text())

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from ..env import KERNELS
-from .scalar_function import is_declared
+from . import gpu
+from .scalar_expression import is_declared
 
 Function = Callable[..., Any]
 _HERE = __package__ or "kernels"
+_POINTWISE = f"{gpu.__name__}.pointwise.pointwise_kernels"
 
 
 def uses_triton(device_type: str) -> bool:
@@ -28,12 +32,12 @@ def uses_triton(device_type: str) -> bool:
 def pick(reference: Function, device_type: str) -> Function:
     """What to call in place of a torch reference for tensors on this device type.
 
-    That is its Triton twin where `uses_triton`, and the reference itself elsewhere or where it has
-    none (`kernels/gpu/table.py` says why).
+    That is its Triton kernel where `uses_triton`, and the reference itself elsewhere or where it
+    has none (`kernels/coverage.py` says why).
     """
     if not uses_triton(device_type):
         return reference
-    return _planned_twin(reference) or reference
+    return _replayed_kernel(reference) or reference
 
 
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:
@@ -41,44 +45,55 @@ def pick_into(reference: Function, into: Function, device_type: str) -> Function
 
     A Triton kernel that has no such form allocates its result.
     """
-    kernel = twin(reference) if uses_triton(device_type) else None
+    kernel = triton_kernel(reference) if uses_triton(device_type) else None
     if kernel is None:
         return into
-    planned = pick(reference, device_type)
+    replayed = pick(reference, device_type)
     if takes_out(kernel):
-        return planned
+        return replayed
 
     def allocating(*args: Any, out: Any) -> Any:
-        return planned(*args)
+        return replayed(*args)
 
     return allocating
 
 
-def takes_out(twin: Function) -> bool:
-    """Whether a Triton twin can put its result into memory that it is given."""
-    return isinstance(twin, import_module(f"{_HERE}.gpu.pointwise").Pointwise)
+def takes_out(triton_kernel: Function) -> bool:
+    """Whether a Triton kernel can put its result into memory that it is given."""
+    return isinstance(triton_kernel, import_module(_POINTWISE).Pointwise)
 
 
 @cache
-def _planned_twin(reference: Function) -> Function | None:
-    chosen = twin(reference)
-    return None if chosen is None else import_module(f"{_HERE}.gpu.plans").planned(chosen)
+def _replayed_kernel(reference: Function) -> Function | None:
+    chosen = triton_kernel(reference)
+    return (
+        None
+        if chosen is None
+        else import_module(f"{gpu.__name__}.launch.trace_cache").replayed(chosen)
+    )
 
 
 @cache
-def twin(reference: Function) -> Function | None:
+def triton_kernel(reference: Function) -> Function | None:
     """The Triton function with the name and the arguments of a torch reference, if there is one.
 
-    Modules of twins are loaded here and not with the package: Triton takes long to import, and on
-    the CPU no program needs it.
+    For `kernels/<family>_ref.py` it is in `kernels/gpu/<folder>/<family>_kernels.py`. Those
+    modules are loaded here and not with the package: Triton takes long to import, and on the CPU
+    no program needs it.
     """
     module = getattr(reference, "__module__", None) or ""
     if module.startswith(f"{_HERE}.") and not is_declared(reference):
-        family = module.removeprefix(f"{_HERE}.")
-        if find_spec(f"{_HERE}.gpu.{family}") is None:
-            return None
-        found = import_module(f"{_HERE}.gpu.{family}")
+        found = _triton_module(module.removeprefix(f"{_HERE}.").removesuffix("_ref"))
         return getattr(found, reference.__name__, None)
-    pointwise = import_module(f"{_HERE}.gpu.pointwise")
-    function: Function | None = pointwise.of_torch(reference)
+    function: Function | None = import_module(_POINTWISE).of_torch(reference)
     return function
+
+
+@cache
+def _triton_module(family: str) -> ModuleType | None:
+    """The module `gpu/<folder>/<family>_kernels.py`, if there is one."""
+    for folder in iter_modules(gpu.__path__):
+        name = f"{gpu.__name__}.{folder.name}.{family}_kernels"
+        if find_spec(name) is not None:
+            return import_module(name)
+    return None

@@ -15,9 +15,7 @@ from ..engine.names import all_names, find_name
 _MORE = ("attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu")
 # `unfold` is a tensor method too, of another meaning.
 RENAMED = {"unfold": "im2col"}
-FUNCTIONS = sorted(
-    {name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE}
-)
+FUNCTIONS = sorted({name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE})
 
 
 def __getattr__(name: str) -> Callable[..., Any]:

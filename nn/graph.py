@@ -8,21 +8,21 @@ from dataclasses import replace
 from functools import update_wrapper
 from typing import Any, TypeVar
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..graph.compiled import Compiled, State, compile_graph, nested
-from ..graph.config import GraphConfig, GraphModule
-from ..graph.debug import Debug, debug_settings
+from ..graph.compiled_graph import Compiled, State, compile_graph, nested
+from ..graph.debug_log import Debug, debug_settings
+from ..graph.graph_config import GraphConfig, GraphModule
 from ..graph.ir import Clipping
-from ..graph.memory.plan import MemoryPlan
-from ..graph.nest import leaves, outline
-from ..graph.not_offered import GRAPH, refuse
+from ..graph.memory.memory_plan import MemoryPlan
+from ..graph.pytree import tree_leaves, tree_structure
+from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.clip import clip_gradients, norm_of
-from ..optim.device_number import Given
+from ..optim.device_scalar import Given
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
@@ -186,9 +186,9 @@ class Graph:
     # Running.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if interp.capturing():
+        if interpreter.capturing():
             raise nested()
-        inputs = leaves((args, kwargs), "an input")
+        inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
             outputs, gradients = compiled.executable.run(inputs)
@@ -197,11 +197,11 @@ class Graph:
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these inputs without running."""
-        self._find(args, kwargs, leaves((args, kwargs), "an input"))
+        self._find(args, kwargs, tree_leaves((args, kwargs), "an input"))
 
     def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
         metas = tuple([x.meta for x in inputs])
-        form = outline((args, kwargs))
+        form = tree_structure((args, kwargs))
         key = (form, metas, self._modes(), self.config.settings)
         self._follow_zero()
         found = self._compiled.get(key)

@@ -9,7 +9,7 @@ from typing import Any
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
-from ..graph.config import GraphModule
+from ..graph.graph_config import GraphModule
 from .module import Module
 
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..graph.config import GraphConfig
-from ..graph.ir import Program, Step
-from ..graph.text import Part, laid, operator, parts_of, tensor
+from ..graph.graph_config import GraphConfig
+from ..graph.ir import Program, ProgramStep
+from ..graph.program_text import Part, laid, operator, parts_of, tensor
 from .module import Module
 
 
@@ -55,7 +55,7 @@ class GraphTree:
         body += [f"(OUTPUT:{v!r}:{tensor(v.meta)})" for v in part.outputs.values()]
         return _block(f"(MODULE:{path}:{type(module).__name__}({module.extra_repr()}))", body)
 
-    def _operators(self, steps: Iterable[Step]) -> list[str]:
+    def _operators(self, steps: Iterable[ProgramStep]) -> list[str]:
         return [operator(step, self._with_line) for step in steps]
 
 

@@ -12,11 +12,11 @@ from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
-from ..engine.ops.random_sources import random_source
+from ..engine.ops.random_creation import random_source
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from ..kernels import random as random_kernels
+from ..kernels import random_ref as random_kernels
 
 
 @no_grad

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.convert import to_global
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fitted, take
@@ -17,8 +17,8 @@ from ..engine.names import names
 from ..engine.sbp import Sbp
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..graph.config import GraphModule
-from .tree import Tree
+from ..graph.graph_config import GraphModule
+from .module_tree import Tree
 
 M = TypeVar("M", bound="Module")
 _hook_ids = count()
@@ -84,8 +84,8 @@ class Module(Tree):
         raise NotImplementedError(f'{type(self).__name__} is missing the required "forward"')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if interp.current is not None:
-            return interp.current.call_module(self, self._call, args, kwargs)
+        if interpreter.current is not None:
+            return interpreter.current.call_module(self, self._call, args, kwargs)
         return self._call(*args, **kwargs)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
 from ..engine.names import names
@@ -27,9 +27,9 @@ def clip_grad_norm_(
     and ignored. Inside a graph's build() this is done when the call has made all gradients, those
     of every micro-batch: call it last there, and return the norm from build() to read it.
     """
-    if interp.current is not None and interp.capturing():
+    if interpreter.current is not None and interpreter.capturing():
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        return interp.current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)  # type: ignore[no-any-return]
+        return interpreter.current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)  # type: ignore[no-any-return]
     return norm_of(clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..engine.tensor import Tensor
-from ..kernels import adam as kernels
+from ..kernels import adam_ref as kernels
 from .adamw import AdamW
-from .device_number import Given
+from .coupled_decay import decayed_apart
+from .device_scalar import Given
 from .optimizer import Group
-from .penalty import decayed_apart
 
 
 class Adam(AdamW):

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..engine.tensor import Tensor
-from ..kernels import optim as kernels
+from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .checks import check_betas, check_not_negative
-from .device_number import DeviceNumber, Given
+from .device_scalar import DeviceScalar, Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .option_checks import check_betas, check_not_negative
 
 
 class AdamW(Optimizer):
@@ -98,12 +98,12 @@ class AdamW(Optimizer):
         return state
 
 
-def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | DeviceNumber, list[int]]:
+def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | DeviceScalar, list[int]]:
     """Count a step in the states of parameters; which of them are at each step.
 
     Those that step alike share the number, so that one on the device serves them all.
     """
-    alike: dict[int | DeviceNumber, list[int]] = {}
+    alike: dict[int | DeviceScalar, list[int]] = {}
     for index, entry in enumerate(entries):
         alike.setdefault(entry["step"], []).append(index)
     found = {}
@@ -115,18 +115,18 @@ def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | Devic
     return found
 
 
-def _next(done: int | DeviceNumber, given: Given) -> int | DeviceNumber:
+def _next(done: int | DeviceScalar, given: Given) -> int | DeviceScalar:
     """The number of steps with this one, which does not count where it is skipped."""
     found = given.found_inf
-    if isinstance(done, DeviceNumber):
+    if isinstance(done, DeviceScalar):
         after = done.value + 1.0
     elif found is None:
         return int(done) + 1
     else:
         after = torch.full_like(found.value, int(done) + 1)
-    return DeviceNumber(after if found is None else after - found.on(after.device))
+    return DeviceScalar(after if found is None else after - found.on(after.device))
 
 
-def step_on(step: int | DeviceNumber, like: torch.Tensor) -> int | torch.Tensor:
+def step_on(step: int | DeviceScalar, like: torch.Tensor) -> int | torch.Tensor:
     """The number of a step as kernels take it that update tensors like this one."""
     return step if isinstance(step, int) else step.on(like.device, torch.float32)

@@ -17,10 +17,10 @@ from ..engine.sbp import Sbp, broadcast, partial_max, partial_sum
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
-from ..kernels import optim as kernels
+from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_number import DeviceNumber, Given, free_to_read
-from .gradients import aligned, not_in_build
+from .device_scalar import DeviceScalar, Given, free_to_read
+from .gradient_layouts import aligned, not_in_build
 
 
 @no_grad
@@ -29,8 +29,8 @@ def clip_gradients(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
-    scale: DeviceNumber | None = None,
-) -> DeviceNumber:
+    scale: DeviceScalar | None = None,
+) -> DeviceScalar:
     """Scale the gradients so that their norm together is at most `max_norm`; returns the norm.
 
     With `scale` the norm is that of the gradients times it. Waits for the norm only if
@@ -52,19 +52,19 @@ def clip_gradients(
     return total
 
 
-def norm_of(total: DeviceNumber) -> Tensor:
+def norm_of(total: DeviceScalar) -> Tensor:
     """A norm as users get it: a local 0-d tensor, for which nothing waits."""
     return from_torch(total.value.to(torch.get_default_dtype()))
 
 
-def clip_factor(total: DeviceNumber, max_norm: float) -> DeviceNumber | None:
+def clip_factor(total: DeviceScalar, max_norm: float) -> DeviceScalar | None:
     """What gradients of this norm are multiplied by; None if that is known to be 1."""
-    factor = DeviceNumber((max_norm / (total.value + 1e-6)).clamp(max=1.0))
+    factor = DeviceScalar((max_norm / (total.value + 1e-6)).clamp(max=1.0))
     # A pass over the gradients costs more than a look at a number that is here.
     return None if free_to_read(factor) and float(factor) == 1.0 else factor
 
 
-def _times(gradient: Tensor, factor: DeviceNumber) -> Tensor:
+def _times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
     number = Given(scale=factor)
     unique = {id(part): part for part in gradient.shards}
     found = {
@@ -88,8 +88,8 @@ def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 def total_norm(
-    gradients: Sequence[Tensor], norm_type: float = 2.0, scale: DeviceNumber | None = None
-) -> DeviceNumber:
+    gradients: Sequence[Tensor], norm_type: float = 2.0, scale: DeviceScalar | None = None
+) -> DeviceScalar:
     """The norm of all gradients together, each times `scale`, the same on every process.
 
     Each rank sums up its own shards; gradients of one layout are then reduced together. Nothing
@@ -97,35 +97,35 @@ def total_norm(
     """
     if not norm_type > 0:
         raise OnefoldValueError(f"norm_type must be positive or infinity, but got {norm_type}")
-    joined = partial_max if math.isinf(norm_type) else partial_sum
-    vectors = _vectors(gradients, joined, partial(_powers, norm_type, scale))
+    combined = partial_max if math.isinf(norm_type) else partial_sum
+    vectors = _vectors(gradients, combined, partial(_powers, norm_type, scale))
     if not vectors:
-        return DeviceNumber.of(0.0)
+        return DeviceScalar.of(0.0)
     powers = _together(vectors)
     if math.isinf(norm_type):
-        return DeviceNumber(powers.amax())
-    return DeviceNumber(powers.sum() ** (1.0 / norm_type))
+        return DeviceScalar(powers.amax())
+    return DeviceScalar(powers.sum() ** (1.0 / norm_type))
 
 
-def found_inf(gradients: Sequence[Tensor]) -> DeviceNumber:
+def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
     """1 if some element is infinite or NaN, else 0, the same on every process; nothing is read."""
     # What is counted is summed up: a maximum over ranks may lose NaN.
     vectors = _vectors(gradients, partial_sum, _not_finite)
     if not vectors:
-        return DeviceNumber.of(0.0)
-    return DeviceNumber((_together(vectors).sum() > 0).double())
+        return DeviceScalar.of(0.0)
+    return DeviceScalar((_together(vectors).sum() > 0).double())
 
 
 Local = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # shards to one float64 number for each
 
 
-def _vectors(gradients: Sequence[Tensor], joined: Sbp, local: Local) -> list[torch.Tensor]:
+def _vectors(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> list[torch.Tensor]:
     """What `local` gives for the gradients, reduced over ranks; a vector for each layout."""
     alike: dict[Any, list[Tensor]] = {}
     for gradient in map(_reduced, gradients):
         meta = gradient.meta
         alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(gradient)
-    return [whole(_numbers(found, joined, local)) for found in alike.values()]
+    return [whole(_numbers(found, combined, local)) for found in alike.values()]
 
 
 def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -142,21 +142,21 @@ def _reduced(gradient: Tensor) -> Tensor:
     return box(gradient, gradient.meta.like(nd_sbp=nd_sbp))
 
 
-def _numbers(gradients: Sequence[Tensor], joined: Sbp, local: Local) -> Tensor:
+def _numbers(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> Tensor:
     """For gradients laid out alike, what `local` gives for each one, as one vector."""
     meta = gradients[0].meta
     shape = (len(gradients),)
     if meta.placement is None:
         layout = Meta.of(shape, torch.float64, device=meta.device)
     else:
-        nd_sbp = tuple(joined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
+        nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[gradient.shards for gradient in gradients], strict=True)
     return Tensor(tuple([local(parts) for parts in columns]), layout)
 
 
 def _powers(
-    norm_type: float, scale: DeviceNumber | None, parts: Sequence[torch.Tensor]
+    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
 ) -> torch.Tensor:
     """Each part's norm, times `scale`, to the power norm_type."""
     number = Given(scale=scale).on(parts[0])["scale"]

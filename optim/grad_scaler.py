@@ -12,8 +12,8 @@ from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
-from .device_number import DeviceNumber, Given
-from .gradients import aligned
+from .device_scalar import DeviceScalar, Given
+from .gradient_layouts import aligned
 
 __all__ = ["GradScaler", "StaticGradScaler"]
 
@@ -29,7 +29,7 @@ class StaticGradScaler:
     """
 
     def __init__(self, scale_factor: float) -> None:
-        self._scale = DeviceNumber.of(_positive("scale_factor", scale_factor))
+        self._scale = DeviceScalar.of(_positive("scale_factor", scale_factor))
 
     @property
     def scale(self) -> float:
@@ -42,7 +42,7 @@ class StaticGradScaler:
 
     def given(self, params: Sequence[Tensor]) -> Given:
         """What the update of these parameters is given, by whose gradients the scale may change."""
-        return Given(scale=DeviceNumber(self._scale.value.double().reciprocal()))
+        return Given(scale=DeviceScalar(self._scale.value.double().reciprocal()))
 
     def state_dict(self) -> dict[str, Any]:
         return {"scale": self.scale}
@@ -50,7 +50,7 @@ class StaticGradScaler:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
-        self._scale = DeviceNumber.of(float(state_dict["scale"]))
+        self._scale = DeviceScalar.of(float(state_dict["scale"]))
 
     def _check(self, state_dict: Mapping[str, Any]) -> None:
         own = self.state_dict()
@@ -123,7 +123,7 @@ class GradScaler(StaticGradScaler):
             self._backoff,
             self._interval,
         )
-        self._scale = DeviceNumber(scale)
+        self._scale = DeviceScalar(scale)
         return given
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ..engine.tensor import Tensor
-from ..kernels import lamb as kernels
+from ..kernels import lamb_ref as kernels
 from ..kernels.select import pick
 from .adamw import counted, step_on
-from .checks import check_betas, check_not_negative
-from .device_number import DeviceNumber, Given
+from .device_scalar import DeviceScalar, Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .option_checks import check_betas, check_not_negative
 from .tensor_norms import tensor_norms
 
 
@@ -80,7 +80,7 @@ class LAMB(Optimizer):
         self,
         group: Group,
         columns: Sequence[Sequence[Tensor]],
-        step: int | DeviceNumber,
+        step: int | DeviceScalar,
         given: Given,
     ) -> None:
         for lists in unique_shards(*columns):

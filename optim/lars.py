@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..engine.tensor import Tensor
-from .device_number import Given
+from .device_scalar import Given
 from .momentum import Momentum
 from .optimizer import Group
 from .tensor_norms import tensor_norms

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..engine.tensor import Tensor
-from ..kernels import momentum as kernels
+from ..kernels import momentum_ref as kernels
 from ..kernels.select import pick
-from .checks import check_not_negative
-from .device_number import Given
+from .device_scalar import Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .option_checks import check_not_negative
 
 
 class Momentum(Optimizer):

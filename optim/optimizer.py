@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import changed, fitted, take
@@ -19,8 +19,8 @@ from ..engine.tensor import Tensor
 from ..engine.views import has_links
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_factor, clip_gradients, total_norm
-from .device_number import DeviceNumber, Given
-from .gradients import aligned, not_in_build
+from .device_scalar import DeviceScalar, Given
+from .gradient_layouts import aligned, not_in_build
 
 Group = dict[str, Any]
 
@@ -133,7 +133,7 @@ class Optimizer:
                 own = _clipping(group, grads, given) if clip else given
                 self._lay_state(params)
                 self._update(group, params, grads, own)
-                now = interp.stamp()
+                now = interpreter.stamp()
                 for param in params:
                     param.version = now
                     if param.shared:
@@ -212,7 +212,7 @@ def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a parameter's state, to be kept: its numbers are read."""
     found: dict[str, Any] = {}
     for key, value in entry.items():
-        if isinstance(value, DeviceNumber):
+        if isinstance(value, DeviceScalar):
             value = int(value)
         found[key] = names.clone(value) if isinstance(value, Tensor) else value
     return found
@@ -264,10 +264,10 @@ def _like(value: Any, param: Tensor) -> Any:
     """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
-    twin = Tensor((), param.meta)
-    take(twin, fitted(value, param))
-    writable(twin)
-    return twin
+    duplicate = Tensor((), param.meta)
+    take(duplicate, fitted(value, param))
+    writable(duplicate)
+    return duplicate
 
 
 def _laid_as(value: Tensor, param: Tensor) -> Tensor:

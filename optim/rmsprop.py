@@ -7,12 +7,12 @@ from typing import Any
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from ..kernels import rmsprop as kernels
+from ..kernels import rmsprop_ref as kernels
 from ..kernels.select import pick
-from .checks import check_not_negative
-from .device_number import Given
+from .coupled_decay import decayed_apart
+from .device_scalar import Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
-from .penalty import decayed_apart
+from .option_checks import check_not_negative
 
 
 class RMSprop(Optimizer):

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from ..kernels import optim as kernels
+from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_number import Given
+from .device_scalar import Given
 from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
 
 

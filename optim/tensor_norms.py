@@ -11,12 +11,12 @@ from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.sbp import broadcast, partial_sum
 from ..engine.tensor import Tensor
-from ..kernels import optim as kernels
+from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_number import DeviceNumber, Given
+from .device_scalar import DeviceScalar, Given
 
 
-def tensor_norms(tensors: Sequence[Tensor], scale: DeviceNumber | None = None) -> list[Tensor]:
+def tensor_norms(tensors: Sequence[Tensor], scale: DeviceScalar | None = None) -> list[Tensor]:
     """The 2-norm of each logical tensor, times `scale`: 0-d and float64, beside each shard.
 
     Tensors of one layout are reduced together. Nothing is read.
@@ -42,7 +42,7 @@ def _without_addends(tensor: Tensor) -> Tensor:
     return box(tensor, tensor.meta.like(nd_sbp=nd_sbp))
 
 
-def _norms(tensors: Sequence[Tensor], scale: DeviceNumber | None) -> Tensor:
+def _norms(tensors: Sequence[Tensor], scale: DeviceScalar | None) -> Tensor:
     """The norms of tensors that are laid out alike, as one vector."""
     meta = tensors[0].meta
     shape = (len(tensors),)
@@ -58,6 +58,6 @@ def _norms(tensors: Sequence[Tensor], scale: DeviceNumber | None) -> Tensor:
     return Tensor(tuple([part.sqrt() for part in vector.shards]), vector.meta)
 
 
-def _squares(parts: Sequence[torch.Tensor], scale: DeviceNumber | None) -> torch.Tensor:
+def _squares(parts: Sequence[torch.Tensor], scale: DeviceScalar | None) -> torch.Tensor:
     number = Given(scale=scale).on(parts[0])["scale"]
     return pick(kernels.powers, parts[0].device.type)(parts, 2.0, number)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from ..engine.sbp import NdSbp
-from .steps import EXTREMES, KINKED, REDUCTIONS, SMOOTH
+from .program_calls import EXTREMES, KINKED, REDUCTIONS, SMOOTH
 
 Shape: TypeAlias = tuple[int, ...]
 FLOAT = torch.float64

@@ -14,8 +14,8 @@ from ..engine.autograd import grad
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, partial_sum, short, split
 from ..engine.tensor import Tensor
-from .checks import cotangent, difference, value_of
-from .layouts import make_global, make_local
+from .manual_layouts import make_global, make_local
+from .sample_checks import cotangent, difference, value_of
 from .samples import flat
 
 

@@ -22,10 +22,10 @@ from ..engine.names import names
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, short
 from ..engine.tensor import Tensor
-from .checks import cotangent, difference, value_of
 from .drawing import BUILDERS, Entry
-from .layouts import make_global, make_local
-from .steps import STEPS, Lib
+from .manual_layouts import make_global, make_local
+from .program_calls import STEPS, Lib
+from .sample_checks import cotangent, difference, value_of
 from .strategies import meshes, nd_sbps, nest, shapes
 
 Values: TypeAlias = "list[torch.Tensor | None]"
@@ -50,7 +50,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Step:
+class CallStep:
     """One op call: a name of `steps.STEPS`, the positions of its inputs, and its attributes."""
 
     name: str
@@ -63,7 +63,7 @@ class Program:
     """Leaves and steps; item i makes value i, from values before it."""
 
     placements: tuple[Any, ...]  # nested lists of ranks
-    items: tuple[Input | Step, ...]
+    items: tuple[Input | CallStep, ...]
 
     def __repr__(self) -> str:
         lines = [f"placement {i}: {ranks}" for i, ranks in enumerate(self.placements)]
@@ -89,7 +89,7 @@ class _Builder:
         self.draw = draw
         self.placements = placements
         self.partial = partial
-        self.items: list[Input | Step] = []
+        self.items: list[Input | CallStep] = []
         self.entries: list[Entry] = []
 
     def input(
@@ -114,7 +114,7 @@ class _Builder:
         result = STEPS[name](TORCH, *results, *attrs)
         exact = name == "to_global" and found[0].exact
         placement = attrs[0] if name == "to_global" else found[0].placement
-        self.items.append(Step(name, inputs, attrs))
+        self.items.append(CallStep(name, inputs, attrs))
         self.entries.append(Entry(tuple(result.shape), result.dtype, placement, exact))
         return len(self.items) - 1
 
@@ -309,7 +309,7 @@ def _ends(program: Program, pool: Sequence[Any]) -> tuple[list[Any], list[int]]:
     indices = [
         index
         for index, (item, x) in enumerate(zip(program.items, pool, strict=True))
-        if isinstance(item, Step) and x.requires_grad
+        if isinstance(item, CallStep) and x.requires_grad
     ]
     return [pool[index] for index in indices], indices
 

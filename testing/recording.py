@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..engine import interp
+from ..engine import interpreter
 from ..engine.convert import BOXING
-from ..engine.dispatch import PACKED, arity
+from ..engine.dispatcher import PACKED, arity
 from ..engine.op import Op
 from ..engine.tensor import Tensor
 
@@ -52,7 +52,7 @@ class OpCall:
 
 
 @dataclass
-class Recorder(interp.Interpreter):
+class Recorder(interpreter.Interpreter):
     """The interpreter that runs every op eagerly and keeps the first call of each kind."""
 
     calls: dict[Any, OpCall] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Recorder(interp.Interpreter):
             values, attrs = _parts(call, args)
             found = OpCall(op, values, op.attributes(*attrs))
             self.calls.setdefault(found.key(), found)
-        with interp.using(None):
+        with interpreter.using(None):
             return call(*args)
 
 
@@ -78,7 +78,7 @@ def record(recorder: Recorder | None = None) -> Iterator[Recorder]:
         [add(float64[2, 3], float64[2, 3])]
     """
     recorder = Recorder() if recorder is None else recorder
-    with interp.using(recorder):
+    with interpreter.using(recorder):
         yield recorder
 
 

@@ -14,7 +14,7 @@ from ..engine.op import Local
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, partial_sum
 from ..engine.signature import Axis, Signature, all_broadcast
-from .layouts import close, gather, is_tiny, rounding, scatter
+from .manual_layouts import close, gather, is_tiny, rounding, scatter
 from .recording import OpCall
 
 Layouts: TypeAlias = Sequence[NdSbp]

@@ -13,7 +13,7 @@ import torch
 
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, short
-from onefold.testing.checks import (
+from onefold.testing.sample_checks import (
     Results,
     compare,
     global_results,

@@ -10,13 +10,12 @@ import samples
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold import FallbackWarning
+from onefold.engine import dispatch_plan
 from onefold.engine import op as op_module
-from onefold.engine import plan
 from onefold.engine.placement import Placement
-from onefold.graph.passes import edit, fuse_add, fuse_chains, in_place
-from onefold.kernels import select
-from onefold.kernels.gpu import table
-from onefold.testing.checks import global_results, local_results, spread
+from onefold.graph.passes import fuse_add, fuse_chains, in_place, pass_utils
+from onefold.kernels import coverage, select
+from onefold.testing.sample_checks import global_results, local_results, spread
 
 # Memory without values, and views whose schema does not call them views.
 FREE = set("empty empty_like empty_strided new_empty new_empty_strided _unsafe_view".split())
@@ -37,10 +36,10 @@ class Record(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.twins = defaultdict(set)
+        self.triton = defaultdict(set)
         self.torch = defaultdict(set)
         self.ran = set()
-        self.running = []  # the op whose kernel runs; None inside what a twin would do
+        self.running = []  # the op whose kernel runs; None inside what a Triton kernel would do
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if self.running and self.running[-1] is not None and is_work(function):
@@ -73,16 +72,18 @@ class Record(TorchDispatchMode):
         return made
 
     def pick(self, local, reference):
-        """Instead of `Local.pick`: the reference, silently, where there is a twin."""
+        """Instead of `Local.pick`: the reference, silently, where there is a Triton kernel."""
         return self.used(reference, reference)
 
     def used(self, reference, does):
-        """What the reference's twin would do where there is one, done silently by `does`."""
-        twin = select.twin(reference)
-        if twin is None:
+        """What the reference's Triton kernel would do where there is one, done silently by
+        `does`.
+        """
+        triton_kernel = select.triton_kernel(reference)
+        if triton_kernel is None:
             return does
-        module = twin.__module__.rpartition(".")[2]
-        self.twins[self.making_for].add(f"{module}.{reference.__name__}")
+        module = triton_kernel.__module__.rpartition(".")[2]
+        self.triton[self.making_for].add(f"{module}.{reference.__name__}")
 
         return self._unnoted(does)
 
@@ -103,14 +104,19 @@ class Record(TorchDispatchMode):
     def rows(self):
         """What was noted, by op."""
         return {
-            name: table.Row(tuple(sorted(self.twins[name])), tuple(sorted(self.torch[name])))
-            for name in sorted(plan.ops)
+            name: coverage.Row(tuple(sorted(self.triton[name])), tuple(sorted(self.torch[name])))
+            for name in sorted(dispatch_plan.ops)
             if name in self.ran
         }
 
 
 # Where ops, and the steps that passes of a graph change, get the functions that run them.
-MAKERS = [(plan, "single"), (plan, "runner"), (edit, "runner"), (fuse_add, "single")]
+MAKERS = [
+    (dispatch_plan, "single"),
+    (dispatch_plan, "runner"),
+    (pass_utils, "runner"),
+    (fuse_add, "single"),
+]
 MAKERS += [(fuse_add, "runner"), (in_place, "single"), (in_place, "runner")]
 MAKERS += [(fuse_chains, "single"), (fuse_chains, "runner")]
 
@@ -119,7 +125,7 @@ MAKERS += [(fuse_chains, "single"), (fuse_chains, "runner")]
 def recording():
     """A record of what ops do inside; plans that were made before are forgotten."""
     record = Record()
-    plan.clear_plans()
+    dispatch_plan.clear_plans()
 
     def pick(local, reference):
         return record.pick(local, reference)
@@ -133,7 +139,7 @@ def recording():
         stack.enter_context(mock.patch.object(in_place, "pick_into", record.pick_into))
         stack.enter_context(record)
         yield record
-    plan.clear_plans()
+    dispatch_plan.clear_plans()
 
 
 def observe(some=None):

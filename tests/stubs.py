@@ -16,13 +16,13 @@ import torch
 from source_tree import REPO
 
 import onefold
-from onefold.engine import dispatch
+from onefold.engine import dispatcher
+from onefold.engine.dispatch_plan import ops
 from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from onefold.engine.names import all_names
 from onefold.engine.ops import PUBLIC, creation
 from onefold.engine.ops.pointwise import Elementwise
 from onefold.engine.placement import Placement
-from onefold.engine.plan import ops
 from onefold.engine.sbp import Sbp
 from onefold.engine.tensor import Tensor
 from onefold.nn import functional
@@ -34,7 +34,7 @@ NAMES = all_names()
 SOURCES = {
     "Any": "typing",
     "Callable": "collections.abc",
-    "Extreme": "onefold.engine.ops.order",
+    "Extreme": "onefold.engine.ops.argreduce",
     "Literal": "typing",
     "Placement": Placement.__module__,
     "Sbp": Sbp.__module__,
@@ -130,7 +130,7 @@ def signatures(name):
         given = [one.replace(kind=one.POSITIONAL_ONLY) for one in given]
     elif last.name == "layout":
         given = [*others, *(one for one in LAYOUT if one.name not in found.parameters)]
-    if result == "Any" and NAMES[name].__module__ in (dispatch.__name__, Elementwise.__module__):
+    if result == "Any" and NAMES[name].__module__ in (dispatcher.__name__, Elementwise.__module__):
         result = "Tensor"
     parameters = found.replace(parameters=list(map(written, given)), return_annotation=found.empty)
     return [(str(parameters)[1:-1], result)]

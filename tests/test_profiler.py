@@ -8,13 +8,13 @@ import torch
 
 import onefold as flow
 from onefold import profiler
-from onefold.engine import interp
+from onefold.engine import interpreter
+from onefold.engine.dispatch_plan import clear_plans
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
-from onefold.engine.plan import clear_plans
 from onefold.engine.sbp import broadcast, partial_sum, split
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 PAIR = Placement("cpu", [0, 1])
 
@@ -39,7 +39,7 @@ def test_hits_and_misses():
     assert (log.calls, log.hits, log.misses) == (3, 2, 1)
     names.tanh(x)
     assert log.calls == 3, "calls after the block are not counted"
-    assert interp.current is None
+    assert interpreter.current is None
 
 
 def test_backward_is_counted():
@@ -85,7 +85,7 @@ def test_an_op_that_raises_is_counted_and_the_block_ends():
     with pytest.raises(RuntimeError), profiler.dispatch() as log:
         names.mm(x, x)
     assert log.ops["mm"].calls == 1
-    assert interp.current is None
+    assert interpreter.current is None
 
 
 def test_blocks_nest():
@@ -131,8 +131,8 @@ def test_a_capture_is_the_same_in_a_block(around):
 
 
 def test_an_interpreter_that_only_looks_hands_everything_on():
-    wanted = {name for name in vars(interp.Interpreter) if not name.startswith("_")}
-    assert wanted <= vars(interp.Through).keys()
+    wanted = {name for name in vars(interpreter.Interpreter) if not name.startswith("_")}
+    assert wanted <= vars(interpreter.Through).keys()
 
 
 def test_the_table_has_a_row_per_op_and_a_sum():

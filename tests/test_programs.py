@@ -9,16 +9,16 @@ from launched import RankFailed, run_ranks
 from onefold.distributed.world import world
 from onefold.engine.names import names
 from onefold.engine.sbp import partial_sum, split
+from onefold.testing.program_calls import STEPS
 from onefold.testing.programs import (
+    CallStep,
     Input,
     Program,
-    Step,
     check_program,
     draw_programs,
     programs,
     run_torch,
 )
-from onefold.testing.steps import STEPS
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 
@@ -56,7 +56,7 @@ def test_drawing_programs_is_repeatable_and_varied():
     drawn = draw_programs(500)
     assert list(map(repr, draw_programs(500))) == list(map(repr, drawn))
     assert len(set(map(repr, drawn))) > 400
-    used = {item.name for program in drawn for item in program.items if isinstance(item, Step)}
+    used = {item.name for program in drawn for item in program.items if isinstance(item, CallStep)}
     assert sorted(set(STEPS) - used) == []
 
 
@@ -69,7 +69,7 @@ def test_most_programs_have_gradients():
 
 X = Input((5, 3), torch.float64, 0, (split(0),))
 Y = Input((5, 3), torch.float64, 0, (partial_sum,))
-ADD = Program(([0, 1],), (X, Y, Step("add", (0, 1)), Step("tanh", (2,))))
+ADD = Program(([0, 1],), (X, Y, CallStep("add", (0, 1)), CallStep("tanh", (2,))))
 
 
 def test_a_plain_program_passes():
@@ -91,7 +91,7 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
 
 def test_an_in_place_change_that_reaches_another_tensor_is_noticed(monkeypatch):
     monkeypatch.setitem(names.__dict__, "reshape", lambda x, shape: x)
-    program = Program(([0, 1],), (X, Step("neg", (0,)), Step("change", (1, 0), ("add",))))
+    program = Program(([0, 1],), (X, CallStep("neg", (0,)), CallStep("change", (1, 0), ("add",))))
     with pytest.raises(AssertionError, match="value x1 differs"):
         check_program(program)
 

@@ -18,10 +18,10 @@ import torch
 from source_tree import REPO, tracked_files
 
 import onefold as flow
-from onefold.engine.dispatch import unary
+from onefold.engine.dispatch_plan import ops
+from onefold.engine.dispatcher import unary
 from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from onefold.engine.ops.pointwise import Elementwise
-from onefold.engine.plan import ops
 
 PROGRAM = Path(__file__).with_name("user_program.py")
 LINES = enumerate(PROGRAM.read_text().splitlines(), 1)

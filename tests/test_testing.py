@@ -22,8 +22,8 @@ from onefold.testing import (
     placements,
     shapes,
 )
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import close, gather, make_global, scatter
+from onefold.testing.manual_layouts import close, gather, make_global, scatter
+from onefold.testing.sample_checks import value_of
 
 PAIR = Placement("cpu", [0, 1])
 

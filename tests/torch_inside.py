@@ -1,4 +1,4 @@
-"""What Triton twins do in torch inside, on real data, and why: `INSIDE` is all of it."""
+"""What Triton kernels do in torch inside, on real data, and why: `INSIDE` is all of it."""
 
 import sys
 from collections import Counter, defaultdict
@@ -12,9 +12,9 @@ from op_table import is_work
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from onefold.engine import plan
+from onefold.engine import dispatch_plan
 from onefold.kernels import gpu, select
-from onefold.testing.checks import local_results
+from onefold.testing.sample_checks import local_results
 
 MOST = 3  # samples of one op: more show nothing new
 FOLDER = Path(gpu.__file__).parent
@@ -22,15 +22,15 @@ FOLDER = Path(gpu.__file__).parent
 ASKED = {"expression_of", "why_not", "stand_in", "_plan"}
 # Copies that make a tensor dense are torch's everywhere.
 ALLOWED = {"clone"}
-# Module of kernels/gpu -> operators of torch -> why twins there use them.
+# Module of kernels/gpu -> operators of torch -> why Triton kernels there use them.
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
 _COMPLEX = "complex numbers: Triton has none"
 INSIDE: dict[str, dict[str, str]] = {
-    "conv": {"convolution convolution_backward": "windows of three dims, see TORCH"},
-    "gathering": {"aminmax lt ge _local_scalar_dense": _CHECKED},
-    "loss": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
-    "places": {"aminmax lt ge _local_scalar_dense": _CHECKED},
-    "pointwise": {
+    "conv_kernels": {"convolution convolution_backward": "windows of three dims, see TORCH"},
+    "gather_scatter_kernels": {"aminmax lt ge _local_scalar_dense": _CHECKED},
+    "cross_entropy_kernels": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
+    "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},
+    "pointwise_kernels": {
         "_to_copy div mul pow _conj_physical sin cos abs sgn sub eq where angle": _COMPLEX,
         "scalar_tensor": "numbers beside them",
         "digamma polygamma": "iterations that Triton's libraries have not",
@@ -78,18 +78,18 @@ def caller():
 def module_of(file):
     """The module of kernels/gpu that a file is, "triton" where it is Triton's, else ""."""
     path = Path(file)
-    if path.parent == FOLDER:
+    if FOLDER in path.parents:
         return path.stem
     return "triton" if "triton" in path.parts or path.name.startswith("triton_") else ""
 
 
 @contextmanager
 def recording():
-    """What twins do inside while it is open, where nothing is done from plans."""
-    plan.clear_plans()
-    with mock.patch.object(select, "_planned_twin", select.twin), Inside() as inside:
+    """What Triton kernels do inside while it is open, where nothing is done from plans."""
+    dispatch_plan.clear_plans()
+    with mock.patch.object(select, "_replayed_kernel", select.triton_kernel), Inside() as inside:
         yield inside.seen
-    plan.clear_plans()
+    dispatch_plan.clear_plans()
 
 
 def some(samples):
@@ -102,7 +102,7 @@ def some(samples):
 
 
 def observe(samples):
-    """What twins do inside in these samples."""
+    """What Triton kernels do inside in these samples."""
     with recording() as seen:
         for sample in samples:
             local_results(sample, second=False)
@@ -110,7 +110,9 @@ def observe(samples):
 
 
 def differences(seen, listed):
-    """What twins were seen to use and is not listed, and what is listed and was not seen."""
+    """What Triton kernels were seen to use and is not listed, and what is listed and was not
+    seen.
+    """
     texts = []
     for module in sorted({*seen, *listed}):
         known = set(" ".join(listed.get(module, {})).split())

@@ -5,8 +5,8 @@ import torch
 
 import onefold as flow
 from onefold.engine.sbp import parse
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 STEPS = 20
 SHAPES = [(5, 4), (7,), (), (3, 2, 2), (0, 3)]

@@ -5,8 +5,8 @@ import numpy as np
 import onefold as flow
 from onefold import nn, sbp
 from onefold.graph.memory.liveness import buffers_of, live_bytes
-from onefold.graph.memory.measure import Probe
-from onefold.graph.memory.program import call_events
+from onefold.graph.memory.memory_probe import Probe
+from onefold.graph.memory.program_events import call_events
 
 B, S0, S1 = sbp.broadcast, sbp.split(0), sbp.split(1)
 ONE, PAIR = flow.placement("cpu", [0]), flow.placement("cpu", [0, 1])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from onefold.kernels import select
-from onefold.kernels.gpu.plans import planned
+from onefold.kernels.gpu.launch.trace_cache import replayed
 
 # A unit in the last place of 1.0.
 EPS = {dtype: torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32, torch.float16)}
@@ -74,18 +74,21 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float(apart.max()) / max(largest, 1e-30)
 
 
-def assert_twin(reference: Any, *args: Any, factor: float = 2.0, slack: float = 2.0, **kw: Any):
-    """The Triton twin of a torch reference gives the same, at most `factor` times as inexact.
+def assert_matches_reference(
+    reference: Any, *args: Any, factor: float = 2.0, slack: float = 2.0, **kw: Any
+):
+    """The Triton kernel of a torch reference gives the same, at most `factor` times as inexact.
 
     Both errors are against the reference in float64; `slack` units in the last place are free.
-    What is exact in torch (integers, bools, copies) must be equal. Returns what the twin gave.
+    What is exact in torch (integers, bools, copies) must be equal. Returns what the Triton kernel
+    gave.
     """
-    twin = select.twin(reference)
-    assert twin is not None, f"{reference} has no Triton twin"
+    triton_kernel = select.triton_kernel(reference)
+    assert triton_kernel is not None, f"{reference} has no Triton kernel"
     exact = flat(reference(*each(args, wide), **each(kw, wide)))
     torchs = flat(reference(*each(args, torch.clone), **kw))
     with poisoned_memory():
-        result = planned(twin)(*args, **kw)
+        result = replayed(triton_kernel)(*args, **kw)
     found = flat(result)
     assert len(found) == len(torchs)
     for mine, theirs, true in zip(found, torchs, exact, strict=True):

@@ -4,9 +4,9 @@ from functools import wraps
 
 import pytest
 
-from onefold.kernels.gpu import families
-from onefold.kernels.gpu.cases import module_of
-from onefold.kernels.gpu.launch import Kernel
+from onefold.kernels.gpu.launch import registry
+from onefold.kernels.gpu.launch.aot_cases import module_of
+from onefold.kernels.gpu.launch.jit_kernel import Kernel
 
 
 def name_of(kernel):
@@ -16,7 +16,7 @@ def name_of(kernel):
 
 def all_kernels():
     """Every kernel that a module of kernels/gpu defines, by name."""
-    found = [value for module in families.modules() for value in vars(module).values()]
+    found = [value for module in registry.modules() for value in vars(module).values()]
     return {name_of(kernel): kernel for kernel in found if isinstance(kernel, Kernel)}
 
 

@@ -1,4 +1,4 @@
-"""Compares the Triton twin of an update of many tensors with torch's, both beside float64."""
+"""Compares the Triton kernel of an update of many tensors with torch's, both beside float64."""
 
 import torch
 from triton_harness import EPS
@@ -24,11 +24,11 @@ def apart(found, exact):
 
 
 def assert_updates(reference, columns, **options):
-    """The twin changes the lists as torch does; both are compared with float64."""
+    """The Triton kernel changes the lists as torch does; both are compared with float64."""
     exact, torchs, mine = clones(columns, torch.float64), clones(columns), clones(columns)
     reference(*exact, **options)
     reference(*torchs, **options)
-    select.twin(reference)(*mine, **options)
+    select.triton_kernel(reference)(*mine, **options)
     for number, column in enumerate(mine):
         for i, found in enumerate(column):
             true, theirs = exact[number][i], torchs[number][i]

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise as kernels
-from ...kernels.pointwise import aten
-from ..dispatch import unary
+from ...kernels import pointwise_ref as kernels
+from ...kernels.pointwise_ref import aten
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import enter
+from ..names import register
 from ..tensor import Tensor
 from .arithmetic import mul, neg
 from .elementwise import Needs, elementwise, gradient_kernel, gradient_op, slope_by
-from .pointwise import INCREASING, Elementwise, register
+from .pointwise import INCREASING, Elementwise, register_elementwise
 from .reduce import constant_like
 from .unary import abs, exp, expm1, log1p, reciprocal, square
 from .where import clamp, clamp_max, clamp_min, where
@@ -58,7 +58,7 @@ def _tanh_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
     return (_tanh_backward(dy, y),)
 
 
-tanh = register(
+tanh = register_elementwise(
     unary(
         Elementwise("tanh", torch.tanh, _tanh_vjp, passes=INCREASING, saves=(), saves_output=True)
     )
@@ -149,7 +149,7 @@ def logsigmoid(input: Tensor) -> Tensor:
     return clamp_max(input, 0.0) - log1p(exp(-abs(input)))
 
 
-enter("log_sigmoid", logsigmoid)
+register("log_sigmoid", logsigmoid)
 
 
 @elementwise(gradient=lambda dy, input: mul(dy, reciprocal(square(abs(input) + 1))))
@@ -187,7 +187,7 @@ def _gelu_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, approximate: str) ->
 _gelu = unary(Elementwise("gelu", kernels.gelu, _gelu_vjp))
 
 
-@register
+@register_elementwise
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), with the normal distribution function Phi or its "tanh" approximation.
 
@@ -214,7 +214,7 @@ def _elu(input: Tensor, alpha: float, scale: float, input_scale: float) -> Tenso
     return where(input > 0, input * scale, expm1(input * input_scale) * alpha * scale)
 
 
-@register
+@register_elementwise
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
     return _elu(input, alpha, 1.0, 1.0)
@@ -223,7 +223,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 
-@register
+@register_elementwise
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1.
 
@@ -232,7 +232,7 @@ def selu(input: Tensor) -> Tensor:
     return _elu(input, *_SELU)
 
 
-@register
+@register_elementwise
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
@@ -280,7 +280,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     return clamp(input, min_val, max_val)
 
 
-@register
+@register_elementwise
 def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
     return hardtanh(input, 0.0, 6.0)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
-from ...kernels import pointwise as kernels
-from ..dispatch import binary, unary, with_number
+from ...kernels import pointwise_ref as kernels
+from ..dispatcher import binary, unary, with_number
 from ..meta import Meta
 from ..op import Kernel
 from ..tensor import Tensor
@@ -19,15 +19,15 @@ from .pointwise import (
     INCREASING,
     NUMBERS,
     Elementwise,
-    Suits,
+    NumberPredicate,
     as_operands,
     conj_of,
     is_divisor_in,
     is_finite_in,
     mixed,
-    register,
+    register_elementwise,
 )
-from .reduce import constant_like, settled, sum_to
+from .reduce import constant_like, sum_to, without_partials
 
 Needs = Sequence[object]
 
@@ -40,9 +40,9 @@ def _number_first(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[.
     return with_number(Elementwise(name, kernel, vjp, **how), True)
 
 
-def settled_unless(suits: Suits) -> Callable[[Tensor, Any], Tensor]:
+def without_partials_unless(linear_if: NumberPredicate) -> Callable[[Tensor, Any], Tensor]:
     """The function that reduces the partial axes of a tensor which a number does not suit."""
-    return lambda x, number: x if suits(number, x.meta.dtype) else settled(x)
+    return lambda x, number: x if linear_if(number, x.meta.dtype) else without_partials(x)
 
 
 def _swapped_mul(number: Any, x: Tensor) -> Any:
@@ -56,10 +56,10 @@ def _neg_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (neg(dy),)
 
 
-neg = register(
+neg = register_elementwise(
     unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=()))
 )
-register(neg, "negative")
+register_elementwise(neg, "negative")
 
 
 # Addition and subtraction.
@@ -90,7 +90,7 @@ _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
 _rsub_number = _number_first("rsub", kernels.rsub, _rsub_number_vjp, saves=())
 
 
-@register
+@register_elementwise
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input + alpha * other`; either may be a Python number.
 
@@ -108,7 +108,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return add(*as_operands("add", input, other))
 
 
-@register
+@register_elementwise
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
     if alpha != 1:
@@ -123,10 +123,10 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     return sub(*as_operands("sub", input, other))
 
 
-register(sub, "subtract")
+register_elementwise(sub, "subtract")
 
 
-@register
+@register_elementwise
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`other - alpha * input`."""
     return sub(other, input, alpha=alpha)
@@ -184,20 +184,22 @@ def _rdiv_number_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> 
 
 _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
 _mul_number = _number_last(
-    "mul", torch.mul, _mul_number_vjp, linear="0", suits=is_finite_in, saves=()
+    "mul", torch.mul, _mul_number_vjp, linear="0", linear_if=is_finite_in, saves=()
 )
-mul = register(mixed("mul", _mul, _mul_number, _swapped_mul, settled_unless(is_finite_in)))
-register(mul, "multiply")
+mul = register_elementwise(
+    mixed("mul", _mul, _mul_number, _swapped_mul, without_partials_unless(is_finite_in))
+)
+register_elementwise(mul, "multiply")
 
 # Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
 _div = binary(Elementwise("div", torch.div, _div_vjp, saves=(1,), saves_output=True))
 _div_number = _number_last(
-    "div", torch.div, _div_number_vjp, linear="0", suits=is_divisor_in, saves=()
+    "div", torch.div, _div_number_vjp, linear="0", linear_if=is_divisor_in, saves=()
 )
 # As torch does: its own division of a number by a tensor multiplies by the reciprocal.
 _rdiv_number = _number_first("div", kernels.number_div, _rdiv_number_vjp, saves_output=True)
-true_divide = register(
-    mixed("true_divide", _div, _div_number, _rdiv_number, settled_unless(is_divisor_in)),
+true_divide = register_elementwise(
+    mixed("true_divide", _div, _div_number, _rdiv_number, without_partials_unless(is_divisor_in)),
 )
 # For a divisor that is 0 only where all addends of the numerator are: a count, a sum of weights.
 div_by_count = binary(
@@ -205,7 +207,7 @@ div_by_count = binary(
 )
 
 
-@register
+@register_elementwise
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`input / other`; `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers.
 
@@ -223,7 +225,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     )
 
 
-register(div, "divide")
+register_elementwise(div, "divide")
 
 
 # Rounded division: its gradient is zero.
@@ -252,7 +254,7 @@ def _zero_gradient(
 
 _div_floor = _zero_gradient("div", kernels.div_floor)
 _div_trunc = _zero_gradient("div", kernels.div_trunc)
-floor_divide = register(_zero_gradient("floor_divide", torch.floor_divide, None, None))
+floor_divide = register_elementwise(_zero_gradient("floor_divide", torch.floor_divide, None, None))
 
 
 # Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
@@ -279,8 +281,8 @@ def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -
     )
 
 
-remainder = register(_remainder_family("remainder", torch.remainder, _div_floor))
-fmod = register(_remainder_family("fmod", torch.fmod, _div_trunc))
+remainder = register_elementwise(_remainder_family("remainder", torch.remainder, _div_floor))
+fmod = register_elementwise(_remainder_family("fmod", torch.fmod, _div_trunc))
 
 
 def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
@@ -293,7 +295,7 @@ _positive = unary(
 _POSITIVE = FunctionStep("positive", _positive, lambda x, value: value, kernels.positive)
 
 
-@register
+@register_elementwise
 def positive(input: Tensor) -> Tensor:
     """The tensor, as a view; raises OnefoldRuntimeError for bool."""
     return link(_positive(input), input, _POSITIVE)

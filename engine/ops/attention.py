@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels.select import uses_triton
-from ..names import named, names
+from ..names import names, register_function
 from ..tensor import Tensor
-from .attention_parts import probabilities, windowed, with_groups
+from .attention_decomposition import probabilities, windowed, with_groups
 from .attention_shapes import device_type, in_four_dims
 from .dropout import dropout_by, next_draw
 from .flash_attention import fits, flash_attention
@@ -20,7 +20,7 @@ from .fused_attention import fused_attention
 from .torch_attention import attention
 
 
-@named
+@register_function
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import interp
+from .. import interpreter
 from ..meta import Meta
 from ..op import Op
 from ..signature import Axis
@@ -39,7 +39,7 @@ class Keeping(Attends):
     ) -> Any:
         assert dy[0] is not None
         # What is made at once cannot be differentiated again, and leaves a mask out.
-        if interp.grad_enabled or any(needs[3:]):
+        if interpreter.grad_enabled or any(needs[3:]):
             return self.gradients_in_parts(dy[0], *args)
         return self.gradients_at_once(dy[0], y, *args)
 

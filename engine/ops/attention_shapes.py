@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from ...kernels.attention import WIDEST
+from ...kernels.attention_ref import WIDEST
 from ..meta import Meta
 from ..names import names
 from ..tensor import Tensor

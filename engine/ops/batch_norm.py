@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ...errors import OnefoldValueError, ShapeError
-from ..names import named, names
+from ..names import names, register_function
 from ..tensor import Tensor
 from .cast import narrowed, widened
-from .softmax import joined
+from .softmax import combine_partials
 
 
 def _per_channel(vector: Tensor, ndim: int) -> Tensor:
@@ -20,7 +20,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else names.add(x, _per_channel(bias, x.ndim))
 
 
-@named
+@register_function
 def batch_norm_train(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,10 +42,10 @@ def batch_norm_train(
         )
     dims = (0, *range(2, input.ndim))
     wide = widened(input)
-    mean = joined(names.mean(wide, dims, True))
+    mean = combine_partials(names.mean(wide, dims, True))
     # Subtracted before squaring, so that a large mean costs no accuracy.
     centred = names.sub(wide, mean)
-    variance = joined(names.mean(names.mul(centred, centred), dims, True))
+    variance = combine_partials(names.mean(names.mul(centred, centred), dims, True))
     # Arithmetic on the channels first: it passes over no data.
     scale = names.rsqrt(names.add(variance, eps))
     if weight is not None:
@@ -55,7 +55,7 @@ def batch_norm_train(
     return y, flat[0], names.mul(flat[1], count / max(count - 1, 1))
 
 
-@named
+@register_function
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -94,7 +94,7 @@ def batch_norm(
     return narrowed(names.add(y, _per_channel(shift, input.ndim)), input.dtype)
 
 
-@named
+@register_function
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -122,7 +122,7 @@ def group_norm(
     return _scaled(names.view(unit, input.shape), weight, bias)
 
 
-@named
+@register_function
 def instance_norm(
     input: Tensor,
     weight: Tensor | None = None,

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ...kernels import pointwise as kernels
-from ..dispatch import unary
+from ...kernels import pointwise_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import enter, named
+from ..names import register, register_function
 from ..op import Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -70,7 +70,7 @@ class Cast(Op):
 _cast = unary(Cast())
 
 
-@named
+@register_function
 def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
     """`input` in `dtype`; the same tensor when it is in that dtype already.
 
@@ -100,7 +100,7 @@ def is_half(dtype: torch.dtype) -> bool:
     return dtype is torch.float16 or dtype is torch.bfloat16
 
 
-@named
+@register_function
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """`input` in the dtype of `other`."""
     return cast(input, other.meta.dtype)
@@ -130,7 +130,7 @@ CASTS = {
     "cdouble": torch.complex128,
 }
 for _name, _dtype in CASTS.items():
-    enter(_name, _caster(_name, _dtype))
+    register(_name, _caster(_name, _dtype))
 
 
 def _clone_vjp(needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
@@ -142,7 +142,7 @@ _clone = unary(
 )
 
 
-@named
+@register_function
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
     no kernel: tensors are dense).

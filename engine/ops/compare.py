@@ -8,18 +8,18 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError, user_line
-from ...kernels import pointwise as kernels
-from ..dispatch import binary, with_number
+from ...kernels import pointwise_ref as kernels
+from ..dispatcher import binary, with_number
 from ..names import names
 from ..op import Kernel
 from ..tensor import Tensor
-from .pointwise import Elementwise, mixed, register
+from .pointwise import Elementwise, mixed, register_elementwise
 
 
 def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]:
     """A comparison; `mirrored` is the one that holds when the operands change places."""
     swapped = with_number(Elementwise(name, mirrored), False)
-    return register(
+    return register_elementwise(
         mixed(
             name,
             binary(Elementwise(name, kernel)),
@@ -31,7 +31,7 @@ def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]
 
 def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[..., Any]:
     """Logic or bits: a number counts as a tensor of it."""
-    return register(
+    return register_elementwise(
         mixed(
             name,
             binary(Elementwise(name, kernel, linear=linear)),
@@ -47,11 +47,11 @@ lt = _compared("lt", torch.lt, torch.gt)
 le = _compared("le", torch.le, torch.ge)
 gt = _compared("gt", torch.gt, torch.lt)
 ge = _compared("ge", torch.ge, torch.le)
-register(ne, "not_equal")
-register(lt, "less")
-register(le, "less_equal")
-register(gt, "greater")
-register(ge, "greater_equal")
+register_elementwise(ne, "not_equal")
+register_elementwise(lt, "less")
+register_elementwise(le, "less_equal")
+register_elementwise(gt, "greater")
+register_elementwise(ge, "greater_equal")
 
 logical_and = _combined("logical_and", torch.logical_and)
 logical_or = _combined("logical_or", torch.logical_or)
@@ -66,7 +66,7 @@ bitwise_right_shift = _combined("bitwise_right_shift", torch.bitwise_right_shift
 _isclose = binary(Elementwise("isclose", torch.isclose))
 
 
-@register
+@register_elementwise
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
@@ -74,7 +74,7 @@ def isclose(
     return _isclose(input, other, rtol, atol, equal_nan)  # type: ignore[no-any-return]
 
 
-@register
+@register_elementwise
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
@@ -82,7 +82,7 @@ def allclose(
     return bool(names.item(names.all(isclose(input, other, rtol, atol, equal_nan))))
 
 
-@register
+@register_elementwise
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
     for index, operand in enumerate((input, other)):

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import torch
 
 from ...errors import OnefoldValueError, ShapeError
-from ...kernels import conv as kernels
-from ..dispatch import binary, ternary
+from ...kernels import conv_ref as kernels
+from ..dispatcher import binary, ternary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -235,7 +235,7 @@ def _named_padding(
     return x, tuple(total // 2 for total in totals)
 
 
-@named
+@register_function
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -249,7 +249,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@named
+@register_function
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -269,7 +269,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@named
+@register_function
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -310,7 +310,7 @@ def _conv_transpose(
     return names.squeeze(y, 0) if added else y
 
 
-@named
+@register_function
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -327,7 +327,7 @@ def conv_transpose1d(
     )
 
 
-@named
+@register_function
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,

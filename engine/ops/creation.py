@@ -15,10 +15,10 @@ from ...errors import (
     PlacementError,
     SbpError,
 )
-from .. import interp
+from .. import interpreter
 from ..convert import read_device, read_layout
 from ..meta import Box, Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..placement import Placement
 from ..sbp import short
 from ..tensor import Tensor
@@ -81,8 +81,8 @@ def make(
                 f"{short(nd_sbp)}; create it so and convert it with to_global"
             )
         meta = Meta.of(shape, dtype, placement, nd_sbp)
-    if interp.current is not None:
-        return interp.current.run(_run, Source(what), (meta, maker, requires_grad))  # type: ignore[no-any-return]
+    if interpreter.current is not None:
+        return interpreter.current.run(_run, Source(what), (meta, maker, requires_grad))  # type: ignore[no-any-return]
     return _run(meta, maker, requires_grad)
 
 
@@ -135,7 +135,7 @@ def read_size(
 # Constants.
 
 
-@named
+@register_function
 def full(size: Size, fill_value: Any, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
     if isinstance(fill_value, Tensor):
@@ -152,7 +152,7 @@ def full(size: Size, fill_value: Any, *, dtype: torch.dtype | None = None, **lay
     )
 
 
-@named
+@register_function
 def zeros(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """A tensor of zeros.
 
@@ -166,13 +166,13 @@ def zeros(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor
     return _constant("zeros", 0, size, dtype, layout)
 
 
-@named
+@register_function
 def ones(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """A tensor of ones; see `zeros`."""
     return _constant("ones", 1, size, dtype, layout)
 
 
-@named
+@register_function
 def empty(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """A tensor whose values are not set; see `zeros`."""
     dtype = dtype or torch.get_default_dtype()
@@ -201,7 +201,7 @@ def _constant(
 # From data.
 
 
-@named
+@register_function
 def tensor(
     data: Any,
     *,

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
-from ...kernels import arrange as kernels
-from ..dispatch import unary
+from ...kernels import pad_repeat_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import names, register, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import unlink
-from .moving import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
+from .data_movement import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
 from .view import reshape, view
 
 Shape = tuple[int, ...]
@@ -85,17 +85,17 @@ _transpose = unary(Transpose())
 _permute = unary(Permute())
 
 
-@named
+@register_function
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     return _transpose(input, dim0, dim1)
 
 
-enter("swapaxes", transpose)
-enter("swapdims", transpose)
+register("swapaxes", transpose)
+register("swapdims", transpose)
 
 
-@named
+@register_function
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """The dims in the order given; a split goes with its dim.
 
@@ -106,7 +106,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return _permute(input, unpack(dims))
 
 
-@named
+@register_function
 def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Dims `source` at the places `destination`; the others keep their order."""
     ndim = input.ndim
@@ -121,10 +121,10 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))
 
 
-enter("moveaxis", movedim)
+register("moveaxis", movedim)
 
 
-@named
+@register_function
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
     if input.ndim > 2:
@@ -134,31 +134,31 @@ def t(input: Tensor) -> Tensor:
     return input if input.ndim < 2 else _transpose(input, 0, 1)
 
 
-@named
+@register_function
 def reversed_dims(input: Tensor) -> Tensor:
     """The dims in reverse order: `x.T`."""
     return input if input.ndim < 2 else _permute(input, tuple(reversed(range(input.ndim))))
 
 
-@named
+@register_function
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
     return _last_two(input, "mT")
 
 
-@named
+@register_function
 def adjoint(input: Tensor) -> Tensor:
     """The last two dims exchanged, complex values conjugated."""
     return names.conj(_last_two(input, "adjoint()"))  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def batch_hermitian(input: Tensor) -> Tensor:
     """The same as `adjoint`, as `x.mH`."""
     return names.conj(_last_two(input, "mH"))  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
     if input.ndim not in (0, 2):
@@ -263,13 +263,13 @@ _squeeze = unary(Squeeze())
 _unsqueeze = unary(Unsqueeze())
 
 
-@named
+@register_function
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dim of size 1 at place `dim`."""
     return _unsqueeze(input, dim)
 
 
-@named
+@register_function
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
     shape = input.meta.shape
@@ -278,7 +278,7 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return _squeeze(input, ones) if ones else input
 
 
-@named
+@register_function
 def expand(self: Tensor, *sizes: Any) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
@@ -294,19 +294,19 @@ def expand(self: Tensor, *sizes: Any) -> Tensor:
     return _expand(self, sizes)
 
 
-@named
+@register_function
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """Expanded to the shape of another tensor."""
     return expand(self, *other.shape)
 
 
-@named
+@register_function
 def broadcast_to(input: Tensor, *size: Any) -> Tensor:
     """`expand` under numpy's name."""
     return expand(input, *size)
 
 
-@named
+@register_function
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
     tensors = unpack(tensors)
@@ -333,21 +333,21 @@ class Diagonal(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, offset: int, *dims: int
     ) -> Any:
-        return (_on_diagonal(dy, tuple(x.shape), offset, *dims),)
+        return (_diag_embed(dy, tuple(x.shape), offset, *dims),)
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
         shape = tuple(x.shape)
-        there = _on_diagonal(names.full_like(value, True, dtype=torch.bool), shape, *attrs)
-        return names.where(there, _on_diagonal(value, shape, *attrs), x)  # type: ignore[no-any-return]
+        there = _diag_embed(names.full_like(value, True, dtype=torch.bool), shape, *attrs)
+        return names.where(there, _diag_embed(value, shape, *attrs), x)  # type: ignore[no-any-return]
 
 
-class OnDiagonal(Op):
+class DiagEmbed(Op):
     """Zeros of a shape, with the last dim of the input on the diagonal of two dims."""
 
-    name = "on_diagonal"
+    name = "diag_embed"
     saves = ()
 
-    kernel = staticmethod(kernels.on_diagonal)
+    kernel = staticmethod(kernels.diag_embed)
 
     def rule(self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int) -> Rule:
         pairs = _beside(len(shape), dim1, dim2)
@@ -378,16 +378,16 @@ def _beside(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:
 
 
 _diagonal = unary(Diagonal())
-_on_diagonal = unary(OnDiagonal())
+_diag_embed = unary(DiagEmbed())
 
 
-@named
+@register_function
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
     return _diagonal(input, offset, dim1, dim2)
 
 
-@named
+@register_function
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
     if not input.ndim:
@@ -398,10 +398,10 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     batch = iter(input.shape[:-1])
     side = input.shape[-1] + abs(offset)
     shape = tuple(side if dim in (i, j) else next(batch) for dim in range(input.ndim + 1))
-    return _on_diagonal(input, shape, offset, i, j)
+    return _diag_embed(input, shape, offset, i, j)
 
 
-@named
+@register_function
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     if input.ndim not in (1, 2):

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import random
-from ..dispatch import with_number
+from ...kernels import random_ref
+from ..dispatcher import with_number
 from ..generator import Draw, default_generator
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
 
 
-class Chance:
+class DropoutKey:
     """What one call of dropout draws, and the probability of a zero.
 
     A runtime argument, so that the plan does not depend on it; `backward` draws the same again.
@@ -34,9 +34,9 @@ class Chance:
         return f"Chance({self.draw!r}, p={self.p})"
 
 
-def next_draw(p: float) -> Chance:
+def next_draw(p: float) -> DropoutKey:
     """A fresh draw from the default generator."""
-    return Chance(default_generator.draw(), p)
+    return DropoutKey(default_generator.draw(), p)
 
 
 class DropoutOp(Op):
@@ -45,10 +45,10 @@ class DropoutOp(Op):
     name = "dropout"
     saves = ()
 
-    def infer(self, x: Meta, chance: Chance) -> Meta:
+    def infer(self, x: Meta, chance: DropoutKey) -> Meta:
         return x
 
-    def rule(self, axis: Axis, x: Meta, chance: Chance) -> Rule:
+    def rule(self, axis: Axis, x: Meta, chance: DropoutKey) -> Rule:
         # All addends of a partial sum get the same mask.
         return pointwise_of((x,), "all")
 
@@ -56,16 +56,16 @@ class DropoutOp(Op):
         x = local.inputs[0]
         assert x is not None
         shape, offset = tuple(x.shape), local.input_offset(0)
-        dropped = local.pick(random.dropout)
+        dropped = local.pick(random_ref.dropout)
 
-        def kernel(x: torch.Tensor, chance: Chance) -> torch.Tensor:
+        def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
             whole, start = chance.draw.within(shape, offset)
             draw = chance.draw
             return dropped(x, whole, start, p=chance.p, seed=draw.seed, call=draw.call)  # type: ignore[no-any-return]
 
         return kernel
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, chance: Chance) -> Any:
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, chance: DropoutKey) -> Any:
         return (dropout_by(dy, chance),)
 
 
@@ -77,7 +77,7 @@ def _check(p: float) -> None:
         raise OnefoldValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-@named
+@register_function
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p), in training only.
 
@@ -117,25 +117,25 @@ def _first_of(x: Tensor, channels: int) -> Tensor:
     return x
 
 
-@named
+@register_function
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, L), or (C, L); see `dropout`."""
     return _by_channel(input, p, training, "dropout1d", (3, 2))
 
 
-@named
+@register_function
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, H, W), or (C, H, W); see `dropout`."""
     return _by_channel(input, p, training, "dropout2d", (4, 3))
 
 
-@named
+@register_function
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
     return _by_channel(input, p, training, "dropout3d", (5, 4))
 
 
-@named
+@register_function
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
     """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`.
 

@@ -8,10 +8,10 @@ from math import sqrt
 from typing import Any
 
 from ...errors import OnefoldValueError, ShapeError
-from ...kernels import matmul as kernels
-from ..dispatch import binary
+from ...kernels import matmul_ref as kernels
+from ..dispatcher import binary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Op
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
@@ -106,7 +106,7 @@ def _check_letters(term: str) -> None:
             )
 
 
-@named
+@register_function
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Products of operands summed as the equation says, as torch.einsum: "bij,bjk->bik".
 
@@ -178,7 +178,7 @@ def _arranged(y: Tensor, term: str, out: str) -> Tensor:
     return names.permute(y, tuple(term.index(letter) for letter in out))  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists.
 
@@ -202,7 +202,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return einsum(f"{''.join(left)},{''.join(right)}->{out}", a, b)
 
 
-@named
+@register_function
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sum of products over the last dim of both, for all pairs of the other dims.
 
@@ -213,7 +213,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-@named
+@register_function
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The dot product of two vectors of real numbers, like `dot`.
 

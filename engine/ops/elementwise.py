@@ -9,15 +9,15 @@ from functools import update_wrapper
 from inspect import signature
 from typing import Any, TypeVar, cast
 
-from ...kernels.scalar_function import expression
-from ..dispatch import binary, ternary, unary
-from ..functional_gradients import vjp as gradient_of
+from ...kernels.scalar_expression import expression
+from ..dispatcher import binary, ternary, unary
+from ..functional_autograd import vjp as gradient_of
 from ..meta import Meta
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import mul
-from .pointwise import Elementwise, register
+from .pointwise import Elementwise, register_elementwise
 from .reduce import constant_like, sum_to
 
 F = TypeVar("F", bound=Callable[..., Tensor])
@@ -60,7 +60,7 @@ def elementwise(
             saves_output="y" in asked,
         )
         call = _with_signature((unary, binary, ternary)[len(inputs) - 1](op), function)
-        return call if function.__name__.startswith("_") else register(call)
+        return call if function.__name__.startswith("_") else register_elementwise(call)
 
     return made
 

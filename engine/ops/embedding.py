@@ -8,18 +8,18 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
-from ...kernels import gathering as kernels
-from ..dispatch import binary, unary
+from ...kernels import gather_scatter_ref as kernels
+from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
 from .arithmetic import div_by_count
+from .data_movement import follows, passes_first
 from .dims import unsqueeze
-from .moving import follows, passes_first
 from .slicing import clear
 
 Shape = tuple[int, ...]
@@ -113,7 +113,7 @@ _embedding = binary(Embedding())
 _embedding_grad = binary(EmbeddingGrad())
 
 
-@named
+@register_function
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -175,7 +175,7 @@ class OneHot(Op):
 _one_hot = unary(OneHot())
 
 
-@named
+@register_function
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one.
 

@@ -14,10 +14,10 @@ from ...errors import (
     OnefoldIndexError,
     OnefoldRuntimeError,
 )
-from ...kernels import reduce as kernels
-from ..dispatch import unary
+from ...kernels import reduce_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, partial_max, partial_min
 from ..signature import Axis, Rule, pointwise_of
@@ -29,7 +29,7 @@ from .reduce import Dims, dims_of, hashable, reduction, spread
 Needs = Sequence[object]
 
 
-class AllExtremes(NamedTuple):
+class MinMax(NamedTuple):
     """The least and the greatest values."""
 
     min: Tensor
@@ -63,20 +63,20 @@ class Extremum(Op):
     saves_output = True
 
     def __init__(
-        self, name: str, whole: Kernel, identity: str, joined: Sbp, finds_nan: bool = False
+        self, name: str, whole: Kernel, identity: str, reduces_to: Sbp, finds_nan: bool = False
     ) -> None:
         self.name = name
         self.finds_nan = finds_nan
         self.kernel = whole  # type: ignore[method-assign]
         self.identity = identity  # "max" or "min": the extremum of no elements
-        self.joined = joined
+        self.reduces_to = reduces_to
 
     def infer(self, x: Meta, dim: Dims, keepdim: bool) -> Meta | tuple[Meta, ...]:
         check_not_empty(x, dim, OnefoldRuntimeError)
         return super().infer(x, dim, keepdim)
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
-        return reduction(x.ndim, dim, keepdim, self.joined, (self.joined,))
+        return reduction(x.ndim, dim, keepdim, self.reduces_to, (self.reduces_to,))
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         dim, keepdim = attrs
@@ -108,7 +108,7 @@ max_of_all = unary(Extremum("max", kernels.amax, "max", partial_max, finds_nan=T
 min_of_all = unary(Extremum("min", kernels.amin, "min", partial_min, finds_nan=True))
 
 
-@named
+@register_function
 def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The greatest values over `dim` (none given: over all); ties share the gradient evenly.
 
@@ -117,17 +117,17 @@ def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     return _amax(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The least values over `dim` (none given: over all); ties share the gradient evenly."""
     return _amin(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
 
 
-@named
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> AllExtremes:
+@register_function
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, as (min, max)."""
     dims = () if dim is None else dim
-    return AllExtremes(amin(input, dims, keepdim), amax(input, dims, keepdim))
+    return MinMax(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
 class AnyAll(Op):
@@ -135,29 +135,29 @@ class AnyAll(Op):
 
     differentiable = False
 
-    def __init__(self, name: str, whole: Kernel, joined: Sbp) -> None:
+    def __init__(self, name: str, whole: Kernel, reduces_to: Sbp) -> None:
         self.name = name
         self.kernel = whole  # type: ignore[method-assign]
-        self.joined = joined
+        self.reduces_to = reduces_to
 
     def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
-        passes = (self.joined,) if x.dtype is torch.bool else ()
+        passes = (self.reduces_to,) if x.dtype is torch.bool else ()
         if dim == ():  # here torch reduces over no dim at all
             return fitting([*pointwise_of([x]), *reduction(0, None, False, None, passes)], [x])
-        return reduction(x.ndim, dim, keepdim, self.joined, passes)
+        return reduction(x.ndim, dim, keepdim, self.reduces_to, passes)
 
 
 _any = unary(AnyAll("any", kernels.any_of, partial_max))
 _all = unary(AnyAll("all", kernels.all_of, partial_min))
 
 
-@named
+@register_function
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether an element over `dim` (None: over all) is not zero."""
     return _any(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element over `dim` (None: over all) is not zero."""
     return _all(input, hashable(dim), keepdim)  # type: ignore[no-any-return]

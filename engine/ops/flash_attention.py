@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...kernels import attention as kernels
-from ..dispatch import several
+from ...kernels import attention_ref as kernels
+from ..dispatcher import several
 from ..meta import Meta
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_base import AttendsGrad, Keeping, logs_of
-from .attention_parts import gradients
+from .attention_decomposition import gradients
 from .attention_shapes import FLOATS, device_type
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
-from ...kernels import float8 as kernels
-from ..dispatch import general, several
+from ...kernels import float8_ref as kernels
+from ..dispatcher import general, several
 from ..meta import Meta
-from ..names import named
+from ..names import register_function
 from ..op import Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -112,7 +112,7 @@ _quantize = several(QuantizeFp8())
 _scaled_matmul = general(ScaledMatmul())
 
 
-@named
+@register_function
 def quantize_fp8(
     input: Tensor, block: int | tuple[int, int] = 128, dtype: torch.dtype = torch.float8_e4m3fn
 ) -> Quantized:
@@ -137,7 +137,7 @@ def quantize_fp8(
     return Quantized(*_quantize((input,), sizes, dtype))
 
 
-@named
+@register_function
 def scaled_matmul(
     a: Tensor,
     a_scale: Tensor,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...kernels import fused_attention as kernels
-from ...kernels.fused_attention import Dropped, Pairs
-from ..dispatch import general_with_value
+from ...kernels import fused_attention_ref as kernels
+from ...kernels.fused_attention_ref import Dropped, Pairs
+from ..dispatcher import general_with_value
 from ..meta import Meta
 from ..op import Kernel, Local
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_base import AttendsGrad, Keeping, heads_may_split, logs_of
-from .attention_parts import gradients, windowed
-from .dropout import Chance
+from .attention_decomposition import gradients, windowed
+from .dropout import DropoutKey
 from .reduce import sum_to
 
 
@@ -88,7 +88,7 @@ class FusedAttention(Keeping):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        chance: Chance | None,
+        chance: DropoutKey | None,
         causal: bool,
         scale: float,
         window: int,

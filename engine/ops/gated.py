@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
-from ...kernels import gated as kernels
-from ..dispatch import binary, several
+from ...kernels import gated_ref as kernels
+from ..dispatcher import binary, several
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
@@ -92,7 +92,7 @@ _gated = binary(Gated())
 _gated_grad = several(GatedGrad())
 
 
-@named
+@register_function
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up, of two tensors of one shape, in one pass over memory.
 
@@ -105,7 +105,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return _gated(gate, up, "silu")  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
     """gelu(gate) * up, with gelu's `approximate` "none" or "tanh"; see `swiglu`.
 

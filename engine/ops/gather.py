@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ...kernels import gathering as kernels
-from ..dispatch import binary, general
+from ...kernels import gather_scatter_ref as kernels
+from ..dispatcher import binary, general
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .data_movement import contribution, passes_first, reductions, wrap
 from .dims import expand
-from .moving import contribution, passes_first, reductions, wrap
 from .slicing import Entries, slice_by
 from .view import reshape
 
@@ -182,7 +182,7 @@ _add_at = binary(AddAt())
 _scatter = general(Scatter())
 
 
-@named
+@register_function
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim.
 
@@ -232,7 +232,7 @@ def _check_index(x: Tensor, dim: int, index: Tensor, what: str) -> None:
         )
 
 
-@named
+@register_function
 def scatter(
     input: Tensor,
     dim: int,
@@ -263,7 +263,7 @@ def scatter(
     return _scatter((input, index, None), dim, src)
 
 
-@named
+@register_function
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
     dim = wrap(dim, input.ndim)
@@ -292,7 +292,7 @@ class ScatterReduce(Op):
 _scatter_reduce = general(ScatterReduce())
 
 
-@named
+@register_function
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -308,7 +308,7 @@ def scatter_reduce(
     return _scatter_reduce((input, index, source), dim, reduce, include_self)
 
 
-@named
+@register_function
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
     if dim is None:

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
-from ..names import named, names
+from ..names import names, register_function
 from ..sbp import broadcast
 from ..tensor import Tensor
 from ..views import FunctionStep, frozen, link
 from .dims import expand, unsqueeze
 from .index import put_rows, take_rows
-from .read_index import MASKS, Reader, basic_entries, by_place, nonzero, read_items
+from .index_parsing import MASKS, Reader, basic_entries, by_place, nonzero, read_items
 from .slicing import read_slice, set_slice, slice_by
 from .view import reshape
 
 
-@named
+@register_function
 def getitem(self: Tensor, index: Any) -> Tensor:
     """`x[index]`: ints, slices with steps, None, ..., and bool or integer tensors or lists.
 
@@ -62,7 +62,7 @@ def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
     return link(take_rows(x, at), x, step)
 
 
-@named
+@register_function
 def setitem(self: Tensor, index: Any, value: Any) -> Tensor:
     """The tensor that `self` becomes by `self[index] = value`: a new one, in `self`'s dtype.
 
@@ -151,7 +151,7 @@ def _set_masked(x: Tensor, index: Any, value: Tensor) -> Tensor | None:
     return names.where(mask, reshape(value, ()), x)  # type: ignore[no-any-return]
 
 
-@named
+@register_function
 def index_put(
     input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
@@ -165,7 +165,7 @@ def index_put(
     return put_rows(input, tuple(read), values, accumulate)
 
 
-@named
+@register_function
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` is true, in one dim; the two broadcast against each other."""
     if mask.dtype is not torch.bool:
@@ -178,7 +178,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return take_rows(x, nonzero(mask, as_tuple=True))
 
 
-@named
+@register_function
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the elements where `mask` is true taken from `source`, in order."""
     if mask.dtype is not torch.bool or source.dtype != input.dtype:
@@ -200,7 +200,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return put_rows(x, where, values)
 
 
-@named
+@register_function
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the tensor seen as one dim."""
     return take_rows(reshape(input, input.numel()), (index,))

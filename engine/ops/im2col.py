@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError
-from ..names import named, names
+from ..names import names, register_function
 from ..tensor import Tensor
 
 
@@ -14,7 +14,7 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     return height, width
 
 
-@named
+@register_function
 def im2col(
     input: Tensor,
     kernel_size: int | Sequence[int],

@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
-from ...kernels import indexing as kernels
-from ..dispatch import general
+from ...kernels import indexing_ref as kernels
+from ..dispatcher import general
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast, clone
-from .moving import contribution, passes_first, reductions, wrap
+from .data_movement import contribution, passes_first, reductions, wrap
 from .view import reshape
 
 Shape = tuple[int, ...]
@@ -251,7 +251,7 @@ def _vector(index: Tensor, what: str) -> Tensor:
     return index if index.ndim else reshape(index, 1)
 
 
-@named
+@register_function
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
     index = _vector(index, "index_select")
@@ -260,7 +260,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return take_rows(input, _along(wrap(dim, input.ndim), index))
 
 
-@named
+@register_function
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -288,7 +288,7 @@ def _check_slices(x: Tensor, dim: int, index: Tensor, source: Tensor, what: str)
         )
 
 
-@named
+@register_function
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`input` with the slices of `source` in the places `index` of `dim`."""
     dim, index = wrap(dim, input.ndim), _vector(index, "index_copy")
@@ -296,7 +296,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return put_rows(input, _along(dim, index), source)
 
 
-@named
+@register_function
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
     dim, index = wrap(dim, input.ndim), _vector(index, "index_fill")

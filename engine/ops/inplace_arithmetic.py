@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from .. import interp
+from .. import interpreter
+from ..autograd_tape import Node
 from ..inplace import assign_result
-from ..names import enter
+from ..names import register
 from ..op import Op
-from ..tape import Node
 from ..tensor import Tensor
 from ..view_writes import forget_output
 from .arithmetic import ADD, SUB
@@ -23,22 +23,22 @@ def _entry(name: str, linear: Op | None = None) -> Callable[..., Tensor]:
 
     def call(self: Tensor, other: Any, **options: Any) -> Tensor:
         meta = self.meta
-        if meta.shardwise and not self.shared and interp.current is None and not options:
+        if meta.shardwise and not self.shared and interpreter.current is None and not options:
             if type(other) is Tensor and other.meta is meta:
                 if self.node is None and other.node is None:
                     kernel(self.shards[0], other.shards[0])
-                    interp.last_change = self.version = next(interp.sequence)
+                    interpreter.last_change = self.version = next(interpreter.sequence)
                     return self
                 if linear is not None and (self.node is None or not self.node.is_leaf):
                     kernel(self.shards[0], other.shards[0])
-                    interp.last_change = self.version = next(interp.sequence)
-                    if interp.grad_enabled:
+                    interpreter.last_change = self.version = next(interpreter.sequence)
+                    if interpreter.grad_enabled:
                         forget_output(self.node)
                         self.node = Node(linear, (self.node, other.node), (meta, meta), None, meta)
                     return self
             elif type(other) is float and self.node is None:
                 kernel(self.shards[0], other)
-                interp.last_change = self.version = next(interp.sequence)
+                interpreter.last_change = self.version = next(interpreter.sequence)
                 return self
         return assign_result(self, name, other, **options)
 
@@ -47,7 +47,7 @@ def _entry(name: str, linear: Op | None = None) -> Callable[..., Tensor]:
     return call
 
 
-enter("add_", _entry("add", ADD))
-enter("sub_", _entry("sub", SUB))
-enter("mul_", _entry("mul"))
-enter("div_", _entry("div"))
+register("add_", _entry("add", ADD))
+register("sub_", _entry("sub", SUB))
+register("mul_", _entry("mul"))
+register("div_", _entry("div"))

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ...kernels import norm as kernels
-from .. import interp
-from ..dispatch import several
+from ...kernels import norm_ref as kernels
+from .. import interpreter
+from ..dispatcher import several
 from ..meta import Meta
-from ..names import named
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -43,10 +43,10 @@ def _fits(x: Meta, weight: Meta, bias: Meta) -> bool:
     )
 
 
-class LayerNormKept(Op):
+class LayerNormWithStats(Op):
     """layer_norm, the mean, and the reciprocal of the deviation"""
 
-    name = "layer_norm_kept"
+    name = "layer_norm_with_stats"
     num_outputs = 3
     saves = (0, 1)
     saves_output = True
@@ -69,8 +69,8 @@ class LayerNormKept(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         shape, eps = attrs
-        kernel = local.pick(kernels.layer_norm_kept)
-        if kernel is kernels.layer_norm_kept:  # with no call around torch's
+        kernel = local.pick(kernels.layer_norm_with_stats)
+        if kernel is kernels.layer_norm_with_stats:  # with no call around torch's
             torchs = torch.native_layer_norm
             return lambda x, weight, bias: torchs(x, shape, weight, bias, eps)
         return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
@@ -91,15 +91,15 @@ class LayerNormKept(Op):
         eps: float,
     ) -> Any:
         assert dy[0] is not None  # the statistics are for the gradient only
-        if interp.grad_enabled:  # to be differentiated again
+        if interpreter.grad_enabled:  # to be differentiated again
             return layer_norm_grad((dy[0], x, weight), shape, eps)
-        return _layer_norm_kept_grad((dy[0], x, weight, *y[1:]), shape)
+        return _layer_norm_with_stats_grad((dy[0], x, weight, *y[1:]), shape)
 
 
-class LayerNormKeptGrad(Op):
+class LayerNormWithStatsGrad(Op):
     """Gradients of layer_norm for x, weight and bias, from kept statistics"""
 
-    name = "layer_norm_kept_grad"
+    name = "layer_norm_with_stats_grad"
     num_outputs = 3
     differentiable = False
     flops_per_element = 12.0
@@ -129,7 +129,7 @@ class LayerNormKeptGrad(Op):
         return found
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        kernel = local.pick(kernels.layer_norm_kept_grad)
+        kernel = local.pick(kernels.layer_norm_with_stats_grad)
         return lambda *tensors: kernel(*tensors, *attrs)
 
     @property
@@ -137,11 +137,11 @@ class LayerNormKeptGrad(Op):
         return False
 
 
-_layer_norm_kept = several(LayerNormKept(), only_first=True)
-_layer_norm_kept_grad = several(LayerNormKeptGrad())
+_layer_norm_with_stats = several(LayerNormWithStats(), only_first=True)
+_layer_norm_with_stats_grad = several(LayerNormWithStatsGrad())
 
 
-@named
+@register_function
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -159,14 +159,14 @@ def layer_norm(
     if type(normalized_shape) is not tuple:
         normalized_shape = as_shape(normalized_shape, "layer_norm")
     if (
-        interp.grad_enabled
+        interpreter.grad_enabled
         and input.node is not None
         and weight is not None
         and bias is not None
         and _fits(input.meta, weight.meta, bias.meta)
     ):
         tensors = (input, weight, bias)
-        return _layer_norm_kept(tensors, normalized_shape, eps)[0]
+        return _layer_norm_with_stats(tensors, normalized_shape, eps)[0]
     if weight is None:
         return layer_norm_packed((input, None, bias), normalized_shape, eps)
     return layer_norm_plain(input, weight, bias, normalized_shape, eps)

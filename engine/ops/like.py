@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from ..names import named
+from ..names import register_function
 from ..sbp import broadcast
 from ..tensor import Tensor
 from .creation import Size, empty, full, ones, tensor, zeros
-from .random_sources import rand, randint, randn
+from .random_creation import rand, randint, randn
 
 
 def _layout_of(x: Tensor, layout: dict[str, Any]) -> dict[str, Any]:
@@ -27,25 +27,25 @@ def _layout_of(x: Tensor, layout: dict[str, Any]) -> dict[str, Any]:
     return {"placement": x.placement, "sbp": nd_sbp, **layout}
 
 
-@named
+@register_function
 def zeros_like(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Zeros in the shape, dtype and layout of x (partial becomes broadcast)."""
     return zeros(x.shape, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def ones_like(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
     return ones(x.shape, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def empty_like(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
     return empty(x.shape, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def full_like(
     x: Tensor, fill_value: Any, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -53,19 +53,19 @@ def full_like(
     return full(x.shape, fill_value, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def rand_like(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Uniform numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
     return rand(x.shape, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def randn_like(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Standard normal numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
     return randn(x.shape, dtype=dtype or x.dtype, **_layout_of(x, layout))
 
 
-@named
+@register_function
 def randint_like(
     x: Tensor, low: int, high: int | None = None, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -85,25 +85,25 @@ def _beside(x: Tensor, layout: dict[str, Any]) -> dict[str, Any]:
     return _layout_of(x, layout)
 
 
-@named
+@register_function
 def new_zeros(self: Tensor, *size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Zeros of another shape with self's dtype, device or (broadcast) placement."""
     return zeros(*size, dtype=dtype or self.dtype, **_beside(self, layout))
 
 
-@named
+@register_function
 def new_ones(self: Tensor, *size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Ones of another shape with self's dtype, device or (broadcast) placement."""
     return ones(*size, dtype=dtype or self.dtype, **_beside(self, layout))
 
 
-@named
+@register_function
 def new_empty(self: Tensor, *size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Unset values of another shape with self's dtype, device or (broadcast) placement."""
     return empty(*size, dtype=dtype or self.dtype, **_beside(self, layout))
 
 
-@named
+@register_function
 def new_full(
     self: Tensor, size: Size, fill_value: Any, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -111,7 +111,7 @@ def new_full(
     return full(size, fill_value, dtype=dtype or self.dtype, **_beside(self, layout))
 
 
-@named
+@register_function
 def new_tensor(
     self: Tensor, data: Any, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise as elementwise
-from ..dispatch import binary
-from ..names import named, names
+from ...kernels import pointwise_ref as elementwise
+from ..dispatcher import binary
+from ..names import names, register_function
 from ..tensor import Tensor
 from .cast import narrowed, widened
-from .classloss import check_reduction
+from .cross_entropy import check_reduction
 from .pointwise import Elementwise
 from .reduce import sum_to
 from .softmax import joined
@@ -67,7 +67,7 @@ def _weighed(y: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     return _reduced(y, reduction)
 
 
-@named
+@register_function
 def mse_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -81,7 +81,7 @@ def mse_loss(
     return _weighed(_squared(input, target), weight, reduction)
 
 
-@named
+@register_function
 def l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -90,7 +90,7 @@ def l1_loss(
     return _weighed(_absolute(input, target), weight, reduction)
 
 
-@named
+@register_function
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -104,7 +104,7 @@ def smooth_l1_loss(
     return _reduced(_smooth(input, target, float(beta)), reduction)
 
 
-@named
+@register_function
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -153,7 +153,7 @@ class _SameShape(Elementwise):
 _bits = binary(_SameShape("bit_cross_entropy", elementwise.bit_cross_entropy, _bits_vjp))
 
 
-@named
+@register_function
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -181,7 +181,7 @@ _logits = binary(
 )
 
 
-@named
+@register_function
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -227,7 +227,7 @@ def _kl_vjp(
 _kl = binary(Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp))
 
 
-@named
+@register_function
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -246,7 +246,7 @@ def kl_div(
     return _reduced(y, reduction)
 
 
-@named
+@register_function
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps.
 

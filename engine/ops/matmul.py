@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ...errors import ShapeError
-from ...kernels import matmul as kernels
-from ...kernels import reduce as sums
-from ..dispatch import binary, ternary, unary
+from ...kernels import matmul_ref as kernels
+from ...kernels import reduce_ref as sums
+from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import names, register, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature, from_spec
@@ -58,8 +58,10 @@ def _batch_letters(mine: Shape, other: Shape, count: int, alone: str) -> list[st
     return letters
 
 
-def _own_or_twin(op: Product | Linear | Outer, local: Local) -> Kernel:
-    """The twin of the reference, or else the op's kernel: torch's function with no call around."""
+def _own_or_triton(op: Product | Linear | Outer, local: Local) -> Kernel:
+    """The Triton kernel of the reference, or else the op's kernel: torch's function with no
+    call around.
+    """
     chosen = local.pick(op.reference)
     return op.kernel if chosen is op.reference else chosen
 
@@ -76,7 +78,7 @@ class Product(Op):
         self.form = form
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        return _own_or_twin(self, local)
+        return _own_or_triton(self, local)
 
     @property
     def depends_on_position(self) -> bool:
@@ -181,7 +183,7 @@ class Outer(Op):
     kernel = staticmethod(torch.outer)  # type: ignore[assignment]
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        return _own_or_twin(self, local)
+        return _own_or_triton(self, local)
 
     @property
     def depends_on_position(self) -> bool:
@@ -202,7 +204,7 @@ class Linear(Op):
     saves = (0, 1)
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        return _own_or_twin(self, local)
+        return _own_or_triton(self, local)
 
     @property
     def depends_on_position(self) -> bool:
@@ -266,22 +268,22 @@ def _signature(*sbps: Any) -> Signature:
     return Signature(sbps[:3], sbps[3:])
 
 
-mm = enter("mm", binary(Product(kernels.mm, kernel=torch.mm)))
-mm_nt = enter("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
-mm_tn = enter("mm_tn", binary(Product(kernels.mm_tn, "tn")))
+mm = register("mm", binary(Product(kernels.mm, kernel=torch.mm)))
+mm_nt = register("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
+mm_tn = register("mm_tn", binary(Product(kernels.mm_tn, "tn")))
 _matmul = binary(Product(kernels.matmul, kernel=torch.matmul))
 product_nt = binary(Product(kernels.matmul_nt, "nt"))
 product_tn = binary(Product(kernels.matmul_tn, "tn"))
-bmm = enter("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
-mv = enter("mv", binary(Product(kernels.mv, kernel=torch.mv)))
-dot = enter("dot", binary(Product(kernels.dot, kernel=torch.dot)))
-rows_tn = enter("rows_tn", binary(RowsProduct()))
-sum_rows = enter("sum_rows", unary(RowsSum()))
-outer = enter("outer", binary(Outer()))
+bmm = register("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
+mv = register("mv", binary(Product(kernels.mv, kernel=torch.mv)))
+dot = register("dot", binary(Product(kernels.dot, kernel=torch.dot)))
+rows_tn = register("rows_tn", binary(RowsProduct()))
+sum_rows = register("sum_rows", unary(RowsSum()))
+outer = register("outer", binary(Outer()))
 _linear = ternary(Linear())
 
 
-@named
+@register_function
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them.
 
@@ -293,7 +295,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return _matmul(input, other)
 
 
-@named
+@register_function
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`, as torch.nn.functional.linear, for input of any number of dims.
 
@@ -305,7 +307,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _linear(input, weight, bias)
 
 
-@named
+@register_function
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
@@ -313,13 +315,13 @@ def addmm(
     return _added(input, mm(mat1, mat2), beta, alpha)
 
 
-@named
+@register_function
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
     return _added(input, mv(mat, vec), beta, alpha)
 
 
-@named
+@register_function
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:

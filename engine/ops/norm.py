@@ -9,17 +9,17 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError
-from ...kernels import norm as kernels
-from ..dispatch import general, several, ternary
+from ...kernels import norm_ref as kernels
+from ..dispatcher import general, several, ternary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast, widened
 from .reduce import sum_to
-from .softmax import joined
+from .softmax import combine_partials
 
 Shape = tuple[int, ...]
 
@@ -180,7 +180,7 @@ def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
 
 
 def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    return joined(names.mean(x, dims, True))
+    return combine_partials(names.mean(x, dims, True))
 
 
 def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
@@ -298,7 +298,7 @@ def as_shape(shape: Any, name: str) -> Shape:
     return tuple(shape)
 
 
-@named
+@register_function
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError, OnefoldValueError
-from ...kernels import fused_attention as kernels
-from ...kernels.fused_attention import Longest, Pairs
-from ..dispatch import several
+from ...kernels import fused_attention_ref as kernels
+from ...kernels.fused_attention_ref import Longest, Pairs
+from ..dispatcher import several
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention import check_window, scale_of
 from .attention_base import AttendsGrad, Keeping, heads_may_split, logs_of
-from .attention_parts import gradients
+from .attention_decomposition import gradients
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -161,7 +161,7 @@ _packed_attention = several(PackedAttention(), only_first=True)
 _packed_attention_grad = several(PackedAttentionGrad())
 
 
-@named
+@register_function
 def attention_varlen(
     query: Tensor,
     key: Tensor,

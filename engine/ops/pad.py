@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
-from ...kernels import arrange as kernels
-from ..dispatch import unary
+from ...kernels import pad_repeat_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import named
+from ..names import register_function
 from ..op import Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .moving import follows, passes
+from .data_movement import follows, passes
 
 Shape = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]  # per dim: elements in front and behind
@@ -45,10 +45,10 @@ class PadConstant(Op):
         return (_pad_constant(dy, tuple((-a, -b) for a, b in pads), 0),)
 
 
-class PadOwn(Op):
+class PadFromInput(Op):
     """Dims with their own elements added in front and behind."""
 
-    name = "pad_own"
+    name = "pad_from_input"
     saves = ()
     flops_per_element = 0.0
     kernel = staticmethod(kernels.pad)
@@ -62,15 +62,15 @@ class PadOwn(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
     ) -> Any:
-        return (_pad_back(dy, pads, mode),)
+        return (_pad_grad(dy, pads, mode),)
 
 
-class PadBack(Op):
-    """The gradient of PadOwn."""
+class PadGrad(Op):
+    """The gradient of PadFromInput."""
 
     name = "pad_grad"
     saves = ()
-    kernel = staticmethod(kernels.pad_back)
+    kernel = staticmethod(kernels.pad_grad)
 
     def infer(self, dy: Meta, pads: Pads, mode: str) -> Meta:
         return dy.like([n - a - b for n, (a, b) in zip(dy.shape, pads, strict=True)])
@@ -81,15 +81,15 @@ class PadBack(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
     ) -> Any:
-        return (_pad_own(dy, pads, mode),)
+        return (_pad_from_input(dy, pads, mode),)
 
 
 _pad_constant = unary(PadConstant())
-_pad_own = unary(PadOwn())
-_pad_back = unary(PadBack())
+_pad_from_input = unary(PadFromInput())
+_pad_grad = unary(PadGrad())
 
 
-@named
+@register_function
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
@@ -122,7 +122,7 @@ def pad(
         )
     for size, (before, after) in zip(input.shape, pads, strict=True):
         _check_own(size, before, after, mode)
-    return _pad_own(input, pads, mode)
+    return _pad_from_input(input, pads, mode)
 
 
 def _check_own(size: int, before: int, after: int, mode: str) -> None:

@@ -11,17 +11,19 @@ from typing import Any, TypeVar
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
-from ...kernels.into import into
-from ...kernels.scalar_function import publish
+from ...kernels.out_variants import into
+from ...kernels.scalar_expression import publish
 from ..meta import Meta
-from ..names import enter, names
+from ..names import names, register
 from ..op import Arg, Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, add_inplace_method, add_method
 
 F = TypeVar("F", bound=Callable[..., Any])
-Suits = Callable[[Any, torch.dtype], bool]  # whether a number does with a tensor of a dtype
+NumberPredicate = Callable[
+    [Any, torch.dtype], bool
+]  # whether a number does with a tensor of a dtype
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -63,9 +65,9 @@ def fitting(rule: Rule, metas: Sequence[Meta]) -> Rule:
 class Elementwise(Op):
     """An elementwise op over broadcasting inputs: a row of a family table.
 
-    `passes` are signatures beside those of splits and of partial sums (`linear`). With `suits` it
-    is linear only for the numbers, its last argument, that suit: divided by 0 or multiplied by an
-    infinity, addends do not sum to the result.
+    `passes` are signatures beside those of splits and of partial sums (`linear`). With `linear_if`
+    it is linear only for the numbers, its last argument, that suit: divided by 0 or multiplied by
+    an infinity, addends do not sum to the result.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Elementwise(Op):
         vjp: Callable[..., Any] | None = None,
         *,
         linear: str = "",
-        suits: Suits | None = None,
+        linear_if: NumberPredicate | None = None,
         passes: tuple[Signature, ...] = (),
         saves: tuple[int, ...] | None = None,
         saves_output: bool = False,
@@ -85,7 +87,7 @@ class Elementwise(Op):
         publish(name, kernel)
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
-        self.suits = suits
+        self.linear_if = linear_if
         self.passes = passes
         self.saves = saves
         self.saves_output = saves_output
@@ -103,8 +105,8 @@ class Elementwise(Op):
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
-        suits = self.suits is None or self.suits(args[-1], metas[0].dtype)
-        linear = self.linear if suits else ""
+        linear_if = self.linear_if is None or self.linear_if(args[-1], metas[0].dtype)
+        linear = self.linear if linear_if else ""
         return fitting((*pointwise_of(metas, linear), *self.passes), metas)
 
 
@@ -125,7 +127,7 @@ def is_divisor_in(number: Any, dtype: torch.dtype) -> bool:
     return abs(number) >= torch.finfo(torch.float64 if double else torch.float32).tiny  # type: ignore[no-any-return]
 
 
-def register(function: F, name: str = "") -> F:
+def register_elementwise(function: F, name: str = "") -> F:
     """Enter an elementwise function under its name, or as an alias under another.
 
     One that torch does not have is a method of tensors too, and has an in-place form. What torch
@@ -135,7 +137,7 @@ def register(function: F, name: str = "") -> F:
     if new and not name:
         add_method(function.__name__)
         add_inplace_method(function.__name__)
-    return enter(name or function.__name__, function)
+    return register(name or function.__name__, function)
 
 
 _TORCHS = (torch, torch.Tensor, torch.nn.functional)

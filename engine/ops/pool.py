@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ...errors import ShapeError
-from ...kernels import pool as kernels
-from ...kernels.pool import MaxSizes
-from ..dispatch import binary, several, unary
+from ...kernels import pool_ref as kernels
+from ...kernels.pool_ref import MaxSizes
+from ..dispatcher import binary, several, unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -213,7 +213,7 @@ def _check_dims(x: Tensor, dims: int, name: str) -> None:
         )
 
 
-@named
+@register_function
 def max_pool2d(
     input: Tensor,
     kernel_size: Any,
@@ -235,7 +235,7 @@ def max_pool2d(
     return (y, indices) if return_indices else y
 
 
-@named
+@register_function
 def max_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -254,7 +254,7 @@ def max_pool1d(
     return (y, names.squeeze(indices, -2)) if return_indices else y
 
 
-@named
+@register_function
 def max_pool3d(
     input: Tensor,
     kernel_size: Any,
@@ -271,7 +271,7 @@ def max_pool3d(
     return (y, indices) if return_indices else y
 
 
-@named
+@register_function
 def avg_pool2d(
     input: Tensor,
     kernel_size: Any,
@@ -290,7 +290,7 @@ def avg_pool2d(
     return _avg(input, 2, *windows, ceil_mode, count_include_pad, divisor_override)
 
 
-@named
+@register_function
 def avg_pool1d(
     input: Tensor,
     kernel_size: Any,
@@ -312,7 +312,7 @@ def _output_size(input: Tensor, size: Any, planes: int) -> Ints:
     return tuple(mine if want is None else want for want, mine in zip(wanted, own, strict=True))
 
 
-@named
+@register_function
 def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     """The means of as many windows as asked for (None: as many as there are), as in torch.
 
@@ -322,7 +322,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     return _adaptive(input, 2, _output_size(input, output_size, 2))
 
 
-@named
+@register_function
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
     """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
     _check_dims(input, 1, "adaptive_avg_pool1d")

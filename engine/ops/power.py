@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ..dispatch import binary, with_number
+from ..dispatcher import binary, with_number
 from ..meta import Meta
 from ..tensor import Tensor
 from .arithmetic import mul, sub
 from .cast import cast
 from .compare import eq, ge, logical_and
-from .pointwise import Elementwise, as_operands, conj_of, mixed, register
+from .pointwise import Elementwise, as_operands, conj_of, mixed, register_elementwise
 from .reduce import constant_like, sum_to
 from .unary import log, real
 from .where import where
@@ -69,10 +69,10 @@ def _number_pow_vjp(needs: Needs, dy: Tensor, y: Tensor, n: Any, x: Tensor) -> A
 _pow = binary(Elementwise("pow", torch.pow, _pow_vjp, saves_output=True))
 _pow_number = with_number(Elementwise("pow", torch.pow, _pow_number_vjp), False)
 _number_pow = with_number(Elementwise("pow", torch.pow, _number_pow_vjp, saves_output=True), True)
-pow = register(mixed("pow", _pow, _pow_number, _number_pow))
+pow = register_elementwise(mixed("pow", _pow, _pow_number, _number_pow))
 
 
-@register
+@register_elementwise
 def float_power(input: Any, exponent: Any) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is complex."""
     input, exponent = as_operands("float_power", input, exponent)

@@ -10,12 +10,12 @@ import torch
 
 from ...errors import OnefoldRuntimeError
 from ..meta import Box
-from ..names import named
+from ..names import register_function
 from ..tensor import Tensor
 from .creation import make, read_size
 
 
-@named
+@register_function
 def arange(
     start: Any, end: Any = None, step: Any = 1, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -54,7 +54,7 @@ def _evenly(start: float, end: float, steps: int, box: Box, device: torch.device
     return torch.where(index < steps / 2, start + gap * index, end - gap * (steps - 1 - index))
 
 
-@named
+@register_function
 def linspace(
     start: float, end: float, steps: int, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -67,7 +67,7 @@ def linspace(
     return make("linspace", read_size((steps,), "linspace"), kind, maker, **layout)
 
 
-@named
+@register_function
 def logspace(
     start: float,
     end: float,
@@ -86,7 +86,7 @@ def logspace(
     return make("logspace", read_size((steps,), "logspace"), kind, maker, **layout)
 
 
-@named
+@register_function
 def hann_window(
     window_length: int, periodic: bool = True, *, dtype: torch.dtype | None = None, **layout: Any
 ) -> Tensor:
@@ -103,7 +103,7 @@ def hann_window(
     return make("hann_window", read_size((window_length,), "hann_window"), kind, maker, **layout)
 
 
-@named
+@register_function
 def eye(n: int, m: int | None = None, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
     kind = dtype or torch.get_default_dtype()

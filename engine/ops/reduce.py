@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ...kernels import pointwise as elementwise
-from ...kernels import reduce as kernels
+from ...kernels import pointwise_ref as elementwise
+from ...kernels import reduce_ref as kernels
 from ..convert import box
-from ..dispatch import unary
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -44,12 +44,12 @@ def hashable(dim: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def reduction(
-    ndim: int, dim: Dims, keepdim: bool, joined: Sbp | None, passes: tuple[Sbp, ...] = ()
+    ndim: int, dim: Dims, keepdim: bool, reduces_to: Sbp | None, passes: tuple[Sbp, ...] = ()
 ) -> tuple[Signature, ...]:
     """The signatures of a reduction.
 
     A dim that is kept can be split; so can a reduced one when the parts of the result join by
-    `joined`; `passes` are the partial layouts that go through.
+    `reduces_to`; `passes` are the partial layouts that go through.
     """
     dims = dims_of(dim, ndim)
     found = []
@@ -57,8 +57,8 @@ def reduction(
         if d not in dims:
             before = 0 if keepdim else len([r for r in dims if r < d])
             found.append(Signature((split(d),), (split(d - before),)))
-        elif joined is not None:
-            found.append(Signature((split(d),), (joined,)))
+        elif reduces_to is not None:
+            found.append(Signature((split(d),), (reduces_to,)))
     return (*found, *[Signature((partial,), (partial,)) for partial in passes])
 
 
@@ -74,18 +74,18 @@ def count_along(meta: Meta, dim: Dims) -> int:
     return math.prod([meta.shape[d] for d in dims_of(dim, meta.ndim)] if meta.ndim else [])
 
 
-def settled(x: Tensor) -> Tensor:
+def without_partials(x: Tensor) -> Tensor:
     """`x` with its partial axes reduced: for small tensors that meet large split ones.
 
     Otherwise their sum might be laid out as partial, and the large one be communicated.
     """
-    if all_settled(x.meta):
+    if has_no_partials(x.meta):
         return x
     nd_sbp = tuple([broadcast if sbp.is_partial else sbp for sbp in x.meta.nd_sbp])
     return box(x, x.meta.like(nd_sbp=nd_sbp))
 
 
-def all_settled(meta: Meta) -> bool:
+def has_no_partials(meta: Meta) -> bool:
     """Whether no axis is partial."""
     return not [sbp for sbp in meta.nd_sbp if sbp.is_partial]
 
@@ -189,7 +189,7 @@ class Sum(Op):
 _sum = unary(Sum())
 
 
-@named
+@register_function
 def sum(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -237,7 +237,7 @@ class Mean(Op):
 _mean = unary(Mean())
 
 
-@named
+@register_function
 def mean(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -295,7 +295,7 @@ class SumTo(Op):
 _sum_to = unary(SumTo())
 
 
-@named
+@register_function
 def sum_to(grad: Tensor, meta: Meta) -> Tensor:
     """A gradient reduced to the shape and dtype of the tensor it is for.
 
@@ -337,7 +337,7 @@ class ConstantLike(Op):
 constant_like = unary(ConstantLike())
 
 
-@named
+@register_function
 def ones_like_whole(x: Tensor) -> Tensor:
     """Ones in the shape, dtype and layout of `x`, broadcast where `x` is partial.
 

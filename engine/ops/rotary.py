@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
-from ...kernels import rotary as kernels
-from ..dispatch import general
+from ...kernels import rotary_ref as kernels
+from ..dispatcher import general
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .moving import wrap
+from .data_movement import wrap
 from .reduce import sum_to
 
 Needs = Sequence[object]
@@ -114,7 +114,7 @@ def _of_table(grad: Tensor, table: Tensor, seq_dim: int) -> Tensor:
 _rotary = general(Rotary())
 
 
-@named
+@register_function
 def rotary(
     input: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False, seq_dim: int = -2
 ) -> Tensor:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from ...kernels import reduce as kernels
-from ..dispatch import binary, unary
+from ...kernels import reduce_ref as kernels
+from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -29,7 +29,7 @@ def _others(ndim: int, dim: int, inputs: int = 1, outputs: int = 1) -> list[Sign
     ]
 
 
-class RunningSum(Op):
+class CumSum(Op):
     """Sums of each element and those before it, or (`back`) behind it."""
 
     name = "cumsum"
@@ -46,10 +46,10 @@ class RunningSum(Op):
         return (_cumsum(dy, dim, not back),)
 
 
-_cumsum = unary(RunningSum())
+_cumsum = unary(CumSum())
 
 
-@named
+@register_function
 def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The sum of each element and all before it along `dim`; integers and bools give int64.
 
@@ -78,7 +78,7 @@ def product_of_others(x: Tensor, dim: int) -> Tensor:
     return names.mul(before, behind)  # type: ignore[no-any-return]
 
 
-class RunningProduct(Op):
+class CumProd(Op):
     """The product of each element and all before it, or (`back`) behind it.
 
     The gradient for x[i] is the product of what stands before it, times the sum over all y behind
@@ -123,11 +123,11 @@ class Recurrence(Op):
         return names.mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
 
 
-_cumprod = unary(RunningProduct())
+_cumprod = unary(CumProd())
 _recurrence = binary(Recurrence())
 
 
-@named
+@register_function
 def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The product of each element and all before it along `dim`.
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
-from ...kernels import slicing as kernels
-from ..dispatch import binary, unary
+from ...kernels import slicing_ref as kernels
+from ..dispatcher import binary, unary
 from ..meta import Box, Meta
-from ..names import named
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .moving import contribution, follows, passes, wrap
+from .data_movement import contribution, follows, passes, wrap
 from .view import view
 
 Shape = tuple[int, ...]
@@ -131,17 +131,17 @@ class Slice(Op):
         return lambda x: take(x, cuts, shape)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
-        return (_unslice(dy, tuple(x.shape), entries),)
+        return (_slice_grad(dy, tuple(x.shape), entries),)
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
         (entries,) = attrs
         return set_slice(x, value, entries)
 
 
-class Unslice(Op):
+class SliceGrad(Op):
     """Zeros of a shape with the input at an index: the gradient of a slice."""
 
-    name = "unslice"
+    name = "slice_grad"
     saves = ()
     flops_per_element = 0.0
 
@@ -224,7 +224,7 @@ class Clear(Op):
 
 
 _slice = unary(Slice())
-_unslice = unary(Unslice())
+_slice_grad = unary(SliceGrad())
 _set_slice = binary(SetSlice())
 _clear = unary(Clear())
 
@@ -251,7 +251,7 @@ def one_dim(ndim: int, dim: int, entry: Entry) -> Entries:
     return tuple(entry if i == dim else None for i in range(ndim))
 
 
-@named
+@register_function
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of dim `dim` from `start` on, which may count from the end.
 
@@ -275,7 +275,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     return slice_by(input, one_dim(input.ndim, dim, read_slice(slice(begin, begin + length), size)))
 
 
-@named
+@register_function
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element `index` of dim `dim`, which goes away."""
     if not input.ndim:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ...kernels import softmax as kernels
+from ...kernels import softmax_ref as kernels
 from ..convert import box
-from ..dispatch import binary, unary
+from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -28,7 +28,7 @@ def is_split_at(meta: Meta, dim: int) -> bool:
     return any(sbp.kind == "S" and sbp.dim == where for sbp in meta.nd_sbp)
 
 
-def joined(statistic: Tensor) -> Tensor:
+def combine_partials(statistic: Tensor) -> Tensor:
     """A small reduction over a dim that may be split, joined where it is partial.
 
     Said outright: left to the op that uses it, the large tensor might be made partial instead.
@@ -103,17 +103,17 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     x = widened(x)
     if 0 in x.shape:
         return x  # nothing to shift, and an empty dim has no maximum
-    return names.sub(x, joined(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
+    return names.sub(x, combine_partials(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
 
 
 def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     e = names.exp(_shifted(x, dim, dtype))
-    return narrowed(names.div(e, joined(names.sum(e, dim, True))), dtype or x.dtype)
+    return narrowed(names.div(e, combine_partials(names.sum(e, dim, True))), dtype or x.dtype)
 
 
 def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     shifted = _shifted(x, dim, dtype)
-    total = joined(names.sum(names.exp(shifted), dim, True))
+    total = combine_partials(names.sum(names.exp(shifted), dim, True))
     return narrowed(names.sub(shifted, names.log(total)), dtype or x.dtype)
 
 
@@ -150,7 +150,7 @@ class SoftmaxGrad(_SoftmaxGradient):
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
         wide_dy, wide_y = widened(dy), widened(y)
-        total = joined(names.sum(names.mul(wide_dy, wide_y), dim, True))
+        total = combine_partials(names.sum(names.mul(wide_dy, wide_y), dim, True))
         return narrowed(names.mul(wide_y, names.sub(wide_dy, total)), dy.dtype)
 
     def vjp(
@@ -173,7 +173,7 @@ class LogSoftmaxGrad(_SoftmaxGradient):
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
         wide_dy = widened(dy)
-        total = joined(names.sum(wide_dy, dim, True))
+        total = combine_partials(names.sum(wide_dy, dim, True))
         return narrowed(names.sub(wide_dy, names.mul(names.exp(widened(y)), total)), dy.dtype)
 
     def vjp(
@@ -195,7 +195,7 @@ softmax_grad = binary(SoftmaxGrad())
 _log_softmax_grad = binary(LogSoftmaxGrad())
 
 
-@named
+@register_function
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given.
 
@@ -207,7 +207,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     return _softmax(input, dim, dtype)
 
 
-@named
+@register_function
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow.
 
@@ -216,7 +216,7 @@ def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
     return _log_softmax(input, dim, dtype)
 
 
-@named
+@register_function
 def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """`softmax(-input, dim)`.
 

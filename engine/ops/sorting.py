@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...kernels import order as kernels
-from ..dispatch import several
+from ...kernels import sort_ref as kernels
+from ..dispatcher import several
 from ..meta import Meta
-from ..names import named
+from ..names import register_function
 from ..op import Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..values import whole
+from .data_movement import together, wrap
 from .dims import squeeze
 from .gather import add_at
-from .moving import together, wrap
-from .read_index import like_index
+from .index_parsing import like_index
 
 
 class Sorted(NamedTuple):
@@ -51,31 +51,31 @@ _topk_op = several(Sorting("topk", kernels.topk))
 _kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue))
 
 
-@named
+@register_function
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
     return Sorted(*_sort_op((input,), dim, descending, True))
 
 
-@named
+@register_function
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices that sort the values along `dim`."""
     return sort(input, dim, descending, stable).indices
 
 
-@named
+@register_function
 def msort(input: Tensor) -> Tensor:
     """The values in order along dim 0."""
     return sort(input, 0).values
 
 
-@named
+@register_function
 def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
     """The k largest (or smallest) values along `dim`, and their indices."""
     return Sorted(*_topk_op((input,), dim, k, largest, sorted))
 
 
-@named
+@register_function
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
     values, indices = _kthvalue_op((input,), dim, k)
@@ -84,7 +84,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sor
     return Sorted(squeeze(values, dim), squeeze(indices, dim))
 
 
-@named
+@register_function
 def unique(
     input: Tensor,
     sorted: bool = True,

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
-from ...kernels import attention as kernels
-from .. import interp
-from ..dispatch import general, several
+from ...kernels import attention_ref as kernels
+from .. import interpreter
+from ..dispatcher import general, several
 from ..meta import Meta
 from ..op import Kernel, Local
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_base import Attends, AttendsGrad
-from .attention_parts import gradients
+from .attention_decomposition import gradients
 
 Shape = tuple[int, ...]
 
@@ -119,7 +119,7 @@ class Attention(Attends):
         grouped: bool,
     ) -> Any:
         # The fused gradient cannot be differentiated again, and leaves the mask out.
-        if interp.grad_enabled or (mask is not None and needs[3]):
+        if interpreter.grad_enabled or (mask is not None and needs[3]):
             return gradients(dy, q, k, v, mask, (causal, scale, grouped))
         return _attention_grad((dy, q, k, v, mask), causal, scale, grouped)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ...kernels import pointwise as kernels
-from ..dispatch import unary
+from ...kernels import pointwise_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import named
+from ..names import register_function
 from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
@@ -20,7 +20,7 @@ from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
 from .compare import ge, le, logical_and
 from .elementwise import elementwise
-from .pointwise import INCREASING, Elementwise, conj_of, exact, register
+from .pointwise import INCREASING, Elementwise, conj_of, exact, register_elementwise
 from .reduce import constant_like
 from .where import or_zero, where
 
@@ -37,7 +37,7 @@ def _smooth(
     def vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
         return (mul(dy, conj_of(slope(x))),)
 
-    return register(unary(Elementwise(name, kernel, vjp, passes=passes)))
+    return register_elementwise(unary(Elementwise(name, kernel, vjp, passes=passes)))
 
 
 def _smooth_by_y(
@@ -49,16 +49,18 @@ def _smooth_by_y(
         return (mul(dy, conj_of(slope(y))),)
 
     op = Elementwise(name, kernel, vjp, passes=passes, saves=(), saves_output=True)
-    return register(unary(op))
+    return register_elementwise(unary(op))
 
 
 def _flat(name: str, kernel: Kernel) -> Function:
     """A step function: its derivative is zero."""
-    return register(unary(Elementwise(name, kernel, zeros_vjp, passes=INCREASING, saves=())))
+    return register_elementwise(
+        unary(Elementwise(name, kernel, zeros_vjp, passes=INCREASING, saves=()))
+    )
 
 
 def _predicate(name: str, kernel: Kernel) -> Function:
-    return register(unary(Elementwise(name, kernel)))
+    return register_elementwise(unary(Elementwise(name, kernel)))
 
 
 # Exponentials, logarithms, roots.
@@ -78,14 +80,14 @@ def _log_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (div(dy, conj_of(x)),)
 
 
-log = register(unary(Elementwise("log", torch.log, _log_vjp)))
+log = register_elementwise(unary(Elementwise("log", torch.log, _log_vjp)))
 
 
 def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (mul(dy, mul(conj_of(x), 2)),)
 
 
-square = register(unary(Elementwise("square", torch.square, _square_vjp)))
+square = register_elementwise(unary(Elementwise("square", torch.square, _square_vjp)))
 
 # Trigonometric and hyperbolic functions.
 
@@ -112,7 +114,7 @@ asinh = _smooth("asinh", torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
 acosh = _smooth("acosh", torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
 atanh = _smooth("atanh", torch.atanh, lambda x: 1 / (1 - x * x))
 for _function in (asin, acos, atan, asinh, acosh, atanh):
-    register(_function, f"arc{_function.__name__[1:]}")
+    register_elementwise(_function, f"arc{_function.__name__[1:]}")
 
 
 def _sinc_slope(x: Tensor) -> Tensor:
@@ -165,7 +167,7 @@ def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tupl
 _polygamma = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
 
 
-@register
+@register_elementwise
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
     if isinstance(n, Tensor):
@@ -182,7 +184,7 @@ def _logit_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, eps: float | None) 
 _logit = unary(Elementwise("logit", torch.logit, _logit_vjp))
 
 
-@register
+@register_elementwise
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
     return _logit(input, eps)
@@ -194,11 +196,11 @@ floor = _flat("floor", torch.floor)
 ceil = _flat("ceil", torch.ceil)
 trunc = _flat("trunc", torch.trunc)
 sign = _flat("sign", torch.sign)
-register(trunc, "fix")
+register_elementwise(trunc, "fix")
 _round = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
 
 
-@register
+@register_elementwise
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
     return _round(input, decimals) if decimals else _round(input)
@@ -208,7 +210,7 @@ def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-frac = register(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
+frac = register_elementwise(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
 
 
 def _abs_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
@@ -223,9 +225,9 @@ def _sgn_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
     return (or_zero(x, div(across, abs(x))),)
 
 
-abs = register(unary(Elementwise("abs", torch.abs, _abs_vjp)))
-register(abs, "absolute")
-sgn = register(unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
+abs = register_elementwise(unary(Elementwise("abs", torch.abs, _abs_vjp)))
+register_elementwise(abs, "absolute")
+sgn = register_elementwise(unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
 
 
 def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object) -> tuple[Tensor]:
@@ -235,7 +237,7 @@ def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object
 _nan_to_num = unary(Elementwise("nan_to_num", kernels.nan_to_num, _nan_to_num_vjp))
 
 
-@register
+@register_elementwise
 def nan_to_num(
     input: Tensor,
     nan: float | None = None,
@@ -282,16 +284,16 @@ def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
 _conj = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
 _real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
 _imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
-angle = register(unary(Elementwise("angle", torch.angle, _angle_vjp)))
+angle = register_elementwise(unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 
-@register
+@register_elementwise
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-register(conj_physical, "resolve_conj")
+register_elementwise(conj_physical, "resolve_conj")
 
 
 def _read_only(name: str, function: Callable[[Tensor], Tensor], of_one: Any) -> FunctionStep:
@@ -306,19 +308,19 @@ _REAL = _read_only("real", _real, kernels.real)
 _IMAG = _read_only("imag", _imag, kernels.imag)
 
 
-@register
+@register_elementwise
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate, as a view; a real tensor itself."""
     return link(_conj(input), input, _CONJ) if input.meta.dtype.is_complex else input
 
 
-@named
+@register_function
 def real(input: Tensor) -> Tensor:
     """The real part, which cannot be written in place; a real tensor itself."""
     return link(_real(input), input, _REAL) if input.meta.dtype.is_complex else input
 
 
-@named
+@register_function
 def imag(input: Tensor) -> Tensor:
     """The imaginary part, which cannot be written in place."""
     return link(_imag(input), input, _IMAG)

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise as elementwise
-from ...kernels import reduce as kernels
-from ..dispatch import unary
+from ...kernels import pointwise_ref as elementwise
+from ...kernels import reduce_ref as kernels
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
@@ -46,8 +46,8 @@ class VectorNorm(Op):
     kernel = staticmethod(kernels.vector_norm)
 
     def rule(self, axis: Axis, x: Meta, ord: float, dim: Dims, keepdim: bool) -> Rule:
-        joined = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}
-        return reduction(x.ndim, dim, keepdim, joined.get(ord))
+        reduces_to = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}
+        return reduction(x.ndim, dim, keepdim, reduces_to.get(ord))
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         ord, dim, keepdim = attrs
@@ -120,7 +120,7 @@ _power_root = unary(
 _vector_norm = unary(VectorNorm())
 
 
-@named
+@register_function
 def vector_norm(
     input: Tensor,
     ord: float = 2,
@@ -137,7 +137,7 @@ def vector_norm(
     return _vector_norm(x, ord, hashable(dim), keepdim)
 
 
-@named
+@register_function
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -156,7 +156,7 @@ def norm(
     return vector_norm(input, p, dim, keepdim, dtype=dtype)
 
 
-@named
+@register_function
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger.
 

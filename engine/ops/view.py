@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
-from ..dispatch import unary
+from ..dispatcher import unary
 from ..meta import Meta
-from ..names import enter, named, names
+from ..names import names, register, register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..views import unlink
-from .moving import follows, passes, unpack, wrap
+from .data_movement import follows, passes, unpack, wrap
 from .strides import has_contiguous_strides, has_strides_for
 
 Shape = tuple[int, ...]
@@ -144,10 +144,10 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
     return tuple(prod(before) // rest if size == -1 else size for size in shape)
 
 
-view: Callable[..., Tensor] = enter("view", unary(View()))
+view: Callable[..., Tensor] = register("view", unary(View()))
 
 
-@named
+@register_function
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one.
 
@@ -160,19 +160,19 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     return y
 
 
-@named
+@register_function
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """The tensor under the shape of another."""
     return view(self, other.meta.shape)
 
 
-@named
+@register_function
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """`reshape` to the shape of another tensor."""
     return reshape(self, other.meta.shape)
 
 
-@named
+@register_function
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
     shape = input.meta.shape
@@ -187,7 +187,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(input, (*shape[:start], merged, *shape[end + 1 :]))
 
 
-@named
+@register_function
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dim `dim` as several dims of these sizes, of which one may be -1.
 
@@ -206,19 +206,19 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     return view(input, (*shape[:dim], *new, *shape[dim + 1 :]))
 
 
-@named
+@register_function
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim."""
     return reshape(input, (-1,) if input.meta.numel else (0,))
 
 
-@named
+@register_function
 def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> Tensor:
     """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
     return self if is_contiguous(self) else unlink(view(self, self.meta.shape))
 
 
-@named
+@register_function
 def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
     """Whether the tensor is row by row in its base, which itself counts as contiguous."""
     return not self.shared or has_contiguous_strides(self)
@@ -231,25 +231,25 @@ def _at_least(ndim: int, place: Any, tensors: tuple[Any, ...]) -> Any:
     return tuple(_at_least(ndim, place, (x,)) for x in unpack(tensors))
 
 
-@named
+@register_function
 def atleast_1d(*tensors: Any) -> Any:
     """Each tensor with at least one dim."""
     return _at_least(1, lambda shape: (1,), tensors)
 
 
-@named
+@register_function
 def atleast_2d(*tensors: Any) -> Any:
     """Each tensor with at least two dims; a vector becomes a row."""
     return _at_least(2, lambda shape: (1, *shape, *[1] * (not shape)), tensors)
 
 
-@named
+@register_function
 def atleast_3d(*tensors: Any) -> Any:
     """Each tensor with at least three dims; a vector stands in the middle one."""
     return _at_least(3, lambda s: (*s, 1) if len(s) == 2 else (1, *(s or (1,)), 1), tensors)
 
 
-@named
+@register_function
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., c * r * r, h, w] to [..., c, h * r, w * r], as torch's (Shi et al., 2016)."""
     r = upscale_factor
@@ -266,7 +266,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return reshape(names.permute(x, *order), *batch, channels // (r * r), height * r, width * r)
 
 
-@named
+@register_function
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., c, h * r, w * r] to [..., c * r * r, h, w]: the inverse of `pixel_shuffle`."""
     r = downscale_factor

@@ -10,17 +10,25 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise as kernels
-from ..dispatch import binary, ternary, unary
+from ...kernels import pointwise_ref as kernels
+from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
-from ..names import named, names
+from ..names import names, register_function
 from ..op import Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
-from .pointwise import INCREASING, NUMBERS, Elementwise, exact, fitting, idempotent, register
+from .pointwise import (
+    INCREASING,
+    NUMBERS,
+    Elementwise,
+    exact,
+    fitting,
+    idempotent,
+    register_elementwise,
+)
 from .reduce import sum_to
 
 Needs = Sequence[object]
@@ -88,7 +96,7 @@ _where_first = binary(WhereNumber(True))
 _where_numbers = unary(Elementwise("where", kernels.where_numbers))
 
 
-@named
+@register_function
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition holds, else `other`; both may be Python numbers.
 
@@ -132,7 +140,7 @@ class MaskedFill(Op):
 _masked_fill = binary(MaskedFill())
 
 
-@register
+@register_elementwise
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True.
 
@@ -162,7 +170,7 @@ def _extremum(name: str, kernel: Kernel, wins: str, passes: tuple[Signature, ...
             needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
         )
 
-    return register(binary(Elementwise(name, kernel, vjp, passes=passes)))
+    return register_elementwise(binary(Elementwise(name, kernel, vjp, passes=passes)))
 
 
 maximum = _extremum("maximum", torch.maximum, "lt", idempotent(partial_max))
@@ -179,7 +187,7 @@ def _number_extremum(name: str, kernel: Kernel, taken: str) -> Any:
             needs[1] and sum_to(where(first, 0, dy), b.meta),
         )
 
-    return register(binary(Elementwise(name, kernel, vjp)))
+    return register_elementwise(binary(Elementwise(name, kernel, vjp)))
 
 
 fmax = _number_extremum("fmax", torch.fmax, "ge")
@@ -257,7 +265,7 @@ def _clamped_dtype(x: Meta, *bounds: Any) -> torch.dtype:
     return torch.clamp(_blank(x), *map(stand_in, bounds)).dtype
 
 
-@register
+@register_elementwise
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit.
 
@@ -272,10 +280,10 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return _clamp(input, min, max, type(min), type(max))
 
 
-register(clamp, "clip")
+register_elementwise(clamp, "clip")
 
 
-@register
+@register_elementwise
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """`input`, but at least `min`."""
     if isinstance(min, Tensor):
@@ -283,7 +291,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
     return input if min is None else _clamp(input, min, None, type(min), None)
 
 
-@register
+@register_elementwise
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """`input`, but at most `max`."""
     if isinstance(max, Tensor):

@@ -17,15 +17,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ...engine import boxing
 from ...engine.boxing.boxes import cut_out, take
-from ...engine.boxing.joins import Layout
-from ...engine.boxing.launched import overwrites
-from ...engine.boxing.steps import Local as LocalStep
-from ...engine.boxing.steps import Step as BoxingStep
-from ...engine.boxing.transfer import Route
+from ...engine.boxing.boxing_steps import BoxingStep
+from ...engine.boxing.boxing_steps import Local as LocalStep
+from ...engine.boxing.combine import Layout
+from ...engine.boxing.launched_steps import overwrites
+from ...engine.boxing.route_step import Route
+from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
 from ...engine.op import Local, Op
-from ...engine.plan import ops
-from ..ir import Step, Value
+from ..ir import ProgramStep, Value
 from ..passes.in_place import placed_op
 
 _TRACED = (Value, type(None), bool, int, float, complex)
@@ -78,7 +78,7 @@ class Storages:
         self._mode = FakeTensorMode()
         self._known: dict[Any, tuple[Made, ...]] = {}
 
-    def made(self, step: Step, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
+    def made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         """For each output of the step where it lies, None if this rank has no shard of it.
 
         `forms` are those of the step's inputs; None for numbers and where the rank has no shard.
@@ -105,7 +105,7 @@ class Storages:
         return found
 
     def _traced(
-        self, step: Step, position: int, forms: Sequence[Form | None]
+        self, step: ProgramStep, position: int, forms: Sequence[Form | None]
     ) -> tuple[Made, ...] | None:
         inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
@@ -120,7 +120,7 @@ class Storages:
         return None
 
     def _run(
-        self, op: Op, local: Local, step: Step, forms: Sequence[Form | None]
+        self, op: Op, local: Local, step: ProgramStep, forms: Sequence[Form | None]
     ) -> tuple[Made, ...] | None:
         with self._mode:
             given = [
@@ -146,7 +146,7 @@ class Storages:
             found.append(Made(form, source, group, storage.nbytes()))
         return tuple(found)
 
-    def _boxed(self, step: Step, form: Form | None, position: int | None) -> Made | None:
+    def _boxed(self, step: ProgramStep, form: Form | None, position: int | None) -> Made | None:
         """As a launched rank does it; its shard may be a part of the one it held before."""
         if position is None:
             return None
@@ -192,7 +192,7 @@ def _new(meta: Meta, position: int, group: int = 0) -> Made:
     return Made(form, -1, group, prod(form.shape) * meta.dtype.itemsize)
 
 
-def _plain(step: Step, position: int, forms: Sequence[Form | None]) -> tuple[Made, ...]:
+def _plain(step: ProgramStep, position: int, forms: Sequence[Form | None]) -> tuple[Made, ...]:
     """Each output in row-major order in memory of its own, or in the first input's if it may be."""
     found = [_new(value.meta, position, group) for group, value in enumerate(step.outputs)]
     if step.aliases and forms[0] is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Program, Step, Value, Variable
-from .edit import box, is_boxing, same_bits, source_of, time, together, uses
+from ..ir import Program, ProgramStep, Value, Variable
+from .pass_utils import box, is_boxing, same_bits, source_of, time, together, uses
 
 
 def merge_boxings(program: Program, exact: bool = True) -> Program:
@@ -15,20 +15,20 @@ def merge_boxings(program: Program, exact: bool = True) -> Program:
 
     What is boxed back to a layout that it had is that earlier value. A layout in between that has
     other uses stays, and its time counts as spent. The steps that are then without use remain for
-    `drop_unused`. With `exact` only where the shards stay the same bit for bit: not where sums of
-    floating numbers get another order, or where a value is cut into addends on the way.
+    `eliminate_dead`. With `exact` only where the shards stay the same bit for bit: not where sums
+    of floating numbers get another order, or where a value is cut into addends on the way.
     """
-    return _Merging(program, exact).run()
+    return _BoxingMerger(program, exact).run()
 
 
-class _Merging:
+class _BoxingMerger:
     """One run of `merge_boxings`."""
 
     def __init__(self, program: Program, exact: bool) -> None:
         self.program = program
         self.exact = exact
         self.uses = uses(program)
-        self.makers: dict[int, Step] = {}
+        self.makers: dict[int, ProgramStep] = {}
         self.same: dict[int, Value] = {}  # by number: the earlier value to use instead
 
     def run(self) -> Program:
@@ -54,7 +54,7 @@ class _Merging:
     def _ends(self, pairs: list[tuple[Variable, Value]]) -> list[tuple[Variable, Value]]:
         return [(variable, self._now(value)) for variable, value in pairs]
 
-    def _merged(self, step: Step) -> Step | None:
+    def _merged(self, step: ProgramStep) -> ProgramStep | None:
         """The boxing from the best start; None if its value is there already."""
         (made,) = step.outputs
         best, least = source_of(step), time(source_of(step).meta, made.meta)
@@ -72,7 +72,7 @@ class _Merging:
         self.uses[best.number] += 1
         return replace(box(best, made, step), asked=step.asked)
 
-    def _starts(self, step: Step) -> Iterator[tuple[Value, float]]:
+    def _starts(self, step: ProgramStep) -> Iterator[tuple[Value, float]]:
         """What the value was boxed from, and so on, with the time of steps not needed then."""
         way = [step.outputs[0].meta, source_of(step).meta]
         value, saved, only = source_of(step), 0.0, True
@@ -90,7 +90,7 @@ class _Merging:
             if not self.exact or same_bits(*reversed(way)):
                 yield value, saved
 
-    def _stays(self, start: Value, value: Value, step: Step) -> bool:
+    def _stays(self, start: Value, value: Value, step: ProgramStep) -> bool:
         """Whether nothing crosses between stages, where the program is cut."""
         maker = self.makers.get(start.number)
         here = start.meta.placement is value.meta.placement

@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 
 from ...engine.op import Local, Op
-from ...engine.runner import runner, single
-from ...kernels import added
-from ..ir import Program, Step, Value
-from .edit import uses
+from ...engine.shard_runner import runner, single
+from ...kernels import addmm_ref
+from ..ir import Program, ProgramStep, Value
+from .pass_utils import uses
 
 
-class Added(Op):
+class Addmm(Op):
     """x + a @ b, one of the factors perhaps transposed."""
 
     def __init__(self, form: str, kernel: Callable[..., torch.Tensor]) -> None:
@@ -23,7 +23,7 @@ class Added(Op):
         self.kernel = kernel  # type: ignore[method-assign]
 
 
-_NN, _NT, _TN = Added("nn", added.nn), Added("nt", added.nt), Added("tn", added.tn)
+_NN, _NT, _TN = Addmm("nn", addmm_ref.nn), Addmm("nt", addmm_ref.nt), Addmm("tn", addmm_ref.tn)
 _FUSED = {"mm": _NN, "matmul": _NN, "mm_nt": _NT, "linear": _NT, "mm_tn": _TN}
 
 
@@ -46,7 +46,9 @@ def fuse_add(program: Program) -> Program:
     return replace(program, steps=[s for s in steps if s.outputs[0].number not in gone])
 
 
-def _product(step: Step, makers: dict[int, Step], used: Counter[int]) -> tuple[Value, Step] | None:
+def _product(
+    step: ProgramStep, makers: dict[int, ProgramStep], used: Counter[int]
+) -> tuple[Value, ProgramStep] | None:
     """What else the step adds, and the product that it adds it to, if it does only that."""
     if step.name != "add" or step.attrs or len(step.inputs) != 2:
         return None
@@ -64,7 +66,7 @@ def _product(step: Step, makers: dict[int, Step], used: Counter[int]) -> tuple[V
     return None
 
 
-def _is_product(step: Step) -> bool:
+def _is_product(step: ProgramStep) -> bool:
     """Whether the step is a product of two matrices of floating point numbers, and no more."""
     if step.name not in _FUSED or step.attrs:
         return False
@@ -73,7 +75,7 @@ def _is_product(step: Step) -> bool:
     return matrices and bias in ([], [None])
 
 
-def _fused(add: Step, x: Value, product: Step) -> Step:
+def _fused(add: ProgramStep, x: Value, product: ProgramStep) -> ProgramStep:
     op = _FUSED[product.name]
     inputs = (x, *product.inputs[:2])
     metas, outputs = tuple([value.meta for value in inputs]), (add.outputs[0].meta,)

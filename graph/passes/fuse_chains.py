@@ -14,15 +14,15 @@ import torch
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
 from ...engine.ops.matmul import Linear, Product
-from ...engine.runner import runner, single
-from ...kernels import chain as kernels
-from ...kernels import ending as endings
-from ...kernels.chain import At, Chain, Link
+from ...engine.shard_runner import runner, single
+from ...kernels import epilogue_ref as epilogue
+from ...kernels import pointwise_chain_ref as kernels
+from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.select import pick, uses_triton
-from ..ir import Program, Step, Value
-from ..traffic import read_and_written, readable
-from .edit import uses
-from .groups import Group, Groups, is_pointwise
+from ..ir import Program, ProgramStep, Value
+from ..memory_traffic import read_and_written, readable
+from .fusion_groups import Group, Groups, is_pointwise
+from .pass_utils import uses
 
 
 class Fused(Op):
@@ -30,7 +30,7 @@ class Fused(Op):
 
     name = "fused"
 
-    def __init__(self, chain: Chain, steps: tuple[Step, ...]) -> None:
+    def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...]) -> None:
         self.chain = chain
         self.steps = steps  # what it stands for
         self.num_outputs = len(chain.outputs)
@@ -41,10 +41,10 @@ class Fused(Op):
         return local.pick(kernels.several)(self.chain)  # type: ignore[no-any-return]
 
 
-class FusedFold(Fused):
+class FusedReduction(Fused):
     """A reduction of what a chain gives, and (where it is `kept`) that itself."""
 
-    def __init__(self, chain: Chain, steps: tuple[Step, ...], kept: bool) -> None:
+    def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...], kept: bool) -> None:
         super().__init__(chain, steps)
         self.kept = kept
         self.num_outputs = 1 + kept
@@ -53,22 +53,24 @@ class FusedFold(Fused):
         last = self.steps[-1]
         (value,) = last.reads()
         assert last.op is not None
-        fold = last.op.bind(
+        reduction = last.op.bind(
             replace(local, inputs=(value.meta,), outputs=local.outputs[:1]), last.attrs
         )
-        compute = local.pick(kernels.to_be_folded)(self.chain, self.kept)
+        compute = local.pick(kernels.as_prologue)(self.chain, self.kept)
 
         def run(*tensors: Any) -> Any:
-            lazy, whole = compute(*tensors)
-            return fold(lazy), whole
+            prologue, whole = compute(*tensors)
+            return reduction(prologue), whole
 
-        return run if self.kept else lambda *tensors: fold(compute(*tensors)[0])
+        return run if self.kept else lambda *tensors: reduction(compute(*tensors)[0])
 
 
-class Ended(Fused):
+class FusedEpilogue(Fused):
     """A chain that takes a matrix product, and (where it is `kept`) the product."""
 
-    def __init__(self, chain: Chain, steps: tuple[Step, ...], operands: int, kept: bool) -> None:
+    def __init__(
+        self, chain: Chain, steps: tuple[ProgramStep, ...], operands: int, kept: bool
+    ) -> None:
         super().__init__(chain, steps)
         self.operands = operands
         self.kept = kept
@@ -77,8 +79,8 @@ class Ended(Fused):
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         product = self.steps[0].op
         assert isinstance(product, (Linear, Product))
-        ended = local.pick(endings.ended)
-        return ended(product.reference, self.operands, self.chain, self.kept)  # type: ignore[no-any-return]
+        with_epilogue = local.pick(epilogue.with_epilogue)
+        return with_epilogue(product.reference, self.operands, self.chain, self.kept)  # type: ignore[no-any-return]
 
 
 def fuse_chains(program: Program) -> Program:
@@ -95,19 +97,19 @@ def fuse_chains(program: Program) -> Program:
         fused[group.members[-1]] = _fused(groups, group)
         gone.update(group.indices)
     steps = [
-        fused.get(index) or _noted(groups, index, step)
+        fused.get(index) or _with_note(groups, index, step)
         for index, step in enumerate(program.steps)
         if index in fused or index not in gone
     ]
     return replace(program, steps=steps)
 
 
-def _on_triton(step: Step) -> bool:
+def _on_triton(step: ProgramStep) -> bool:
     meta = step.outputs[0].meta
     return uses_triton(Local(0, (), (meta,), meta.placement).device_type)
 
 
-def _refusal(step: Step) -> str:
+def _refusal(step: ProgramStep) -> str:
     """Why a pointwise step cannot be a part of a kernel, "" if it can."""
     if not _on_triton(step):
         return "not on a GPU"
@@ -123,31 +125,33 @@ def _stand_in(meta: Meta) -> torch.Tensor:
     return torch.ones((0,) if meta.shape else (), dtype=meta.dtype)
 
 
-def _noted(groups: Groups, index: int, step: Step) -> Step:
+def _with_note(groups: Groups, index: int, step: ProgramStep) -> ProgramStep:
     if not is_pointwise(step):
         return step
     why = groups.why.get(index, "no pointwise step beside it")
     return replace(step, note=f"not fused: {why}")
 
 
-def _fused(groups: Groups, group: Group) -> Step:
+def _fused(groups: Groups, group: Group) -> ProgramStep:
     """The step that does what a group does."""
     steps = tuple([groups.steps[member] for member in group.members])
     inputs, outputs = groups.inputs(group), groups.outputs(group)
     if group.product is not None:
-        return _ended(groups.steps[group.product], steps, inputs, outputs)
+        return _with_epilogue(groups.steps[group.product], steps, inputs, outputs)
     links, number = _links(steps, inputs)
-    if group.fold is None:
+    if group.reduction is None:
         chain = Chain(len(inputs), links, tuple([number[v.number] for v in outputs]))
         return _step(Fused(chain, steps), inputs, tuple(outputs))
-    fold, (last,) = groups.steps[group.fold], steps[-1].outputs
+    reduction, (last,) = groups.steps[group.reduction], steps[-1].outputs
     chain = Chain(len(inputs), links, (number[last.number],))
     kept = groups.uses[last.number] > 1
-    return _step(FusedFold(chain, (*steps, fold), kept), inputs, (*fold.outputs, *outputs))
+    return _step(
+        FusedReduction(chain, (*steps, reduction), kept), inputs, (*reduction.outputs, *outputs)
+    )
 
 
 def _links(
-    steps: Sequence[Step], inputs: Sequence[Value]
+    steps: Sequence[ProgramStep], inputs: Sequence[Value]
 ) -> tuple[tuple[Link, ...], dict[int, int]]:
     """The links that steps are, and the numbers in the chain of values, by their own numbers."""
     number = {value.number: at for at, value in enumerate(inputs)}
@@ -160,19 +164,22 @@ def _links(
     return tuple(links), number
 
 
-def _ended(
-    product: Step, steps: tuple[Step, ...], inputs: Sequence[Value], outputs: Sequence[Value]
-) -> Step:
+def _with_epilogue(
+    product: ProgramStep,
+    steps: tuple[ProgramStep, ...],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+) -> ProgramStep:
     (made,), operands = product.outputs, tuple(product.reads())
     links, number = _links(steps, [made, *inputs])
     (last,) = [value for value in outputs if value is not made]
     chain = Chain(1 + len(inputs), links, (number[last.number],))
     kept = made in outputs
-    op = Ended(chain, (product, *steps), len(operands), kept)
+    op = FusedEpilogue(chain, (product, *steps), len(operands), kept)
     return _step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
-def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> Step:
+def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> ProgramStep:
     last = op.steps[-1]
     metas, made = tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs])
     placement = made[0].placement

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from ...engine import boxing
-from ...engine.boxing.steps import AllGather, AllReduce
+from ...engine.boxing.boxing_steps import AllGather, AllReduce
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
 from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
-from ...engine.runner import runner, single
+from ...engine.shard_runner import runner, single
 from ...kernels.select import pick_into
-from ..ir import Program, Step, Value
+from ..ir import Program, ProgramStep, Value
 
 
 def in_place(program: Program) -> Program:
@@ -26,7 +26,7 @@ def in_place(program: Program) -> Program:
     return replace(program, steps=in_place_steps(program.steps, kept))
 
 
-def in_place_steps(steps: Sequence[Step], kept: Iterable[int]) -> list[Step]:
+def in_place_steps(steps: Sequence[ProgramStep], kept: Iterable[int]) -> list[ProgramStep]:
     """The steps, run in this order; the values with the numbers `kept` are needed after them.
 
     Only memory that one of these steps allocates is written to. What a step reads or makes does
@@ -45,7 +45,7 @@ class _Storage:
     """Memory that values may share: that of `root`, which the step `maker` made."""
 
     root: Value
-    maker: Step | None  # None where it is not known to be of these steps alone
+    maker: ProgramStep | None  # None where it is not known to be of these steps alone
     last: float = -1  # the index of the last step that needs any of it
 
 
@@ -53,7 +53,7 @@ class _Storage:
 class _Memory:
     """Which values may share memory, and until when that is needed."""
 
-    steps: Sequence[Step]
+    steps: Sequence[ProgramStep]
     kept: Iterable[int]
     _of: dict[int, _Storage] = field(default_factory=dict)  # by the number of a value
     _other: set[int] = field(default_factory=set)  # values that are not all of it, in its order
@@ -77,7 +77,7 @@ class _Memory:
                 if value.number in forever:
                     self._of[value.number].last = len(self.steps)
 
-    def _made(self, step: Step, value: Value) -> _Storage:
+    def _made(self, step: ProgramStep, value: Value) -> _Storage:
         if not step.aliases and (step.origin is not BOXING or _allocates(step)):
             return _Storage(value, step)
         if type(step.op) is not View or any(v.number in self._other for v in step.reads()):
@@ -89,7 +89,7 @@ class _Memory:
             return _Storage(value, None)
         return storages[0]
 
-    def free(self, index: int, step: Step) -> Value | None:
+    def free(self, index: int, step: ProgramStep) -> Value | None:
         """The input whose memory the step's result may take; None if there is none.
 
         It was allocated by a step for this value (or one that is the same elements in another
@@ -115,7 +115,7 @@ class _Memory:
         return None
 
 
-def _first_readers(steps: Sequence[Step]) -> dict[int, int]:
+def _first_readers(steps: Sequence[ProgramStep]) -> dict[int, int]:
     """The index of the first step that reads each value, by number."""
     first: dict[int, int] = {}
     for index, step in enumerate(steps):
@@ -124,7 +124,7 @@ def _first_readers(steps: Sequence[Step]) -> dict[int, int]:
     return first
 
 
-def _allocates(step: Step) -> bool:
+def _allocates(step: ProgramStep) -> bool:
     """Whether the step makes one value, for which it allocates memory, in both worlds.
 
     What a source gives may be memory of the program. A boxing may give a part of what it made, or
@@ -184,7 +184,7 @@ class InPlace(Op):
         self.kernel = kernel  # type: ignore[method-assign]
 
 
-def _placed(step: Step, place: Value) -> Step:
+def _placed(step: ProgramStep, place: Value) -> ProgramStep:
     step = replace(step, place=place)
     op = placed_op(step)
     local = _local(step)
@@ -194,13 +194,13 @@ def _placed(step: Step, place: Value) -> Step:
     return replace(step, run=run)
 
 
-def placed_op(step: Step) -> InPlace:
+def placed_op(step: ProgramStep) -> InPlace:
     """What an elementwise step that has a place runs."""
     assert type(step.op) is Elementwise and step.place is not None
     return InPlace(step.op, step.inputs.index(step.place), _local(step))
 
 
-def _local(step: Step) -> Local:
+def _local(step: ProgramStep) -> Local:
     metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
     (output,) = [value.meta for value in step.outputs]
     return Local(0, metas, (output,), output.placement)

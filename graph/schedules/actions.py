@@ -26,7 +26,7 @@ class Action:
 class Schedule:
     """The actions of every rank in order; `rank_of[stage]` is the rank that a stage lives on.
 
-    >>> from onefold.graph.schedules.generate import make
+    >>> from onefold.graph.schedules.named_schedules import make
     >>> print(make("1f1b", stages=2, micro_batches=2))
     1f1b: 2 stages on 2 ranks, 2 micro-batches
     rank 0: F0.0 F0.1 B0.0 B0.1

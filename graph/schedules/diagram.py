@@ -8,7 +8,7 @@ from .simulate import Timeline
 def diagram(timeline: Timeline, unit: float = 1.0) -> str:
     """The timeline with one column per `unit`: F and the micro-batch, b for B and I, w for W.
 
-    >>> from onefold.graph.schedules.generate import make
+    >>> from onefold.graph.schedules.named_schedules import make
     >>> from onefold.graph.schedules.simulate import Times, simulate
     >>> print(diagram(simulate(make("1f1b", stages=2, micro_batches=2), Times(1, 1, 0))))
     0 F0 F1 .. b0 .. b1

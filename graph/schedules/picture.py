@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import OnefoldTypeError, OnefoldValueError
 from .actions import Action, Kind, Schedule
 from .diagram import diagram
-from .generate import SCHEDULES, make
+from .named_schedules import SCHEDULES, make
 from .simulate import Timeline, Times, simulate
 
 try:
@@ -59,7 +59,7 @@ def draw(timeline: Timeline, path: str | Path, rows: Sequence[str] | None = None
     later ones are darker. `rows` are the names of the rows, by default "rank 0" and so on. Raises
     OSError when the file cannot be written.
 
-    >>> from onefold.graph.schedules.generate import make
+    >>> from onefold.graph.schedules.named_schedules import make
     >>> from onefold.graph.schedules.simulate import Times, simulate
     >>> draw(simulate(make("1f1b", stages=4, micro_batches=8), Times()), "1f1b.png")
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .action_order import advance
 from .actions import Action, Schedule, needs
-from .advance import advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def simulate(
 
     Sends do not block. Raises OnefoldRuntimeError when the schedule cannot run to its end.
 
-    >>> from onefold.graph.schedules.generate import make
+    >>> from onefold.graph.schedules.named_schedules import make
     >>> simulate(make("1f1b", stages=4, micro_batches=8), Times()).bubble
     9.0
     """

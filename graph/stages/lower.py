@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..executor import Call, Places
-from ..ir import Step, Value
-from .cut import Part, Staged, draws
-from .states import first_readers
+from ..ir import ProgramStep, Value
+from ..program_executor import Call, Places
+from .partition import Part, Staged, draws
+from .state_order import first_readers
 
 _ORDER = "FBIW"  # of the segments of one stage
 
@@ -17,7 +17,7 @@ _ORDER = "FBIW"  # of the segments of one stage
 class Lowered:
     """One segment, ready to run for any micro-batch."""
 
-    steps: Sequence[Step]
+    steps: Sequence[ProgramStep]
     calls: list[Call]
     random: bool  # whether any of the calls draws random numbers
     refreshed: list[int]  # places of variables that an earlier micro-batch may have changed

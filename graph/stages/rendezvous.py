@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ...errors import OnefoldRuntimeError
 from ..schedules.actions import Action
-from .plan import Message, StagePlan
+from .stage_plan import Message, StagePlan
 
 
 def check_rendezvous(plan: StagePlan) -> None:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from ...errors import OnefoldValueError
-from ..gpu import configs
-from ..gpu.cases import TARGETS
-from ..gpu.launch import INTERPRETED
-from . import budget, compile, workers
+from ..gpu.launch import configs
+from ..gpu.launch.aot_cases import TARGETS
+from ..gpu.launch.jit_kernel import INTERPRETED
+from . import budget, compile_kernel, workers
 from .facts import Facts
 
 _LIMIT = 120.0  # seconds for one compilation
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     wanted = [
         (key, target, options.table)
-        for key, case in compile.all_cases(options.table).items()
+        for key, case in compile_kernel.all_cases(options.table).items()
         for target in case.targets
         if target in options.targets and options.match in key
     ]
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             found[name] = facts
 
-    workers.run(compile.work, wanted, options.processes, _LIMIT, done)
+    workers.run(compile_kernel.work, wanted, options.processes, _LIMIT, done)
     others = {name.split()[-1] for name in configs.read(options.table)} - set(TARGETS)
     if others:
         print(f"The table's entries for {', '.join(sorted(others))} are not compiled here.")
@@ -96,7 +96,7 @@ def _write(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
     for line in (*failed, *limits):
         print(line)
     if not failed:
-        budget.write(budget.PATH, {**kept, **found}, compile.COMPILER)
+        budget.write(budget.PATH, {**kept, **found}, compile_kernel.COMPILER)
         print(f"{len(found)} forms written to {budget.PATH.name}; read its diff.")
     return 1 if failed or limits else 0
 
@@ -105,7 +105,7 @@ def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
     then, compiler = budget.read(budget.PATH)
     if not whole:
         then = {key: facts for key, facts in then.items() if key in found}
-    if compiler != compile.COMPILER:
+    if compiler != compile_kernel.COMPILER:
         return _report(found, failed, compiler)
     gone = [name for name in then if any(line.startswith(f"{name}: ") for line in failed)]
     result = budget.compare({key: then[key] for key in then if key not in gone}, found)
@@ -119,7 +119,7 @@ def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
     return 0
 
 
-def _report(found: dict[str, Facts], failed: list[str], compiler: str) -> int:
+def _report(found: dict[str, Facts], failed: list[str], budgeted: str) -> int:
     """With another compiler than the budget's: what compiles and starts, and what spills."""
     failed += budget.limits(found)
     spilled = {key: facts.spills for key, facts in found.items() if facts.spills}
@@ -127,8 +127,9 @@ def _report(found: dict[str, Facts], failed: list[str], compiler: str) -> int:
         print(f"{key}: spills {spilled[key]}")
     for line in failed:
         print(line)
-    print(f"\n{len(found)} forms compile with {compile.COMPILER}; {len(spilled)} of them spill.")
-    print(f"The budget is of {compiler}: nothing is compared with it.")
+    compiler = compile_kernel.COMPILER
+    print(f"\n{len(found)} forms compile with {compiler}; {len(spilled)} of them spill.")
+    print(f"The budget is of {budgeted}: nothing is compared with it.")
     return 1 if failed else 0
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from ...errors import OnefoldError, OnefoldRuntimeError, OnefoldValueError
-from ..gpu import configs
-from ..gpu.families import all_tuned
-from . import events
-from .search import Timer, search
+from ..gpu.launch import configs
+from ..gpu.launch.registry import all_tuned
+from . import gpu_timer
+from .config_search import Timer, search
 
 
 def tune(kernels: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not torch.cuda.is_available():
         raise OnefoldRuntimeError(
             "kernels are tuned on a GPU, and torch.cuda.is_available() is False. On a machine with "
-            "a GPU, the same command rewrites kernels/gpu/configs.json; commit what changed."
+            "a GPU, the same command rewrites kernels/gpu/launch/configs.json; commit what changed."
         )
     known = all_tuned()
     unknown = sorted(set(names) - set(known))
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"no kernel to tune is called {', '.join(unknown)}; there are {', '.join(known)}"
         )
     chosen = [known[name] for name in names or known]
-    tune(chosen, configs.architecture(), configs.PATH, events.seconds)
+    tune(chosen, configs.architecture(), configs.PATH, gpu_timer.seconds)
     return 0
 
 

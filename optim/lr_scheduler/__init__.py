@@ -12,8 +12,8 @@ from .decay import LinearLR as LinearLR
 from .decay import MultiStepLR as MultiStepLR
 from .decay import PolynomialLR as PolynomialLR
 from .decay import StepLR as StepLR
-from .function import LambdaLR as LambdaLR
-from .function import MultiplicativeLR as MultiplicativeLR
+from .lambda_lr import LambdaLR as LambdaLR
+from .lambda_lr import MultiplicativeLR as MultiplicativeLR
 from .plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from .scheduler import LRScheduler as LRScheduler
 from .scheduler import Schedule as Schedule

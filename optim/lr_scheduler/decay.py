@@ -91,7 +91,7 @@ class LinearLR(LRScheduler):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepDecay:
     """base_lr * gamma^n after n times `step_size` steps."""
 
     step_size: int
@@ -116,7 +116,7 @@ class StepLR(LRScheduler):
         last_step: int = -1,
         verbose: bool = False,
     ) -> None:
-        super().__init__(optimizer, Step(step_size, gamma), last_step, verbose)
+        super().__init__(optimizer, StepDecay(step_size, gamma), last_step, verbose)
 
 
 @dataclass(frozen=True)

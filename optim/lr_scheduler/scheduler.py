@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from ..gradients import not_in_build
+from ..gradient_layouts import not_in_build
 from ..optimizer import Group, Optimizer, set_rate
 
 

@@ -10,7 +10,7 @@ import onefold as flow
 from onefold.engine.names import names
 from onefold.engine.sbp import parse
 from onefold.errors import AutogradError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 checkpoint = flow.checkpoint.checkpoint
 LAYOUTS = [None, "(S0)", "(S1)", "(B)"]

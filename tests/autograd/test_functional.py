@@ -5,7 +5,7 @@ import torch
 
 import onefold as flow
 from onefold.engine.sbp import parse
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 F = flow.autograd.functional
 T = torch.autograd.functional

@@ -6,7 +6,7 @@ import torch
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.errors import AutogradError, OnefoldTypeError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 
 def leaf(sbp="(S0)"):

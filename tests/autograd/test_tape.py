@@ -16,7 +16,7 @@ from onefold.errors import (
     PlacementError,
     ShapeError,
 )
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 DATA = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0]]
 LAYOUTS = [None, "(S0)", "(S1)", "(B)", "(P)"]

@@ -14,7 +14,7 @@ from launched import RankFailed, run_ranks
 
 from onefold.distributed.comm_log import comm
 from onefold.distributed.world import virtual_world, world
-from onefold.engine.boxing import crossing, plan, run
+from onefold.engine.boxing import disjoint_boxing, plan, run
 
 PAIRS = [
     ([0], [1]),
@@ -62,7 +62,7 @@ def test_the_halves_give_what_the_whole_plan_gives(case):
         shards = tuple(given_shards(src, shape, seed))
         with comm() as whole:
             wanted = run(plan(src, dst), shards, op="test")
-        between = crossing(src, dst)
+        between = disjoint_boxing(src, dst)
         with comm() as halves:
             found = between.arrive(between.carry(shards, "test"), "test")
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
@@ -73,7 +73,7 @@ def carry(case, seed):
     """This rank's part of a crossing, with both ends in an order in which nobody waits long."""
     (src_ranks, dst_ranks), nd_sbps, shape = case
     src, dst = metas((src_ranks, dst_ranks), nd_sbps, shape)
-    rank, between = world().rank, crossing(src, dst)
+    rank, between = world().rank, disjoint_boxing(src, dst)
     shards = given_shards(src, shape, seed)
     if rank in src.placement.position:
         sent = between.send(rank, (shards[src.placement.position[rank]],), "test")
@@ -119,7 +119,7 @@ def test_processes_give_what_one_process_gives():
 def test_the_comparison_sees_a_difference():
     def wrong():
         if world().rank == 2:
-            module = import_module("onefold.engine.boxing.crossing")
+            module = import_module("onefold.engine.boxing.disjoint_placements")
             honest = module.take
             module.take = lambda shard, cut: honest(shard, cut) + 1
         program(60)

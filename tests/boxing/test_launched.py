@@ -10,7 +10,7 @@ from launched import RankFailed, run_ranks
 
 from onefold.distributed.comm_log import comm
 from onefold.distributed.world import virtual_world, world
-from onefold.engine.boxing import launched, plan, run
+from onefold.engine.boxing import launched_steps, plan, run
 
 MESHES = {
     2: [[0], [1, 0], [0, 1], [[0], [1]]],
@@ -82,8 +82,8 @@ def test_the_comparison_sees_a_difference():
 
     def wrong():
         if world().rank == 2:
-            honest = launched.reduce
-            launched.reduce = lambda addends, kind: honest(addends[::-1], kind)
+            honest = launched_steps.reduce
+            launched_steps.reduce = lambda addends, kind: honest(addends[::-1], kind)
         program(4, 16)
 
     with pytest.raises(RankFailed, match="is not"):

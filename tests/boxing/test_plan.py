@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from onefold.distributed.world import virtual_world
-from onefold.engine.boxing import axis_cost, plan, search
-from onefold.engine.boxing.steps import AllGather, AllReduce, Exchange, Local
-from onefold.engine.boxing.transfer import Route
+from onefold.engine.boxing import axis_cost, path_search, plan
+from onefold.engine.boxing.boxing_steps import AllGather, AllReduce, Exchange, Local
+from onefold.engine.boxing.route_step import Route
 from onefold.engine.meta import Meta
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse
@@ -88,12 +88,12 @@ def test_plans_are_cached_and_the_cache_is_bounded():
     first = make(mesh(4), "S0", "S1")
     assert make(mesh(4), "S0", "S1") is first
     assert plan.cache_info().maxsize
-    assert search.find_path.cache_info().maxsize
+    assert path_search.find_path.cache_info().maxsize
 
 
 def test_two_worlds_decide_alike():
     def describe():
-        search.find_path.cache_clear()
+        path_search.find_path.cache_clear()
         return [
             str(make(mesh(2, 4), a, b, (7, 6), dst))
             for a, b in product(("S0 S1", "P S0", "B P", "S0 S0"), ("S1 S0", "S0 B", "B B"))
@@ -121,7 +121,7 @@ def seconds(make_plan):
     """The best of some cold plans."""
     times = []
     for _ in range(5):
-        search.find_path.cache_clear()
+        path_search.find_path.cache_clear()
         plan.cache_clear()
         start = time.perf_counter()
         make_plan()

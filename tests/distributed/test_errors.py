@@ -67,7 +67,7 @@ def test_user_line_of_another_frame():
 
 
 def test_user_line_in_a_thread_of_the_package():
-    scope = {"user_line": user_line, "found": [], "__name__": "onefold.distributed.watch"}
+    scope = {"user_line": user_line, "found": [], "__name__": "onefold.distributed.watchdog"}
     exec("def run():\n    found.append(user_line())", scope)
     thread = threading.Thread(target=scope["run"])
     thread.start()

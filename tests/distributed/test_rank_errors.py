@@ -17,7 +17,7 @@ from onefold.errors import (
     OnefoldRuntimeError,
     PeerLost,
 )
-from onefold.kernels.indexing import OutOfRangeError
+from onefold.kernels.indexing_ref import OutOfRangeError
 
 B, P = flow.sbp.broadcast, flow.sbp.partial_sum
 S0 = flow.sbp.split(0)
@@ -243,7 +243,7 @@ class Lookup(flow.nn.Graph):
         return looked_up(ids).sum().to_global(sbp=B)
 
 
-class ClassLoss(flow.nn.Graph):
+class CrossEntropy(flow.nn.Graph):
     def build(self, logits, target):
         return flow.nn.functional.cross_entropy(logits, target).to_global(sbp=B)
 
@@ -251,7 +251,7 @@ class ClassLoss(flow.nn.Graph):
 @pytest.mark.parametrize("size", [2, 4])
 def test_in_a_graph(size):
     def program():
-        graph, loss = Lookup(), ClassLoss()
+        graph, loss = Lookup(), CrossEntropy()
         logits = flow.zeros(2 * size, 8, placement=everyone(), sbp=S0)
 
         def step(bad):

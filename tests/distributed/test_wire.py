@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.distributed.wire import from_bytes, size_in_bytes, to_bytes, to_reducible
+from onefold.distributed.wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from onefold.errors import OnefoldTypeError, OnefoldValueError
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

@@ -14,7 +14,7 @@ from onefold.errors import (
     SbpError,
     ShapeError,
 )
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 B, P, S0, S1 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0), flow.sbp.split(1)
 

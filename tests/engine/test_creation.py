@@ -15,7 +15,7 @@ from onefold.errors import (
     PlacementError,
     SbpError,
 )
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 # Ranks in an order of their own, more ranks than elements, and meshes with nested splits.
 PLACES = [

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 import onefold as flow
 from onefold import profiler
 from onefold.engine.boxing import plan as boxing_plan
-from onefold.engine.choice import choose
+from onefold.engine.dispatch_plan import clear_plans, ops
 from onefold.engine.entry import Form, source
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
-from onefold.engine.plan import clear_plans, ops
 from onefold.engine.sbp import broadcast, partial_sum, split
+from onefold.engine.signature_choice import choose
 from onefold.testing import nd_sbps, placements
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 PAIR = flow.placement("cpu", [0, 1])
 

@@ -17,7 +17,7 @@ from onefold.errors import (
     OnefoldTypeError,
     ShapeError,
 )
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 LAYOUTS = [None, "(S0)", "(S1)", "(B)", "(P)"]
 
@@ -297,13 +297,13 @@ def test_deep_copies(sbp, world):
     w = flow.nn.Parameter(make(DATA, sbp))
     (w * 2).sum().backward()
     holder = {"a": w, "b": w}
-    twin = copy.deepcopy(holder)
-    assert twin["a"] is twin["b"] and type(twin["a"]) is flow.nn.Parameter
-    assert twin["a"].meta is w.meta and twin["a"].requires_grad
-    assert torch.equal(value_of(twin["a"].grad), value_of(w.grad))
+    duplicate = copy.deepcopy(holder)
+    assert duplicate["a"] is duplicate["b"] and type(duplicate["a"]) is flow.nn.Parameter
+    assert duplicate["a"].meta is w.meta and duplicate["a"].requires_grad
+    assert torch.equal(value_of(duplicate["a"].grad), value_of(w.grad))
     with flow.no_grad():
-        twin["a"].add_(1)
-        twin["a"].grad.zero_()
+        duplicate["a"].add_(1)
+        duplicate["a"].grad.zero_()
     assert value_of(w).tolist() == DATA and value_of(w.grad).eq(2).all()
     with pytest.raises(OnefoldRuntimeError, match="only tensors created explicitly"):
         copy.deepcopy(w * 2)

@@ -15,8 +15,8 @@ import onefold as flow
 from onefold.engine import views
 from onefold.engine.sbp import parse
 from onefold.errors import AutogradError, OnefoldRuntimeError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global
+from onefold.testing.manual_layouts import make_global
+from onefold.testing.sample_checks import value_of
 from onefold.testing.strategies import nd_sbps, placements, shapes
 
 
@@ -482,7 +482,9 @@ def test_writes_that_fail_change_nothing(world):
     parts = x.unbind()
     version = x.version
     for _ in range(2):
-        with pytest.raises(AutogradError, match="is the output of a function that returns multiple"):
+        with pytest.raises(
+            AutogradError, match="is the output of a function that returns multiple"
+        ):
             parts[0].mul_(flow.full((), 2.0, requires_grad=True))
     assert x.version == version and x.tolist() == [1, 1, 1]
 

@@ -9,7 +9,7 @@ from device_checks import DEVICE
 from source_tree import REPO
 
 from onefold.distributed.world import virtual_world
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 sys.path.insert(0, str(REPO / "examples"))
 import gpt

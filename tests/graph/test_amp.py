@@ -6,8 +6,8 @@ import torch
 
 import onefold as flow
 from onefold import nn, sbp
+from onefold.engine.dispatch_plan import ops
 from onefold.engine.meta import Meta
-from onefold.engine.plan import ops
 from onefold.errors import OnefoldTypeError, OnefoldValueError
 from onefold.graph.amp import FLOAT32, LOW, dtype_of_inputs
 

@@ -8,8 +8,8 @@ import onefold as flow
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast
 from onefold.errors import OnefoldRuntimeError
-from onefold.testing.checks import cotangent, spread, value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import cotangent, spread, value_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import onefold as flow
 from onefold import nn, sbp
 from onefold.errors import OnefoldError, OnefoldTypeError
-from onefold.graph.not_offered import CONFIG, GRAPH
+from onefold.graph.unsupported import CONFIG, GRAPH
 
 B, S0 = sbp.broadcast, sbp.split(0)
 PAIR = flow.placement("cpu", [0, 1])

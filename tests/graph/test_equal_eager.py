@@ -10,8 +10,8 @@ import onefold as flow
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast
 from onefold.errors import OnefoldRuntimeError
-from onefold.testing.checks import cotangent, spread
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import cotangent, spread
 from onefold.testing.samples import Sample, T
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")

@@ -15,9 +15,9 @@ from training_steps import compiled
 import onefold as flow
 from onefold import nn
 from onefold.distributed.world import virtual_world
+from onefold.graph.memory_traffic import read_and_written, readable
 from onefold.graph.passes import fuse_chains as module
-from onefold.graph.passes.groups import MOST_STEPS, MOST_TENSORS, is_pointwise
-from onefold.graph.traffic import read_and_written, readable
+from onefold.graph.passes.fusion_groups import MOST_STEPS, MOST_TENSORS, is_pointwise
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 

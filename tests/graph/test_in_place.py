@@ -24,23 +24,23 @@ from training_steps import (
 import onefold as flow
 from onefold import nn, sbp
 from onefold.distributed.world import world as this_world
+from onefold.engine.dispatch_plan import ops
 from onefold.engine.ops.pointwise import Elementwise
-from onefold.engine.plan import ops
 from onefold.errors import OnefoldError
-from onefold.graph import compiled, executor
-from onefold.graph.ir import Program, Step, Value, show, verify
-from onefold.graph.memory.plan import plan_memory
+from onefold.graph import compiled_graph, program_executor
+from onefold.graph.ir import Program, ProgramStep, Value, show, verify
+from onefold.graph.memory.memory_plan import plan_memory
 from onefold.graph.passes.in_place import in_place, in_place_steps
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_local
+from onefold.testing.manual_layouts import make_local
 from onefold.testing.programs import onefold_tensors, programs
+from onefold.testing.sample_checks import value_of
 
 B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)
 
 
 def without(monkeypatch):
     """Compile graphs without the pass from now on."""
-    monkeypatch.setattr(compiled, "in_place", lambda program: program)
+    monkeypatch.setattr(compiled_graph, "in_place", lambda program: program)
 
 
 # Kernels.
@@ -341,11 +341,11 @@ def small_program(drawn):
         a, b = made[left % len(made)], made[right % len(made)]
         out = Value(number, META)
         if kind == "add":
-            step = Step("add", "add", (a, b), (), (out,), None, op=ADD)
+            step = ProgramStep("add", "add", (a, b), (), (out,), None, op=ADD)
         elif kind == "view":
-            step = Step("view", "view", (a,), (), (out,), None, op=VIEW, aliases=True)
+            step = ProgramStep("view", "view", (a,), (), (out,), None, op=VIEW, aliases=True)
         else:
-            step = Step("send", "send", (a,), (), (out,), None, start=lambda: None)
+            step = ProgramStep("send", "send", (a,), (), (out,), None, start=lambda: None)
         steps.append(step)
         made.append(out)
     return given, steps, made
@@ -479,7 +479,7 @@ def with_gradients(sample, tensors):
 def test_ops_that_may_not_alias_make_new_memory(monkeypatch, world):
     """In every sample, and its gradients."""
     found = []
-    call = executor.Places.call
+    call = program_executor.Places.call
 
     def storages(parts):
         tensors = [t for part in parts if type(part) is tuple for t in part]
@@ -497,7 +497,7 @@ def test_ops_that_may_not_alias_make_new_memory(monkeypatch, world):
 
         return (watched, *rest)
 
-    monkeypatch.setattr(executor.Places, "call", noting)
+    monkeypatch.setattr(program_executor.Places, "call", noting)
     for sample in SAMPLES:
         tensors = [make_local(value) for value in sample.tensors()]
         for x in tensors:

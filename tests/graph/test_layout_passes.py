@@ -14,10 +14,10 @@ from onefold.engine import boxing
 from onefold.engine.sbp import parse
 from onefold.graph.ir import verify
 from onefold.graph.passes.boxing_chains import merge_boxings
-from onefold.graph.passes.edit import same_bits
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global
+from onefold.graph.passes.pass_utils import same_bits
+from onefold.testing.manual_layouts import make_global
 from onefold.testing.programs import onefold_tensors, programs, run_onefold
+from onefold.testing.sample_checks import value_of
 from onefold.testing.strategies import nd_sbps
 
 B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)

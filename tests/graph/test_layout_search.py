@@ -14,13 +14,13 @@ from onefold import nn, sbp
 from onefold.engine import boxing
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldTypeError
-from onefold.graph import compiled
+from onefold.graph import compiled_graph
 from onefold.graph.ir import verify
-from onefold.graph.passes.flow import Flow
-from onefold.graph.passes.layouts import modelled_time, search_layouts
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global
+from onefold.graph.passes.layout_graph import LayoutGraph
+from onefold.graph.passes.layout_search import modelled_time, search_layouts
+from onefold.testing.manual_layouts import make_global
 from onefold.testing.programs import onefold_tensors, programs
+from onefold.testing.sample_checks import value_of
 
 B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)
 
@@ -82,7 +82,7 @@ CASES = [
 
 def optimum(program):
     """The least modelled time over all forms of all ops, by brute force."""
-    flow_ = Flow(program)
+    flow_ = LayoutGraph(program)
     free = [node for node in flow_.nodes if node.free]
     choices = []
     for node in free:
@@ -226,7 +226,7 @@ def test_layouts_that_were_asked_for_stay(world):
 def test_never_worse_than_eager(program, seed):
     graph = nn.Graph.trace(lambda: onefold_tensors(program, seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "in_place", lambda program: program)  # which comes last
+        patch.setattr(compiled_graph, "in_place", lambda program: program)  # which comes last
         graph()
     after = search_layouts(graph.program)
     verify(after)

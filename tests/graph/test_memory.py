@@ -28,12 +28,12 @@ import onefold as flow
 from onefold import nn, sbp
 from onefold.engine.meta import Meta
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from onefold.graph.ir import Step, Value
+from onefold.graph.ir import ProgramStep, Value
 from onefold.graph.memory import arena
 from onefold.graph.memory.liveness import Buffer, Event, buffers_of, live_bytes
-from onefold.graph.memory.measure import Probe
-from onefold.graph.memory.plan import plan_memory
-from onefold.graph.memory.program import Work, call_events, events_of
+from onefold.graph.memory.memory_plan import plan_memory
+from onefold.graph.memory.memory_probe import Probe
+from onefold.graph.memory.program_events import Work, call_events, events_of
 
 B, S0, S1 = sbp.broadcast, sbp.split(0), sbp.split(1)
 # Lifetimes.
@@ -68,7 +68,7 @@ def value(number, shape=(16,)):
 
 
 def step(name, inputs, outputs, aliases=False):
-    return Step(name, name, inputs, (), outputs, None, aliases=aliases)
+    return ProgramStep(name, name, inputs, (), outputs, None, aliases=aliases)
 
 
 def test_values_of_different_lanes_are_different_buffers():

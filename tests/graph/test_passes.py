@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.graph.ir import Step, Value, Variable, show, verify
-from onefold.graph.passes.common import share_common
-from onefold.graph.passes.unused import drop_unused
-from onefold.testing.checks import value_of
+from onefold.graph.ir import ProgramStep, Value, Variable, show, verify
+from onefold.graph.passes.cse import eliminate_common
+from onefold.graph.passes.dead_code import eliminate_dead
 from onefold.testing.programs import onefold_tensors, programs, run_onefold
+from onefold.testing.sample_checks import value_of
 
 
 def program_of(function, *inputs):
@@ -64,7 +64,7 @@ def value(number):
 
 
 def step(name, inputs, output, **more):
-    return Step(name, name, inputs, (), (output,), lambda *x: x, **more)
+    return ProgramStep(name, name, inputs, (), (output,), lambda *x: x, **more)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)), max_size=9))
@@ -79,8 +79,8 @@ def test_passes_keep_what_a_program_computes(drawn):
         program.steps.append(step(name, inputs, values[-1]))
     program.outputs = [values[-1], values[len(values) // 2]]
     verify(program)
-    shared = share_common(program)
-    small = drop_unused(shared)
+    shared = eliminate_common(program)
+    small = eliminate_dead(shared)
     verify(small)
     assert expressions(small) == expressions(shared) == expressions(program)
     assert len(small.steps) == len({e for e in subexpressions(program) if e[0] in "ab"})

@@ -11,7 +11,7 @@ from source_tree import REPO
 
 from onefold.graph.schedules import picture
 from onefold.graph.schedules.actions import Action
-from onefold.graph.schedules.generate import SCHEDULES, make
+from onefold.graph.schedules.named_schedules import SCHEDULES, make
 from onefold.graph.schedules.simulate import Times, simulate
 
 STAGES = {"interleaved": (8, 4), "zb-v": (8, 4)}

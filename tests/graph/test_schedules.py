@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.schedules.actions import Action, chain
-from onefold.graph.schedules.check import check, in_flight
+from onefold.graph.schedules.closed_forms import bubble, check_forms, held
 from onefold.graph.schedules.diagram import diagram
-from onefold.graph.schedules.forms import bubble, check_forms, held
-from onefold.graph.schedules.generate import SCHEDULES, default_for, make
+from onefold.graph.schedules.named_schedules import SCHEDULES, default_for, make
+from onefold.graph.schedules.schedule_check import check, in_flight
 from onefold.graph.schedules.simulate import Times, simulate
 
 STAGES = range(1, 9)

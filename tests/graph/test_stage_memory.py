@@ -9,8 +9,8 @@ import onefold as flow
 from onefold.engine.names import names
 from onefold.graph import micro_batches as in_turn
 from onefold.graph.memory.liveness import buffers_of, live_bytes
-from onefold.graph.memory.measure import Probe, apart
-from onefold.graph.memory.stages import stage_events
+from onefold.graph.memory.memory_probe import Probe, apart
+from onefold.graph.memory.stage_events import stage_events
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 
@@ -75,7 +75,7 @@ def measure(monkeypatch, spec, schedule, micro_batches=6):
     pipeline = graph._latest("test").executable
     ranks = sorted({rank for ranks in pipeline.plan.staged.ranks for rank in ranks})
     probe = Probe(pipeline, ranks)
-    pipeline.crossings = [Noted(crossing, probe) for crossing in pipeline.crossings]
+    pipeline.crossings = [Noted(disjoint_boxing, probe) for disjoint_boxing in pipeline.crossings]
     monkeypatch.setattr(in_turn, "names", Noted(names, probe))
     with flow.no_grad():
         probe.run(inputs)

@@ -20,8 +20,8 @@ from onefold.errors import (
     PlacementError,
 )
 from onefold.graph.schedules.actions import Action
-from onefold.graph.stages.plan import Message
 from onefold.graph.stages.rendezvous import check_rendezvous
+from onefold.graph.stages.stage_plan import Message
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::onefold.FallbackWarning", "ignore::onefold.PipelineWarning"

@@ -7,7 +7,7 @@ from launched import run_ranks
 import onefold as flow
 from onefold import nn
 from onefold.distributed.world import virtual_world
-from onefold.graph.draws import Draws
+from onefold.graph.random_draws import Draws
 from onefold.nn import functional as F
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
@@ -156,15 +156,15 @@ def random_numbers(m, x, y):
     return z.sum()
 
 
-def twins(m, x, y):
-    """Tensors of the same shards, of which a twin is seen first."""
+def duplicates(m, x, y):
+    """Tensors of the same shards, of which a alias is seen first."""
     z = m.b(m.over(m.a(x))) * m.outside.detach() + m.outside * m.b.before.data
     z.backward(m.b.before.detach().expand(z.shape) + y)
     return z.sum()
 
 
 STEPS = [
-    twins,
+    duplicates,
     gradient_is_an_input,
     gradient_is_the_input,
     gradient_is_brought_before,

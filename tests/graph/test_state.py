@@ -274,9 +274,9 @@ def test_a_bad_state_changes_nothing(name, world):
     with pytest.raises(error, match=text):
         graph.load_state_dict(bad)
     same(graph.state_dict(), before)
-    twin = Train(seed=1)
-    twin.load_state_dict(before)
-    assert graph.steps(3, 5) == twin.steps(3, 5)
+    duplicate = Train(seed=1)
+    duplicate.load_state_dict(before)
+    assert graph.steps(3, 5) == duplicate.steps(3, 5)
 
 
 def test_the_state_of_another_optimizer(world):

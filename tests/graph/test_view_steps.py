@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import onefold as flow
 from onefold import nn
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global
+from onefold.testing.manual_layouts import make_global
+from onefold.testing.sample_checks import value_of
 from onefold.testing.strategies import nd_sbps, placements, shapes
 
 PAIR = flow.placement("cpu", [0, 1])
@@ -72,7 +72,9 @@ def test_gradients_of_random_views_equal_eager(case):
         for number, each in enumerate(pool):
             if each.requires_grad:
                 total = total + (each * each * (number + 1)).sum()
-        return [g for g in flow.autograd.grad(total, [leaf, scale], allow_unused=True) if g is not None]
+        return [
+            g for g in flow.autograd.grad(total, [leaf, scale], allow_unused=True) if g is not None
+        ]
 
     x, scale = inputs(*case), make(placement)(3.0)
     assert_same_bits(nn.Graph.trace(function)(x, scale), function(x, scale))

@@ -15,7 +15,7 @@ from onefold import nn, sbp
 from onefold.engine.meta import Meta
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from onefold.graph.executor import _last_uses
+from onefold.graph.program_executor import _last_uses
 from onefold.graph.zero import plan_zero
 
 B, S0 = sbp.broadcast, sbp.split(0)
@@ -261,10 +261,10 @@ def test_a_twin_that_was_detached_before_a_capture(world):
     model, _, graph = fresh(stage=3)
     place = model.scale.placement
     train(graph, place, 1)
-    twin = model.second.weight.detach()
-    wanted = twin.sum().item()
+    duplicate = model.second.weight.detach()
+    wanted = duplicate.sum().item()
     build = graph.build
-    graph.build = lambda x: (build(x), twin.sum(), model.second.weight.sum())
+    graph.build = lambda x: (build(x), duplicate.sum(), model.second.weight.sum())
     _, ours, theirs = graph(flow.ones(64, 16, placement=place, sbp=S0))
     np.testing.assert_allclose([ours.item(), theirs.item()], wanted, rtol=1e-5)
 

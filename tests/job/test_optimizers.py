@@ -6,7 +6,7 @@ import pytest
 import onefold.job as flow
 import onefold.job.typing as tp
 from onefold.errors import OnefoldTypeError, OnefoldValueError
-from onefold.job.conf import schedule_of
+from onefold.job.conf_dicts import schedule_of
 from onefold.job.session import session
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)

@@ -7,9 +7,9 @@ import pytest
 from triton_launches import all_kernels
 
 from onefold.errors import OnefoldValueError
-from onefold.kernels.aot import budget, compile, workers
+from onefold.kernels.aot import budget, compile_kernel, workers
 from onefold.kernels.aot.facts import Facts, beyond, of_amd, of_nvidia
-from onefold.kernels.gpu import configs, families
+from onefold.kernels.gpu.launch import configs, registry
 
 command = importlib.import_module("onefold.kernels.aot.__main__")
 
@@ -46,10 +46,10 @@ def without_a_case(cases):
 
 
 def test_every_kernel_has_a_case():
-    cases = compile.all_cases().values()
+    cases = compile_kernel.all_cases().values()
     assert without_a_case(cases) == []
-    others = [case for case in cases if case.kernel.name != "_fold"]
-    assert without_a_case(others) == ["folds._fold"]
+    others = [case for case in cases if case.kernel.name != "_reduce"]
+    assert without_a_case(others) == ["reductions._reduce"]
 
 
 def test_read_from_ptx():
@@ -149,10 +149,10 @@ def table(tmp_path):
 
 
 def test_entries_of_the_table_are_forms(table):
-    plain, found = compile.all_cases(), compile.all_cases(table)
+    plain, found = compile_kernel.all_cases(), compile_kernel.all_cases(table)
     added = {key: case for key, case in found.items() if key not in plain}
     assert {key.split("(")[0] for key in added} == {
-        "product_tiles.tiles", "product_descriptors._persistent"
+        "gemm_tiles.tiles", "gemm_tma._persistent"
     }  # fmt: skip
     assert {case.targets for case in added.values()} == {("sm_90",)}
     assert all("64,64,32," in key and key.endswith(" 8x2") for key in added)
@@ -162,7 +162,7 @@ def test_entries_of_the_table_are_forms(table):
 def test_every_tuned_kernel_has_forms(table):
     wanted = {}  # by entry
     written = {}
-    for kernel, tuned in families.all_tuned().items():
+    for kernel, tuned in registry.all_tuned().items():
         for dtype in tuned.dtypes:
             for shape_class, sizes in tuned.shapes.items():
                 config = tuned.allowed(dtype, sizes)[-1]
@@ -171,7 +171,7 @@ def test_every_tuned_kernel_has_forms(table):
                 written[entry] = config
                 wanted[entry] = tuned.cases(name, sizes, config)
     configs.write(table, written)
-    found = compile.all_cases(table).values()
+    found = compile_kernel.all_cases(table).values()
     compiled = {case.key for case in found if "sm_90" in case.targets}
     for entry, cases in wanted.items():
         forms = {case.key for case in cases if "sm_90" in case.targets}
@@ -182,15 +182,15 @@ def test_every_tuned_kernel_has_forms(table):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["softmax", "cross_entropy_grad"])
 def test_forms_of_the_table_compile(kernel):
-    tuned = families.all_tuned()[kernel]
+    tuned = registry.all_tuned()[kernel]
     for case in tuned.cases("bfloat16", (64, 64, 1), {"kept": 4, "block": 64, "warps": 2}):
-        assert compile.facts_of(case, "sm_80").spills == 0
+        assert compile_kernel.facts_of(case, "sm_80").spills == 0
 
 
 def test_an_entry_that_is_a_case_already_adds_nothing_to_it(table):
     tile = {"m": 128, "n": 256, "k": 64, "warps": 8, "stages": 3}
     configs.write(table, {"matmul half 8192x8192x8192 sm_90": tile})
-    plain, found = compile.all_cases(), compile.all_cases(table)
+    plain, found = compile_kernel.all_cases(), compile_kernel.all_cases(table)
     assert len(found) > len(plain)
     assert {key: found[key].targets for key in plain} == {
         key: case.targets for key, case in plain.items()
@@ -204,7 +204,7 @@ def test_the_command_compiles_them(table, capfd):
     status = command.main(options)
     said = capfd.readouterr().out
     assert "entries for sm_89 are not compiled here" in said
-    if budget.read(budget.PATH)[1] == compile.COMPILER:
+    if budget.read(budget.PATH)[1] == compile_kernel.COMPILER:
         assert status == 1
         assert said.count("not in the budget: registers") == 1
     else:
@@ -212,7 +212,7 @@ def test_the_command_compiles_them(table, capfd):
 
 
 def test_with_another_compiler_nothing_is_compared(monkeypatch, capsys):
-    monkeypatch.setattr(compile, "COMPILER", "triton 0.0")
+    monkeypatch.setattr(compile_kernel, "COMPILER", "triton 0.0")
     spilled = {"a.k(i32; 1) 4x3 sm_90": replace(GOOD, spills=8)}
     assert command._compare(spilled, [], True) == 0
     said = capsys.readouterr().out

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.kernels import elementary
+from onefold.kernels import random_transforms
 
 EXTREME = [
     0,
@@ -26,7 +26,7 @@ def test_normal_of_extreme_words():
     """Measured against the u and t that float32 holds: what the polynomials add to them."""
     first, second = (a.ravel() for a in np.meshgrid(EXTREME, EXTREME))
     words = np.stack((first, second), axis=1).astype(np.uint32).ravel()
-    z = elementary.box_muller(words, elementary.SINGLE).astype(np.float64)
+    z = random_transforms.box_muller(words, random_transforms.SINGLE).astype(np.float64)
     u = (first.astype(np.float32) * np.float32(2**-32) + np.float32(2**-33)).astype(np.float64)
     turn = (second >> 8) * 2.0**-24
     radius = np.sqrt(-2.0 * np.log(u))
@@ -38,7 +38,7 @@ def test_normal_of_extreme_words():
 def test_double_normal_is_accurate_to_its_type():
     x = np.random.default_rng(0).integers(2**64, size=1 << 16, dtype=np.uint64)
     x[:8] = [0, 0, 2**64 - 1, 1, 2**63, 2**62, 2**11, 2**64 - 1]
-    z = elementary.box_muller(x, elementary.DOUBLE)
+    z = random_transforms.box_muller(x, random_transforms.DOUBLE)
     u = (x[0::2] >> 11).astype(np.float64) * 2.0**-53 + 2.0**-54
     turn = (x[1::2] >> 11).astype(np.float64) * 2.0**-53
     radius = np.sqrt(-2.0 * np.log(u))
@@ -49,7 +49,7 @@ def test_double_normal_is_accurate_to_its_type():
 def test_erfinv_is_torch_s():
     x = torch.linspace(-1, 1, 100_001, dtype=torch.float64).float().clamp(2**-24 - 1, 1 - 2**-24)
     expected = torch.erfinv(x.double())
-    error = torch.from_numpy(elementary.erfinv(x.numpy())).double() - expected
+    error = torch.from_numpy(random_transforms.erfinv(x.numpy())).double() - expected
     assert (error.abs() <= 1e-6 * expected.abs()).all()
 
 
@@ -60,7 +60,7 @@ WIDE = st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**32 - 1, 2**32, 2**63, 
 def test_high_product_is_that_of_whole_numbers(words, factor):
     expected = [word * factor >> 64 for word in words]
     words = np.array(words, np.uint64)
-    assert elementary.high_product(words, factor).tolist() == expected
+    assert random_transforms.high_product(words, factor).tolist() == expected
     signed = torch.from_numpy(words.view(np.int64))
-    by_torch = elementary.high_product(signed, factor).numpy().view(np.uint64)
+    by_torch = random_transforms.high_product(signed, factor).numpy().view(np.uint64)
     assert by_torch.tolist() == expected

@@ -9,8 +9,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-from onefold.kernels.aot.compile import facts_of
-from onefold.kernels.gpu.pointwise import CASES
+from onefold.kernels.aot.compile_kernel import facts_of
+from onefold.kernels.gpu.pointwise.pointwise_kernels import CASES
 
 for case in CASES:
     facts = facts_of(case, "sm_90")

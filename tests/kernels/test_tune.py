@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from onefold.errors import OnefoldValueError
-from onefold.kernels.gpu import configs, families
-from onefold.kernels.gpu.configs import Tuned
-from onefold.kernels.tune.search import search
+from onefold.kernels.gpu.launch import configs, registry
+from onefold.kernels.gpu.launch.configs import Tuned
+from onefold.kernels.tune.config_search import search
 
 command = importlib.import_module("onefold.kernels.tune.__main__")
 BF16 = torch.bfloat16
@@ -81,7 +81,7 @@ def test_table_is_rewritten_and_read(tmp_path, monkeypatch, capsys):
 
 
 def test_committed_table_is_of_kernels_that_are_tuned():
-    known = families.all_tuned()
+    known = registry.all_tuned()
     for entry in configs.read(configs.PATH):
         kernel, name, shape_class, _ = entry.split()
         tuned = known[kernel]
@@ -90,7 +90,7 @@ def test_committed_table_is_of_kernels_that_are_tuned():
 
 
 def test_allowed_configurations_are_of_one_form():
-    for tuned in families.all_tuned().values():
+    for tuned in registry.all_tuned().values():
         for dtype in tuned.dtypes:
             for sizes in tuned.shapes.values():
                 rule, *others = tuned.allowed(dtype, sizes)

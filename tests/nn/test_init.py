@@ -10,7 +10,7 @@ import torch
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldValueError, SbpError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 init = flow.nn.init
 RANDOM = {

@@ -8,8 +8,8 @@ import onefold as flow
 from onefold.engine.ops import PUBLIC
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldValueError, SbpError, ShapeError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 # (arguments of the layer, shape of the input)
 LAYERS = {

@@ -11,7 +11,7 @@ from launched import run_ranks
 import onefold as flow
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, SbpError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 nn = flow.nn
 B, P, S0 = flow.sbp.broadcast, flow.sbp.partial_sum, flow.sbp.split(0)
@@ -435,13 +435,16 @@ def test_state_dict_prefix_and_destination(world):
 def test_deep_copies(world):
     model, _ = pair()
     model(flow.ones(2, 4)).sum().backward()
-    twin = copy.deepcopy(model)
-    assert twin.tied.weight is twin.body[1].weight and twin.again is twin.body
-    assert twin.tied.weight is not model.tied.weight
+    duplicate = copy.deepcopy(model)
+    assert duplicate.tied.weight is duplicate.body[1].weight and duplicate.again is duplicate.body
+    assert duplicate.tied.weight is not model.tied.weight
     before = model.scale.tolist()
     with flow.no_grad():
-        twin.scale.zero_()
-    assert model.scale.tolist() == before and twin.scale.grad.tolist() == model.scale.grad.tolist()
+        duplicate.scale.zero_()
+    assert (
+        model.scale.tolist() == before
+        and duplicate.scale.grad.tolist() == model.scale.grad.tolist()
+    )
 
 
 def _launched():

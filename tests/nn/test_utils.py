@@ -10,8 +10,8 @@ from launched import run_ranks
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 utils = flow.nn.utils
 SHAPES = [(5, 3), (4,), (), (0, 2), (2, 7)]

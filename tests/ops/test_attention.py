@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import onefold as flow
+from onefold.engine.dispatch_plan import num_plans
 from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
-from onefold.engine.plan import num_plans
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 SHAPE = (2, 4, 5, 3)
 attention = names.scaled_dot_product_attention

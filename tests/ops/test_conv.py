@@ -7,7 +7,7 @@ from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldError
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
 
 TWO = Placement("cpu", [0, 1])
 

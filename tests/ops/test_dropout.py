@@ -7,8 +7,8 @@ from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.errors import OnefoldValueError
-from onefold.testing.checks import spread, value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import spread, value_of
 
 VALUE = torch.rand(5, 6, 3, dtype=torch.float64) + 1.0
 

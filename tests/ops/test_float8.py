@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from onefold.engine.interp import grad_mode
+from onefold.engine.interpreter import grad_mode
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 E4M3 = torch.float8_e4m3fn
 

@@ -9,8 +9,8 @@ import onefold as flow
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, parse, short, split
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 F = torch.nn.functional
 HALVES = [torch.float16, torch.bfloat16]

@@ -9,7 +9,7 @@ from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, short, split
 from onefold.engine.sbp import parse as sbps
 from onefold.errors import OnefoldRuntimeError, ShapeError
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
 
 TWO = Placement("cpu", [0, 1])
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onefold as flow
+from onefold.engine.dispatch_plan import num_plans
 from onefold.engine.names import names
 from onefold.engine.ops.pointwise import exact
-from onefold.engine.plan import num_plans
 from onefold.engine.sbp import parse, partial_sum, short
 from onefold.errors import OnefoldError
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
 
 DTYPES = [
     torch.bool,

@@ -8,8 +8,8 @@ from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
 from onefold.errors import OnefoldError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 
 def tables(length, pairs):

@@ -15,14 +15,14 @@ import pytest
 import samples
 import torch
 
+from onefold.engine.dispatch_plan import ops
 from onefold.engine.op import Op
-from onefold.engine.plan import ops
 from onefold.engine.sbp import parse
 from onefold.engine.signature import Signature
-from onefold.testing.checks import local_results
-from onefold.testing.missing import undeclared
+from onefold.testing.missing_rules import undeclared
 from onefold.testing.recording import OpCall, Recorder, record
 from onefold.testing.rules import faults, whole
+from onefold.testing.sample_checks import local_results
 
 TABLE = Path(__file__).with_name("undeclared.txt")
 OPS = sorted(ops)

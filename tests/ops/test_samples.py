@@ -7,13 +7,7 @@ from onefold.engine.names import all_names, names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, short, split
 from onefold.testing import Sample, T
-from onefold.testing.checks import (
-    compare,
-    global_results,
-    local_results,
-    reference,
-    spread,
-)
+from onefold.testing.sample_checks import compare, global_results, local_results, reference, spread
 
 # Layouts that no signature fits are gathered with a warning; that is tested with the dispatcher.
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")

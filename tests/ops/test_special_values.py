@@ -11,8 +11,8 @@ import onefold as flow
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, parse, partial_sum, split
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 TWO = Placement("cpu", [0, 1])
 PLACEMENTS = [TWO, Placement("cpu", [0, 1, 2]), Placement("cpu", [[0, 1], [2, 3]])]

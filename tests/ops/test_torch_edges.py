@@ -9,8 +9,8 @@ import onefold as flow
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast
 from onefold.errors import OnefoldError
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.testing.manual_layouts import make_global, make_local
+from onefold.testing.sample_checks import value_of
 
 TWO = Placement("cpu", [0, 1])
 MAKERS = {"local": make_local, "global": lambda x: make_global(x, TWO, (broadcast,))}

@@ -8,7 +8,7 @@ from training import LAYOUTS, assert_same_training, gradients, parameters
 
 import onefold as flow
 from onefold.errors import OnefoldValueError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 OPTIONS = [
     {},

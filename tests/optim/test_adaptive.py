@@ -10,7 +10,7 @@ from training import LAYOUTS, TOLERANCE, assert_same_training, gradients, parame
 
 import onefold as flow
 from onefold.errors import OnefoldValueError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 TORCHS = [
     ("Adam", {}),

@@ -7,10 +7,10 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold.engine.sbp import parse
-from onefold.optim import gradients as module
-from onefold.optim.gradients import aligned
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global
+from onefold.optim import gradient_layouts as module
+from onefold.optim.gradient_layouts import aligned
+from onefold.testing.manual_layouts import make_global
+from onefold.testing.sample_checks import value_of
 
 
 def params_with(shapes, own, of_grad, ranks=(0, 1), dtype=torch.float32):

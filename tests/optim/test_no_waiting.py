@@ -12,7 +12,7 @@ import onefold as flow
 from onefold import nn
 from onefold.errors import OnefoldRuntimeError, OnefoldValueError
 from onefold.optim import clip
-from onefold.optim.device_number import DeviceNumber, Given
+from onefold.optim.device_scalar import DeviceScalar, Given
 
 PAIR = {"placement": flow.placement("cpu", [0, 1])}
 LAYOUTS = {
@@ -192,7 +192,7 @@ def test_each_parameter_counts_its_own_steps(world):
             grad = torch.tensor([1.0, -0.5]) * (number + index + 1)
             mine.grad = flow.from_torch(grad) if index in some else None
             right.grad = grad.clone() if index in some else None
-        given = Given() if skipped is None else Given(found_inf=DeviceNumber.of(skipped))
+        given = Given() if skipped is None else Given(found_inf=DeviceScalar.of(skipped))
         found.update(given)
         if not skipped:
             wanted.step()

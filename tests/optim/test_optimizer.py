@@ -11,7 +11,7 @@ from training import LAYOUTS, assert_same_training, gradients, parameters
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldTypeError, OnefoldValueError
-from onefold.testing.checks import value_of
+from onefold.testing.sample_checks import value_of
 
 KINDS = [
     (flow.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
@@ -142,22 +142,22 @@ def test_training_goes_on_from_a_state(kind, layout, world):
 
     others = [layout] if layout == "local" else [layout, "broadcast", "nested"]
     for other in others:
-        twins = parameters(other)
+        duplicates = parameters(other)
         with flow.no_grad():
-            for twin, value in zip(twins, saved, strict=True):
+            for duplicate, value in zip(duplicates, saved, strict=True):
                 place = (
                     {}
-                    if twin.is_local
-                    else {"placement": twin.placement, "sbp": flow.sbp.broadcast}
+                    if duplicate.is_local
+                    else {"placement": duplicate.placement, "sbp": flow.sbp.broadcast}
                 )
-                if twin.is_global:
-                    place["sbp"] = (flow.sbp.broadcast,) * twin.placement.ndim
-                twin.copy_(flow.tensor(value, **place))
-        again = make(twins, lr=99.0)
+                if duplicate.is_global:
+                    place["sbp"] = (flow.sbp.broadcast,) * duplicate.placement.ndim
+                duplicate.copy_(flow.tensor(value, **place))
+        again = make(duplicates, lr=99.0)
         again.load_state_dict(state)
         assert again.param_groups[0]["lr"] == 0.1
-        run(again, twins, other, range(3, 6))
-        for found, right in zip(values(twins), wanted, strict=True):
+        run(again, duplicates, other, range(3, 6))
+        for found, right in zip(values(duplicates), wanted, strict=True):
             torch.testing.assert_close(found, right)
     assert _same(_plain(state), kept), "training from a state leaves the state alone"
 

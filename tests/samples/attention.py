@@ -7,7 +7,7 @@ import torch
 
 from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
-from onefold.kernels.random import dropout
+from onefold.kernels.random_ref import dropout
 from onefold.testing import Bo, Sample, T
 
 NAME = "scaled_dot_product_attention"

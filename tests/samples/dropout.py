@@ -6,7 +6,7 @@ import torch
 
 from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
-from onefold.kernels.random import dropout_mask
+from onefold.kernels.random_ref import dropout_mask
 from onefold.testing import Sample, T
 
 

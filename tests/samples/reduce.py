@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
-from onefold.engine.ops import moment, order, vector_norm
+from onefold.engine.ops import argreduce, variance, vector_norm
 from onefold.testing import Bo, I, Sample, T
 
 C = torch.complex128
@@ -224,33 +224,33 @@ PARTS = [
         "first_index",
         (I(6, 4, high=3),),
         torch=lambda x: x.argmax(0),
-        call=lambda x: order._first_index(x, names.amax(x, 0), 0, False),
+        call=lambda x: argreduce._first_index(x, names.amax(x, 0), 0, False),
     ),
     Sample(
         "first_index",
         (I(5, 3, high=3),),
         torch=lambda x: x.argmin(1, True),
-        call=lambda x: order._first_index(x, names.amin(x, 1, True), 1, True),
+        call=lambda x: argreduce._first_index(x, names.amin(x, 1, True), 1, True),
     ),
     Sample(
         "first_index",
         (I(5, 3, high=9),),
         torch=lambda x: x.argmax(),
-        call=lambda x: order._first_index(x, names.amax(x), None, False),
+        call=lambda x: argreduce._first_index(x, names.amax(x), None, False),
     ),
     Sample(
         "variance_around",
         (T(6, 4),),
         torch=lambda x: x.var(0),
-        call=lambda x: moment._variance_around(x, names.mean(x.detach(), 0, True), 0, 1, False),
+        call=lambda x: variance._variance_around(x, names.mean(x.detach(), 0, True), 0, 1, False),
     ),
     Sample(
         "variance_around",
         (T(5, 3),),
         torch=lambda x: x.var(1, keepdim=True),
-        call=lambda x: moment._variance_around(x, names.mean(x.detach(), 1, True), 1, 1, True),
+        call=lambda x: variance._variance_around(x, names.mean(x.detach(), 1, True), 1, 1, True),
     ),
-    Sample("root", (T(6, 4, low=0.5),), torch=torch.sqrt, call=moment._root),
+    Sample("root", (T(6, 4, low=0.5),), torch=torch.sqrt, call=variance._root),
     Sample(
         "norm_power",
         (T(6, 4),),

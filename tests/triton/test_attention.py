@@ -8,22 +8,23 @@ from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
-from triton_harness import EPS, assert_twin, error, poisoned_memory
+from triton_harness import EPS, assert_matches_reference, error, poisoned_memory
 
 from onefold import autograd
+from onefold.engine.dispatch_plan import clear_plans
 from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
-from onefold.engine.plan import clear_plans
 from onefold.engine.sbp import parse
-from onefold.kernels import attention, fused_attention, random
-from onefold.kernels.fused_attention import Dropped, Pairs
-from onefold.kernels.gpu import attention as gpu
-from onefold.kernels.gpu import attention_rule, configs
-from onefold.kernels.gpu.attention import Drop, Form, Heads, attend, attend_grad
-from onefold.testing.checks import value_of
-from onefold.testing.layouts import make_global, make_local
+from onefold.kernels import attention_ref, fused_attention_ref, random_ref
+from onefold.kernels.fused_attention_ref import Dropped, Pairs
+from onefold.kernels.gpu.attention import attention_config
+from onefold.kernels.gpu.attention import attention_kernels as gpu
+from onefold.kernels.gpu.attention.attention_kernels import Drop, Form, Heads, attend, attend_grad
+from onefold.kernels.gpu.launch import configs
+from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.recording import record
+from onefold.testing.sample_checks import value_of
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # Of float64 the reference is the exact value, so that every other order of a sum is off.
@@ -35,40 +36,40 @@ def make(*shape, dtype=torch.float32):
 
 
 def assert_same(reference, *args):
-    return assert_twin(reference, *args, slack=SLACK.get(args[0].dtype, 4.0))
+    return assert_matches_reference(reference, *args, slack=SLACK.get(args[0].dtype, 4.0))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash(causal, dtype):
     q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
-    y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
-    assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+    y, logs = assert_same(attention_ref.flash_attention, q, k, v, causal, 0.3)
+    assert_same(attention_ref.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_copied_by_the_hardware(monkeypatch, causal):
     monkeypatch.setattr(gpu, "_copied", lambda *_: True)
     q, k, v, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(4))
-    y, logs = assert_same(attention.flash_attention, q, k, v, causal, 0.3)
-    assert_same(attention.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+    y, logs = assert_same(attention_ref.flash_attention, q, k, v, causal, 0.3)
+    assert_same(attention_ref.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
 
 
 def test_layouts():
     # Heads inside the sequence, as a projection makes them, and no dense dim.
     q, k, v = (make(2, 19, 3, 8).transpose(1, 2) for _ in range(3))
-    y, logs = assert_same(attention.flash_attention, q, k[:, :, :18], v[:, :, :18], False, 1.0)
+    y, logs = assert_same(attention_ref.flash_attention, q, k[:, :, :18], v[:, :, :18], False, 1.0)
     assert y.stride() == q.stride()
     apart = make(2, 3, 19, 16)[..., ::2]
-    grads = assert_same(attention.flash_attention_grad, apart, q, k, v, y, logs, True, -1.0)
+    grads = assert_same(attention_ref.flash_attention_grad, apart, q, k, v, y, logs, True, -1.0)
     assert grads[0].stride() == q.stride()
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(attention.flash_attention, q, k, v, True, 1.0)
-    assert_same(attention.flash_attention_grad, q, q, k, v, y, logs, True, 1.0)
+    y, logs = assert_same(attention_ref.flash_attention, q, k, v, True, 1.0)
+    assert_same(attention_ref.flash_attention_grad, q, q, k, v, y, logs, True, 1.0)
 
 
 def hidden(*shape):
@@ -140,15 +141,15 @@ def test_additive_mask_that_hides():
     q, k, v = (make(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
     mask = torch.zeros(20, 20, dtype=torch.float64).masked_fill(~hidden(20, 20), -math.inf)
     rest = (Pairs(False, 0.4), None)
-    y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, *rest)
+    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, mask, *rest)
     assert torch.equal(y[:, :, 3], torch.zeros(1, 1, 8, dtype=torch.float64))
     given = (y, q, k, v, mask, y, logs, *rest)
-    grads = assert_same(fused_attention.fused_attention_grad, *given)
+    grads = assert_same(fused_attention_ref.fused_attention_grad, *given)
     assert all(x.isfinite().all() for x in grads)
 
 
 def test_heads_too_wide_for_a_tile_are_left_to_torch():
-    wide = [make(1, 1, 3, attention.WIDEST + 1) for _ in range(3)]
+    wide = [make(1, 1, 3, attention_ref.WIDEST + 1) for _ in range(3)]
     own = map(make_local, wide)
     y, ran = ran_by(lambda: names.scaled_dot_product_attention(*own))
     assert ran == {"attention"}
@@ -192,7 +193,7 @@ def test_dropout(keys, dtype):
     h = Heads(*(make(2, 2, n, 8, dtype=dtype) for n in (18, keys, keys)), None)
     # These are heads 1 and 2 of 4, in batches 3 and 4, queries 5 to 22 of 30.
     drop = Drop(0.3, 1 << 40, -7, heads=4, queries=30, batch=3, head=1)
-    keep = random.keep_mask(
+    keep = random_ref.keep_mask(
         (9, 4, 30, keys),
         (3, 1, 5, 0),
         (2, 2, 18, keys),
@@ -253,30 +254,34 @@ def test_fused(name, dtype):
     if mask is not None:
         kind = torch.float32 if name.startswith("float32") else dtype
         mask = hidden(*mask) if name == "bool" else make(*mask, dtype=kind)
-    y, logs = assert_same(fused_attention.fused_attention, q, k, v, mask, pairs, drop)
+    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, mask, pairs, drop)
     dy = torch.randn_like(y)
-    assert_same(fused_attention.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
+    assert_same(fused_attention_ref.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
 
 
 @pytest.mark.parametrize("window", [0, 3])
-def test_packed_twins(window):
+def test_packed_kernels(window):
     """Also with sequences of more queries than keys, and rows that are in none."""
     q, k, v = make(45, 2, 8), make(33, 1, 8), make(33, 1, 4)
     starts = torch.tensor([0, 20, 20, 41]), torch.tensor([0, 3, 10, 30])
     rest = (*starts, (21, 20), Pairs(True, 0.5, window))
-    y, logs = assert_same(fused_attention.packed_attention, q, k, v, *rest)
+    y, logs = assert_same(fused_attention_ref.packed_attention, q, k, v, *rest)
     assert not y[41:].any()
     given = (*rest[:2], y, logs, *rest[2:])
-    grads = assert_same(fused_attention.packed_attention_grad, torch.randn_like(y), q, k, v, *given)
+    grads = assert_same(
+        fused_attention_ref.packed_attention_grad, torch.randn_like(y), q, k, v, *given
+    )
     assert not grads[1][30:].any()
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty_fused(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, Pairs(True, 1.0), None)
+    y, logs = assert_same(
+        fused_attention_ref.fused_attention, q, k, v, None, Pairs(True, 1.0), None
+    )
     given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
-    assert_same(fused_attention.fused_attention_grad, *given)
+    assert_same(fused_attention_ref.fused_attention_grad, *given)
 
 
 CALLS = {
@@ -333,21 +338,21 @@ def test_any_shape(rows, columns, features, causal, first):
     sizes = (rows, features), (columns, features), (columns, 3)
     q, k, v = (make(1, 1, *size) for size in sizes)
     pairs = Pairs(causal, 0.7, 0, first)
-    y, logs = assert_same(fused_attention.fused_attention, q, k, v, None, pairs, None)
+    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, None, pairs, None)
     given = (torch.randn_like(y), q, k, v, None, y, logs, pairs, None)
-    assert_same(fused_attention.fused_attention_grad, *given)
+    assert_same(fused_attention_ref.fused_attention_grad, *given)
 
 
 def test_tiles_are_those_of_the_table(monkeypatch):
     shape = (64, 500, 512)
-    rule = attention_rule.by_rule("forward", "half", *shape, "plain", "sm_90")
+    rule = attention_config.by_rule("forward", "half", *shape, "plain", "sm_90")
     best = rule._replace(keys=32, stages=2)
-    name = configs.key("attention_forward", "half", attention_rule.shape_class(*shape), "sm_90")
+    name = configs.key("attention_forward", "half", attention_config.shape_class(*shape), "sm_90")
     monkeypatch.setattr(configs, "_table", lambda: {name: best._asdict()})
-    monkeypatch.setattr(attention_rule, "architecture", lambda: "sm_90")
-    sizes_of = attention_rule.sizes_of.__wrapped__  # not from the cache, nor into it
+    monkeypatch.setattr(attention_config, "architecture", lambda: "sm_90")
+    sizes_of = attention_config.sizes_of.__wrapped__  # not from the cache, nor into it
     assert sizes_of("forward", "half", *shape, "plain") == best != rule
     assert sizes_of("queries", "half", *shape, "plain") != best
     assert sizes_of("forward", "half", 64, 513, 512, "plain") == rule
-    packed = attention_rule.by_rule("forward", "half", *shape, "packed", "sm_90")
+    packed = attention_config.by_rule("forward", "half", *shape, "packed", "sm_90")
     assert sizes_of("forward", "half", *shape, "packed") == packed

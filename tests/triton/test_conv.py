@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from triton_harness import assert_twin
+from triton_harness import assert_matches_reference
 
-from onefold.kernels import conv
+from onefold.kernels import conv_ref
 
 # channels, outs, groups, taps, stride, padding, dilation
 KINDS = {
@@ -32,14 +32,16 @@ def check(kind, dtype, last=False):
     bias = torch.randn(outs).to(dtype)
     more = (False, (0, 0), groups)
     slack = 40 if dtype in (torch.float64, torch.float32) else 2
-    y = assert_twin(conv.convolution, x, w, bias, *sizes, *more, slack=slack)
+    y = assert_matches_reference(conv_ref.convolution, x, w, bias, *sizes, *more, slack=slack)
     dy = torch.randn_like(y)
     shape = tuple(w.shape)
-    assert_twin(conv.convolution_weight_grad, dy, x, shape, *sizes, *more, slack=slack)
+    assert_matches_reference(
+        conv_ref.convolution_weight_grad, dy, x, shape, *sizes, *more, slack=slack
+    )
     more = (True, (0, 0), groups)
-    back = assert_twin(conv.convolution, dy, w, None, *sizes, *more, slack=slack)
+    back = assert_matches_reference(conv_ref.convolution, dy, w, None, *sizes, *more, slack=slack)
     args = (torch.randn_like(back), dy, shape, *sizes, *more)
-    assert_twin(conv.convolution_weight_grad, *args, slack=slack)
+    assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=slack)
     assert y.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -58,7 +60,7 @@ def test_float32_may_be_rounded_to_tf32_as_in_torch(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     x, w = torch.randn(2, 16, 6, 7), torch.randn(16, 16, 2, 2)
     sizes = ((1, 1), (0, 0), (1, 1), False, (0, 0), 1)
-    assert_twin(conv.convolution, x, w, None, *sizes, slack=2**13)
+    assert_matches_reference(conv_ref.convolution, x, w, None, *sizes, slack=2**13)
 
 
 def test_channels_last_is_taken_as_it_is():
@@ -69,12 +71,12 @@ def test_channels_last_is_taken_as_it_is():
 def test_one_dim_and_three():
     x, w = torch.randn(2, 4, 9), torch.randn(6, 4, 3)
     sizes = ((2,), (1,), (1,), False, (0,), 1)
-    y = assert_twin(conv.convolution, x, w, None, *sizes)
+    y = assert_matches_reference(conv_ref.convolution, x, w, None, *sizes)
     dy = torch.randn_like(y)
-    assert_twin(conv.convolution_weight_grad, dy, x, (6, 4, 3), *sizes)
-    assert_twin(conv.convolution, dy, w, None, (2,), (1,), (1,), True, (1,), 1)
+    assert_matches_reference(conv_ref.convolution_weight_grad, dy, x, (6, 4, 3), *sizes)
+    assert_matches_reference(conv_ref.convolution, dy, w, None, (2,), (1,), (1,), True, (1,), 1)
     x, w = torch.randn(2, 4, 3, 4, 5), torch.randn(6, 4, 2, 2, 2)
-    assert_twin(conv.convolution, x, w, None, *[(1,) * 3] * 3, False, (0,) * 3, 1)
+    assert_matches_reference(conv_ref.convolution, x, w, None, *[(1,) * 3] * 3, False, (0,) * 3, 1)
 
 
 def test_many_places_in_parts():
@@ -82,12 +84,12 @@ def test_many_places_in_parts():
     x = torch.randn(3, 3, 20, 21, dtype=torch.float64)
     dy = torch.randn(3, 4, 20, 21, dtype=torch.float64)
     args = (dy, x, (4, 3, 3, 3), *kind[4:], False, (0, 0), 1)
-    assert_twin(conv.convolution_weight_grad, *args, slack=100)
+    assert_matches_reference(conv_ref.convolution_weight_grad, *args, slack=100)
 
 
 def test_bad_sizes():
     with pytest.raises(RuntimeError):
-        assert_twin(
-            conv.convolution, torch.zeros(1, 3, 4, 4), torch.zeros(2, 4, 1, 1), None,
+        assert_matches_reference(
+            conv_ref.convolution, torch.zeros(1, 3, 4, 4), torch.zeros(2, 4, 1, 1), None,
             (1, 1), (0, 0), (1, 1), False, (0, 0), 1,
         )  # fmt: skip

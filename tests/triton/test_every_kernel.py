@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton_launches import Launches, all_kernels
 
-from onefold.kernels.gpu import reduce
+from onefold.kernels.gpu.reduce import reduce_kernels
 
 
 @pytest.fixture
@@ -14,9 +14,9 @@ def launches(tmp_path, monkeypatch):
     """What is noted of runs of one test file, of which two kernels are asked."""
     (tmp_path / "test_a.py").touch()
     (tmp_path / "test_b.py").touch()
-    kernels = {name: all_kernels()[name] for name in ("folds._fold", "scans._scan")}
+    kernels = {name: all_kernels()[name] for name in ("reductions._reduce", "scan_kernels._scan")}
     found = Launches(tmp_path, kernels)
-    kernel_type = type(kernels["folds._fold"])
+    kernel_type = type(kernels["reductions._reduce"])
     monkeypatch.setattr(kernel_type, "launch", kernel_type.launch)  # put back behind the test
     found.record()
     return found
@@ -39,11 +39,11 @@ def ended(launches, **more):
 def test_a_kernel_that_is_not_launched_is_named(launches):
     collect(launches, "test_a.py", "test_b.py")
     x = torch.ones(3, 4)
-    reduce.total(x, 1, False, None)
-    reduce.cumsum(x[:0], 1, False)
-    assert launches.left() == ["scans._scan"]
+    reduce_kernels.total(x, 1, False, None)
+    reduce_kernels.cumsum(x[:0], 1, False)
+    assert launches.left() == ["scan_kernels._scan"]
     assert ended(launches) == pytest.ExitCode.TESTS_FAILED
-    reduce.cumsum(x, 1, False)
+    reduce_kernels.cumsum(x, 1, False)
     assert launches.left() == []
     assert ended(launches) == pytest.ExitCode.OK
 
@@ -59,11 +59,11 @@ def test_a_run_of_some_tests_passes(launches):
 
 def test_processes_tell_theirs(launches):
     collect(launches, "test_a.py", "test_b.py")
-    reduce.total(torch.ones(3), 0, False, None)
+    reduce_kernels.total(torch.ones(3), 0, False, None)
     output = {}
     assert ended(launches, workeroutput=output) == pytest.ExitCode.OK
     other = Launches.__new__(Launches)
     other.kernels, other.launched, other.whole = launches.kernels, set(), False
     other.pytest_testnodedown(SimpleNamespace(workeroutput=output), None)
-    assert other.left() == ["scans._scan"]
+    assert other.left() == ["scan_kernels._scan"]
     assert ended(other) == pytest.ExitCode.TESTS_FAILED

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import EPS, error
 
-from onefold.kernels.gpu.expression import Writer
-from onefold.kernels.gpu.generate import generate, source
-from onefold.kernels.gpu.layout import Pattern
-from onefold.kernels.gpu.run import evaluate
+from onefold.kernels.gpu.pointwise.codegen import generate, source
+from onefold.kernels.gpu.pointwise.evaluate import evaluate
+from onefold.kernels.gpu.pointwise.expression import Writer
+from onefold.kernels.gpu.pointwise.strided_layout import Pattern
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 

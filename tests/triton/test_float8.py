@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import poisoned_memory
 
-from onefold.kernels import float8, select
+from onefold.kernels import float8_ref, select
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
-def quantize(x, block, dtype=E4M3, twin=None):
-    """By the twin, which must give the reference's bits."""
-    twin = twin or select.twin(float8.quantize_fp8)
+def quantize(x, block, dtype=E4M3, triton_kernel=None):
+    """By the Triton kernel, which must give the reference's bits."""
+    triton_kernel = triton_kernel or select.triton_kernel(float8_ref.quantize_fp8)
     with poisoned_memory():
-        values, scales = twin(x, block, dtype)
-    wanted, wanted_scales = float8.quantize_fp8(x, block, dtype)
+        values, scales = triton_kernel(x, block, dtype)
+    wanted, wanted_scales = float8_ref.quantize_fp8(x, block, dtype)
     assert values.dtype is dtype and values.shape == wanted.shape
     assert torch.equal(values.view(torch.uint8), wanted.view(torch.uint8))
     assert torch.equal(scales, wanted_scales)
@@ -60,26 +60,26 @@ def off_by_a_bit(values, scales):
 )
 def test_what_is_quantized_wrongly_is_seen(change):
     x = torch.randn(5, 70)
-    quantize(x, (1, 32), twin=float8.quantize_fp8)
+    quantize(x, (1, 32), triton_kernel=float8_ref.quantize_fp8)
     with pytest.raises(AssertionError):
-        quantize(x, (1, 32), twin=lambda *args: change(*float8.quantize_fp8(*args)))
+        quantize(x, (1, 32), triton_kernel=lambda *args: change(*float8_ref.quantize_fp8(*args)))
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s, b, t * (1 + 1e-4), *rest),
-        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s.roll(1, 1), b, t, *rest),
-        lambda a, s, b, t, *rest: float8.scaled_matmul(a, s, b.roll(1, 0), t, *rest),
-        lambda *args: float8.scaled_matmul(*args).double(),
-        lambda *args: float8.scaled_matmul(*args).fill_(float("nan")),
+        lambda a, s, b, t, *rest: float8_ref.scaled_matmul(a, s, b, t * (1 + 1e-4), *rest),
+        lambda a, s, b, t, *rest: float8_ref.scaled_matmul(a, s.roll(1, 1), b, t, *rest),
+        lambda a, s, b, t, *rest: float8_ref.scaled_matmul(a, s, b.roll(1, 0), t, *rest),
+        lambda *args: float8_ref.scaled_matmul(*args).double(),
+        lambda *args: float8_ref.scaled_matmul(*args).fill_(float("nan")),
     ],
 )
 def test_a_wrong_product_is_seen(wrong):
     a, b = torch.randn(5, 70), torch.randn(70, 33)
-    multiply(a, b, 32, twin=float8.scaled_matmul)
+    multiply(a, b, 32, triton_kernel=float8_ref.scaled_matmul)
     with pytest.raises(AssertionError):
-        multiply(a, b, 32, twin=wrong)
+        multiply(a, b, 32, triton_kernel=wrong)
 
 
 def test_quantize_extremes():
@@ -92,16 +92,18 @@ def test_quantize_extremes():
     assert values.float().abs().amax(1).tolist() == [448.0, *values.float().abs().amax(1)[1:]]
     x[3, 3] = float("nan")
     with poisoned_memory():
-        values, scales = select.twin(float8.quantize_fp8)(x, (1, 32), E4M3)
+        values, scales = select.triton_kernel(float8_ref.quantize_fp8)(x, (1, 32), E4M3)
     assert values[3, :32].float().isnan().all() and scales[3, 0].isnan()
     assert scales[3, 1].isfinite() and scales[:3].isfinite().all()
-    wanted = float8.quantize_fp8(x, (1, 32), E4M3)
+    wanted = float8_ref.quantize_fp8(x, (1, 32), E4M3)
     assert torch.equal(values.float().isnan(), wanted[0].float().isnan())
 
 
-def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, twin=None):
-    """By the twin; against the float64 product of the dequantized, beside that of their sizes."""
-    twin = twin or select.twin(float8.scaled_matmul)
+def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, triton_kernel=None):
+    """By the Triton kernel; against the float64 product of the dequantized, beside that of
+    their sizes.
+    """
+    triton_kernel = triton_kernel or select.triton_kernel(float8_ref.scaled_matmul)
     columns = block if columns is None else columns
     left, right = (
         quantize(a, (rows, block)),
@@ -111,9 +113,9 @@ def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, twin=None):
         turned = quantize(b.T.contiguous(), (1, block))
         right = turned[0].T, turned[1].T
     with poisoned_memory():
-        y = twin(*left, *right, block, rows, columns, dtype)
-    wide = float8.dequantize(*left, (rows, block), torch.float64)
-    other = float8.dequantize(*right, (block, columns), torch.float64)
+        y = triton_kernel(*left, *right, block, rows, columns, dtype)
+    wide = float8_ref.dequantize(*left, (rows, block), torch.float64)
+    other = float8_ref.dequantize(*right, (block, columns), torch.float64)
     exact, size = wide @ other, wide.abs() @ other.abs()
     assert y.dtype is dtype
     assert ((y.double() - exact).abs() <= size * 1e-6 + exact.abs() * torch.finfo(dtype).eps).all()

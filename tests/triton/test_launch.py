@@ -6,8 +6,8 @@ import pytest
 import torch
 import triton.language as tl
 
-from onefold.kernels.gpu import launch
-from onefold.kernels.gpu.launch import Kernel
+from onefold.kernels.gpu.launch import jit_kernel
+from onefold.kernels.gpu.launch.jit_kernel import Kernel
 
 DEVICE = 5
 
@@ -45,11 +45,11 @@ def kernel(monkeypatch):
         tl.store(y + n, tl.load(x + n + seed))
 
     copy.jit = Compiler()
-    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(jit_kernel, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
     monkeypatch.setattr(torch.Tensor, "get_device", lambda x: DEVICE)
     driver = lambda: DEVICE, lambda device: device + 100
-    monkeypatch.setattr(launch, "driver_functions", lambda: driver)
+    monkeypatch.setattr(jit_kernel, "driver_functions", lambda: driver)
     return copy
 
 
@@ -130,7 +130,7 @@ def test_another_device_is_made_the_current_one(kernel, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "device", Device)
     driver = lambda: current[0], lambda device: device
-    monkeypatch.setattr(launch, "driver_functions", lambda: driver)
+    monkeypatch.setattr(jit_kernel, "driver_functions", lambda: driver)
     x, y = aligned("x", "y")
     kernel.launch((1,), (x, y, 32, 7), (64,))
     kernel.launch((1,), (x, y, 32, 7), (64,))

@@ -4,12 +4,12 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from triton_harness import assert_twin, error, poisoned_memory
+from triton_harness import assert_matches_reference, error, poisoned_memory
 
-from onefold.kernels import added, matmul, select
-from onefold.kernels.gpu import operands, product, product_descriptors, product_rule, product_vector
-from onefold.kernels.gpu.lazy import function_of, gelu_and_sum
-from onefold.kernels.gpu.product_rule import Tile
+from onefold.kernels import addmm_ref, matmul_ref, select
+from onefold.kernels.gpu.matmul import gemm, gemm_config, gemm_operands, gemm_tma, gemv
+from onefold.kernels.gpu.matmul.gemm_config import Tile
+from onefold.kernels.gpu.pointwise.prologue import function_of, gelu_and_sum
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # Of float64 the reference is the exact value, so that every other order of a sum is off.
@@ -18,7 +18,7 @@ SLACK = {torch.float64: 32.0, torch.float32: 4.0}
 
 def assert_same(reference, *args):
     dtype = next(x.dtype for x in args if isinstance(x, torch.Tensor))
-    return assert_twin(reference, *args, slack=SLACK.get(dtype, 2.0))
+    return assert_matches_reference(reference, *args, slack=SLACK.get(dtype, 2.0))
 
 
 def make(*shape, dtype=torch.float32):
@@ -52,43 +52,43 @@ MATRICES = [(5, 7, 3), (33, 40, 70), (16, 16, 16), (1, 40, 9), (17, 1, 5), (3, 4
 def test_matrices(shape, dtype):
     m, n, k = shape
     a, b, x = make(m, k, dtype=dtype), make(k, n, dtype=dtype), make(m, n, dtype=dtype)
-    assert_same(matmul.mm, a, b)
-    assert_same(added.nt, x, a, b.t().contiguous())
+    assert_same(matmul_ref.mm, a, b)
+    assert_same(addmm_ref.nt, x, a, b.t().contiguous())
     if shape in (MATRICES[0], MATRICES[-1]):
-        assert_same(matmul.mm_nt, a, b.t())
-        assert_same(matmul.mm_tn, a.t(), b)
-        assert_same(added.nn, by_columns(x), a, b)
-        assert_same(added.tn, x, a.t().contiguous(), b)
+        assert_same(matmul_ref.mm_nt, a, b.t())
+        assert_same(matmul_ref.mm_tn, a.t(), b)
+        assert_same(addmm_ref.nn, by_columns(x), a, b)
+        assert_same(addmm_ref.tn, x, a.t().contiguous(), b)
 
 
 @pytest.mark.parametrize("change", [by_columns, apart, within], ids=lambda f: f.__name__)
 def test_layouts(change):
     a, b, x = make(19, 21), make(21, 35), make(19, 35)
-    assert_same(matmul.mm, change(a), b)
-    assert_same(matmul.mm, a, change(b))
-    assert_same(matmul.mm, change(a), change(b))
-    assert_same(added.nn, change(x), a, b)
-    assert_same(matmul.mm, a[:1].expand(19, 21), b[:, :1].expand(21, 35))
-    assert_same(matmul.mv, change(a), make(42)[::2])
+    assert_same(matmul_ref.mm, change(a), b)
+    assert_same(matmul_ref.mm, a, change(b))
+    assert_same(matmul_ref.mm, change(a), change(b))
+    assert_same(addmm_ref.nn, change(x), a, b)
+    assert_same(matmul_ref.mm, a[:1].expand(19, 21), b[:, :1].expand(21, 35))
+    assert_same(matmul_ref.mv, change(a), make(42)[::2])
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.int8], ids=str)
 def test_whole_numbers(dtype):
     a, b = (make(*shape, dtype=torch.int64).to(dtype) for shape in ((19, 35), (35, 18)))
-    assert_same(matmul.mm, a, b)
-    assert_same(matmul.mv, a, b[:, 0])
+    assert_same(matmul_ref.mm, a, b)
+    assert_same(matmul_ref.mv, a, b[:, 0])
 
 
 def test_what_torch_does():
     a, b = torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 5, dtype=torch.complex64)
     for reference, args in [
-        (matmul.mm, (a, b)),
-        (matmul.matmul_nt, (a, b.T)),
-        (matmul.dot, (a[0], b[:, 0])),
-        (added.nn, (torch.zeros(3, 5, dtype=a.dtype), a, b)),
-        (matmul.contraction, (a, b, "ij,jk->ik")),
+        (matmul_ref.mm, (a, b)),
+        (matmul_ref.matmul_nt, (a, b.T)),
+        (matmul_ref.dot, (a[0], b[:, 0])),
+        (addmm_ref.nn, (torch.zeros(3, 5, dtype=a.dtype), a, b)),
+        (matmul_ref.contraction, (a, b, "ij,jk->ik")),
     ]:
-        assert torch.equal(select.twin(reference)(*args), reference(*args))
+        assert torch.equal(select.triton_kernel(reference)(*args), reference(*args))
 
 
 VECTORS = [
@@ -106,22 +106,22 @@ BATCHES = [
 @pytest.mark.parametrize(("a", "b"), VECTORS + BATCHES, ids=str)
 def test_broadcast(a, b, dtype):
     a, b = make(*a, dtype=dtype), make(*b, dtype=dtype)
-    assert_same(matmul.matmul, a, b)
+    assert_same(matmul_ref.matmul, a, b)
     if b.ndim > 1:
-        assert_same(matmul.matmul_nt, a, b.mT.contiguous())
+        assert_same(matmul_ref.matmul_nt, a, b.mT.contiguous())
     if a.ndim > 1 and b.ndim == 3:
-        assert_same(matmul.matmul_tn, a.mT.contiguous(), b)
-        assert_same(matmul.matmul, within(a), by_columns(b))
+        assert_same(matmul_ref.matmul_tn, a.mT.contiguous(), b)
+        assert_same(matmul_ref.matmul, within(a), by_columns(b))
     if a.ndim == b.ndim == 3 and a.shape[0] == b.shape[0]:
-        assert_same(matmul.bmm, a, b)
+        assert_same(matmul_ref.bmm, a, b)
     if a.ndim == b.ndim == 1:
-        assert_same(matmul.dot, a, b)
+        assert_same(matmul_ref.dot, a, b)
 
 
 def test_heads():
     # Batch dims in another order than memory, as attention makes them.
     q, k = make(2, 6, 3, 5), make(2, 7, 3, 5)
-    assert_same(matmul.matmul_nt, q.transpose(1, 2), k.transpose(1, 2))
+    assert_same(matmul_ref.matmul_nt, q.transpose(1, 2), k.transpose(1, 2))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -129,37 +129,37 @@ def test_linear(dtype):
     w, b = make(6, 4, dtype=dtype), make(6, dtype=dtype)
     for shape in ((5, 4), (2, 3, 4), (4,), (0, 4)):
         x = make(*shape, dtype=dtype)
-        assert_same(matmul.linear, x, w, b)
-        assert_same(matmul.linear, x, w)
-        assert_same(matmul.linear, x, w[0])
+        assert_same(matmul_ref.linear, x, w, b)
+        assert_same(matmul_ref.linear, x, w)
+        assert_same(matmul_ref.linear, x, w[0])
         if x.ndim > 1:
-            assert_same(matmul.linear, x, w, b[:1])
-            assert_same(matmul.rows_tn, x, make(*shape[:-1], 3, dtype=dtype))
-    assert_same(matmul.outer, w[0], b)
-    assert_same(matmul.linear, make(5, 0, dtype=dtype), make(6, 0, dtype=dtype), b)
+            assert_same(matmul_ref.linear, x, w, b[:1])
+            assert_same(matmul_ref.rows_tn, x, make(*shape[:-1], 3, dtype=dtype))
+    assert_same(matmul_ref.outer, w[0], b)
+    assert_same(matmul_ref.linear, make(5, 0, dtype=dtype), make(6, 0, dtype=dtype), b)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_parts_of_a_sum(dtype):
     a, b = make(3000, 9, dtype=dtype), make(3000, 5, dtype=dtype)
-    tile = product_rule.tile_of(product_rule.kind_of(dtype), 9, 5, 3000)
-    parts, span = product_rule.parts_of(9, 5, 3000, 1, tile)
+    tile = gemm_config.tile_of(gemm_config.kind_of(dtype), 9, 5, 3000)
+    parts, span = gemm_config.parts_of(9, 5, 3000, 1, tile)
     assert parts > 1
     assert (parts - 1) * span < 3000 <= parts * span
-    assert_same(matmul.mm_tn, a, b)
-    assert_same(matmul.rows_tn, a.view(30, 100, 9), b.view(30, 100, 5))
-    assert_same(added.tn, make(9, 5, dtype=dtype), a, b)
-    assert_same(matmul.matmul_tn, a.view(2, 1500, 9), b.view(2, 1500, 5))
-    assert product_vector._form(1, 30000, False)[2] > 1
-    assert_same(matmul.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))
+    assert_same(matmul_ref.mm_tn, a, b)
+    assert_same(matmul_ref.rows_tn, a.view(30, 100, 9), b.view(30, 100, 5))
+    assert_same(addmm_ref.tn, make(9, 5, dtype=dtype), a, b)
+    assert_same(matmul_ref.matmul_tn, a.view(2, 1500, 9), b.view(2, 1500, 5))
+    assert gemv._form(1, 30000, False)[2] > 1
+    assert_same(matmul_ref.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))
 
 
 @settings(max_examples=12)
 @given(m=st.integers(1, 70), n=st.integers(1, 70), k=st.integers(0, 300))
 def test_rule(m, n, k):
-    for kind in product_rule._TILES:
-        tile = product_rule.tile_of(kind, m, n, k)
-        parts, span = product_rule.parts_of(m, n, k, 1, tile)
+    for kind in gemm_config._TILES:
+        tile = gemm_config.tile_of(kind, m, n, k)
+        parts, span = gemm_config.parts_of(m, n, k, 1, tile)
         assert span * parts >= k
         assert span % tile.k == 0 or parts == 1
         assert (parts - 1) * span < max(k, 1)
@@ -171,7 +171,7 @@ def test_rule(m, n, k):
 def test_any_shape(m, n, k, a, b):
     u = make(k, m).t() if a else make(m, k)
     v = make(n, k).t() if b else make(k, n)
-    assert_same(matmul.mm, u, v)
+    assert_same(matmul_ref.mm, u, v)
 
 
 @pytest.mark.parametrize("equation", [
@@ -181,7 +181,7 @@ def test_any_shape(m, n, k, a, b):
 def test_contraction(equation):
     sizes = dict(zip("ijkabcdb", (5, 3, 4, 2, 3, 4, 2, 3), strict=True))
     a, b = (make(*(sizes[x] for x in t)) for t in equation.split("->")[0].split(","))
-    assert_same(matmul.contraction, a, b, equation)
+    assert_same(matmul_ref.contraction, a, b, equation)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -191,12 +191,12 @@ def test_tiles_by_descriptors(layout, dtype):
     a = by_columns(a) if layout[0] == "t" else a
     b = by_columns(b) if layout[1] == "t" else b
     chain = function_of(gelu_and_sum(dtype), ())
-    end = product.Finish(make(72, dtype=dtype), make(40, 72, dtype=dtype), None, None, chain, dtype)
-    p = operands.pair(a, b)
+    end = gemm.Epilogue(make(72, dtype=dtype), make(40, 72, dtype=dtype), None, None, chain, dtype)
+    p = gemm_operands.pair(a, b)
     with poisoned_memory():
         y = torch.empty(40, 72, dtype=dtype)
         tile = Tile(16, 32, 16, 4, 2)
-        product_descriptors.run(p, y, end.args(72), end.form, "half", tile, programs=4)
+        gemm_tma.run(p, y, end.args(72), end.form, "half", tile, programs=4)
     wide = [x.double() for x in (a, b, end.bias, end.x)]
     exact = wide[3] + torch.nn.functional.gelu(wide[0] @ wide[1] + wide[2])
     assert error(y, exact) < 8 * torch.finfo(dtype).eps
@@ -207,16 +207,16 @@ def test_the_precision_of_float32_is_that_of_torch():
     try:
         for name, kind in (("highest", "ieee"), ("high", "tf32")):
             torch.set_float32_matmul_precision(name)
-            assert product_rule.kind_of(torch.float32) == kind
+            assert gemm_config.kind_of(torch.float32) == kind
     finally:
         torch.set_float32_matmul_precision(kept)
-    assert product_rule.kind_of(torch.float64) == "double"
+    assert gemm_config.kind_of(torch.float64) == "double"
 
 
 def test_wide_steps():
     # Rows 2^24 elements apart: offsets inside a tile pass 2^31. Stride 0 saves the memory.
     a = torch.randn(1, 8).expand(300, 8)
     far = torch.as_strided(a.contiguous(), (300, 8), (0, 1))
-    p = operands.pair(far, make(8, 4))
+    p = gemm_operands.pair(far, make(8, 4))
     assert p.a_step == 0
-    assert_same(matmul.mm, far, make(8, 4))
+    assert_same(matmul_ref.mm, far, make(8, 4))

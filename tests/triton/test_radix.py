@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton_harness import poisoned_memory
 
-from onefold.kernels.gpu.radix import radix_sort
+from onefold.kernels.gpu.sort.radix_sort import radix_sort
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]

@@ -11,30 +11,30 @@ from philox_oracle import CALL, SEED, word_oracle
 from triton_harness import poisoned_memory
 
 from onefold.errors import OnefoldError
-from onefold.kernels import random, select
+from onefold.kernels import random_ref, select
 
 # Every way to draw, as (function, options).
 KINDS = {
-    "bits": (random.bits, {}),
-    "uniform": (random.uniform, {"low": -0.3, "high": 1.7}),
-    "uniform_bf16": (random.uniform, {"low": -3.0, "high": 5.0, "dtype": torch.bfloat16}),
-    "uniform_f16": (random.uniform, {"dtype": torch.float16}),
-    "uniform_f64": (random.uniform, {"low": 2.0, "high": 3.1, "dtype": torch.float64}),
-    "normal": (random.normal, {"mean": 0.1}),
-    "normal_bf16": (random.normal, {"mean": 0.25, "std": 0.02, "dtype": torch.bfloat16}),
-    "normal_f64": (random.normal, {"mean": -1.0, "std": 3.3, "dtype": torch.float64}),
-    "trunc_normal": (random.trunc_normal, {"std": 0.02, "low": -0.04, "high": 0.03}),
-    "trunc_normal_f64": (random.trunc_normal, {"dtype": torch.float64}),
-    "randint": (random.randint, {"low": -7, "high": 1000}),
-    "randint_bf16": (random.randint, {"low": 0, "high": 2**40, "dtype": torch.bfloat16}),
-    "randint_bool": (random.randint, {"low": 0, "high": 2, "dtype": torch.bool}),
-    "randint_all": (random.randint, {"low": -(2**63), "high": 2**63}),
-    "keep_mask": (random.keep_mask, {"p": 0.3}),
-    "dropout_mask": (random.dropout_mask, {"p": 0.3, "dtype": torch.float16}),
-    "bernoulli": (random.bernoulli, {"p": 0.7, "dtype": torch.int64}),
-    "bernoulli_tensor": (random.bernoulli, {"p": torch.rand(3)}),
-    "bernoulli_f64": (random.bernoulli, {"p": torch.rand(3).double(), "dtype": torch.bool}),
-    "bernoulli_f16": (random.bernoulli, {"p": torch.rand(()).half(), "dtype": torch.bfloat16}),
+    "bits": (random_ref.bits, {}),
+    "uniform": (random_ref.uniform, {"low": -0.3, "high": 1.7}),
+    "uniform_bf16": (random_ref.uniform, {"low": -3.0, "high": 5.0, "dtype": torch.bfloat16}),
+    "uniform_f16": (random_ref.uniform, {"dtype": torch.float16}),
+    "uniform_f64": (random_ref.uniform, {"low": 2.0, "high": 3.1, "dtype": torch.float64}),
+    "normal": (random_ref.normal, {"mean": 0.1}),
+    "normal_bf16": (random_ref.normal, {"mean": 0.25, "std": 0.02, "dtype": torch.bfloat16}),
+    "normal_f64": (random_ref.normal, {"mean": -1.0, "std": 3.3, "dtype": torch.float64}),
+    "trunc_normal": (random_ref.trunc_normal, {"std": 0.02, "low": -0.04, "high": 0.03}),
+    "trunc_normal_f64": (random_ref.trunc_normal, {"dtype": torch.float64}),
+    "randint": (random_ref.randint, {"low": -7, "high": 1000}),
+    "randint_bf16": (random_ref.randint, {"low": 0, "high": 2**40, "dtype": torch.bfloat16}),
+    "randint_bool": (random_ref.randint, {"low": 0, "high": 2, "dtype": torch.bool}),
+    "randint_all": (random_ref.randint, {"low": -(2**63), "high": 2**63}),
+    "keep_mask": (random_ref.keep_mask, {"p": 0.3}),
+    "dropout_mask": (random_ref.dropout_mask, {"p": 0.3, "dtype": torch.float16}),
+    "bernoulli": (random_ref.bernoulli, {"p": 0.7, "dtype": torch.int64}),
+    "bernoulli_tensor": (random_ref.bernoulli, {"p": torch.rand(3)}),
+    "bernoulli_f64": (random_ref.bernoulli, {"p": torch.rand(3).double(), "dtype": torch.bool}),
+    "bernoulli_f16": (random_ref.bernoulli, {"p": torch.rand(()).half(), "dtype": torch.bfloat16}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -50,12 +50,12 @@ def on_device(value):
 
 
 def assert_same(reference, *box, seed=SEED, call=CALL, **options):
-    twin = select.twin(reference)
+    triton_kernel = select.triton_kernel(reference)
     options = {name: on_device(value) for name, value in options.items()}
-    if reference is not random.dropout:  # which draws where its tensor is
+    if reference is not random_ref.dropout:  # which draws where its tensor is
         options["device"] = DEVICE
     with poisoned_memory():
-        found = twin(*box, seed=seed, call=call, **options)
+        found = triton_kernel(*box, seed=seed, call=call, **options)
     assert same(found, reference(*box, seed=seed, call=call, **options)), (reference, box)
 
 
@@ -83,13 +83,15 @@ def test_boxes(data, kind):
 
 
 def test_words_are_those_of_the_paper():
-    found = select.twin(random.bits)((7,), (2,), (5,), seed=SEED, call=CALL, device=DEVICE)
+    found = select.triton_kernel(random_ref.bits)(
+        (7,), (2,), (5,), seed=SEED, call=CALL, device=DEVICE
+    )
     assert found.tolist() == [word_oracle(e) for e in range(2, 7)]
 
 
 def test_seeds_and_calls_of_any_size():
     for seed, call in [(0, 0), (1, 16), (-5, 2**64 - 1), (2**63, 2**32), (5 - 2**64, 6 + 2**64)]:
-        assert_same(random.bits, (9,), (0,), (9,), seed=seed, call=call)
+        assert_same(random_ref.bits, (9,), (0,), (9,), seed=seed, call=call)
 
 
 @pytest.mark.parametrize(
@@ -100,39 +102,39 @@ def test_dropout(dtype, p):
     for shape, offset, size in [((5000,), (4,), (4500,)), ((6, 7, 5), (1, 0, 2), (4, 7, 3))]:
         x = torch.randn(size, dtype=dtype)
         for part in (x, x.transpose(0, -1).contiguous().transpose(0, -1), x[:0]):
-            assert_same(random.dropout, part, shape, offset, p=p)
+            assert_same(random_ref.dropout, part, shape, offset, p=p)
 
 
 def test_randperm():
     for n, options in [(0, {}), (1, {}), (300, {}), (70, {"dtype": torch.int32})]:
-        assert_same(random.randperm, n, **options)
+        assert_same(random_ref.randperm, n, **options)
 
 
 def test_chances_that_are_none():
     p = torch.tensor([0.0, 1.0, 2.0, -1.0, float("nan")])
-    assert_same(random.bernoulli, (9, 5), (1, 0), (8, 5), p=p)
+    assert_same(random_ref.bernoulli, (9, 5), (1, 0), (8, 5), p=p)
 
 
 def test_bad_numbers():
     box = ((3,), (0,), (3,))
     for reference, options in [
-        (random.uniform, {"low": 2.0, "high": 1.0}),
-        (random.uniform, {"dtype": torch.int64}),
-        (random.normal, {"std": -1.0}),
-        (random.trunc_normal, {"std": 0.0}),
-        (random.randint, {"low": 3, "high": 3}),
-        (random.dropout_mask, {"p": 1.5}),
+        (random_ref.uniform, {"low": 2.0, "high": 1.0}),
+        (random_ref.uniform, {"dtype": torch.int64}),
+        (random_ref.normal, {"std": -1.0}),
+        (random_ref.trunc_normal, {"std": 0.0}),
+        (random_ref.randint, {"low": 3, "high": 3}),
+        (random_ref.dropout_mask, {"p": 1.5}),
     ]:
-        for function in (reference, select.twin(reference)):
+        for function in (reference, select.triton_kernel(reference)):
             with pytest.raises(OnefoldError):
                 function(*box, seed=0, call=0, **options)
 
 
 def test_a_wrong_offset_is_noticed():
     def local(shape, offset, size, **draw):
-        return random.normal(size, (0,) * len(size), size, **draw)
+        return random_ref.normal(size, (0,) * len(size), size, **draw)
 
-    local.__module__, local.__name__ = random.__name__, "normal"
+    local.__module__, local.__name__ = random_ref.__name__, "normal"
     check = partial(assert_same, local, (4, 6))
     check((0, 0), (2, 6))
     with pytest.raises(AssertionError):

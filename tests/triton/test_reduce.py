@@ -7,9 +7,9 @@ import torch
 from device_checks import DEVICE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triton_harness import assert_twin
+from triton_harness import assert_matches_reference
 
-from onefold.kernels import reduce
+from onefold.kernels import reduce_ref
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.bool]
@@ -32,16 +32,16 @@ def drawn(shape, dtype, seed=0):
 @pytest.mark.parametrize(("shape", "dim"), CASES, ids=str)
 def test_sums(shape, dim, dtype):
     x = drawn(shape, dtype)
-    assert_twin(reduce.total, x, dim, False, None)
-    assert_twin(reduce.any_of, x, dim, True)
-    assert_twin(reduce.all_of, x, dim, False)
+    assert_matches_reference(reduce_ref.total, x, dim, False, None)
+    assert_matches_reference(reduce_ref.any_of, x, dim, True)
+    assert_matches_reference(reduce_ref.all_of, x, dim, False)
     if dtype.is_floating_point:
-        assert_twin(reduce.mean, x, dim, True, None)
-        assert_twin(reduce.partial_mean, x, dim, False, None, 999)
-        assert_twin(reduce.vector_norm, x, 2, dim, False)
+        assert_matches_reference(reduce_ref.mean, x, dim, True, None)
+        assert_matches_reference(reduce_ref.partial_mean, x, dim, False, None, 999)
+        assert_matches_reference(reduce_ref.vector_norm, x, 2, dim, False)
     if x.numel():
-        assert_twin(reduce.amax, x, dim, False)
-        assert_twin(reduce.amin, x, dim, True)
+        assert_matches_reference(reduce_ref.amax, x, dim, False)
+        assert_matches_reference(reduce_ref.amin, x, dim, True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -51,41 +51,45 @@ def test_formulas(shape, dim, dtype):
     if x.numel() == 0:
         return
     if x.ndim:
-        assert_twin(reduce.var, x, dim, 1 if shape != (2, 1, 5) else 0, False)
-        assert_twin(reduce.std, x, dim, 0.5, True)
-        assert_twin(reduce.logsumexp, x, dim if dim is not None else (0, 1), False)
-        kept = reduce.mean(x, dim, True, None)
-        assert_twin(reduce.variance_around, x, kept, dim, 2.5, True)
+        assert_matches_reference(reduce_ref.var, x, dim, 1 if shape != (2, 1, 5) else 0, False)
+        assert_matches_reference(reduce_ref.std, x, dim, 0.5, True)
+        assert_matches_reference(reduce_ref.logsumexp, x, dim if dim is not None else (0, 1), False)
+        kept = reduce_ref.mean(x, dim, True, None)
+        assert_matches_reference(reduce_ref.variance_around, x, kept, dim, 2.5, True)
     for order in (0, 1, -1, math.inf) if shape else (3, 0.5, -math.inf):
-        assert_twin(reduce.vector_norm, x, order, dim, False, slack=8)
+        assert_matches_reference(reduce_ref.vector_norm, x, order, dim, False, slack=8)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:-1], ids=str)
 @pytest.mark.parametrize(("shape", "dim"), ONE_DIM, ids=str)
 def test_along_one_dim(shape, dim, dtype):
     x = drawn(shape, dtype)
-    assert_twin(reduce.prod, x, dim, True)
-    assert_twin(reduce.cumsum, x, dim, False, slack=8)
-    assert_twin(reduce.cumsum, x, dim, True, slack=8)
-    assert_twin(reduce.cumprod, x, dim, False)
-    assert_twin(reduce.cumprod, x, dim, True)
+    assert_matches_reference(reduce_ref.prod, x, dim, True)
+    assert_matches_reference(reduce_ref.cumsum, x, dim, False, slack=8)
+    assert_matches_reference(reduce_ref.cumsum, x, dim, True, slack=8)
+    assert_matches_reference(reduce_ref.cumprod, x, dim, False)
+    assert_matches_reference(reduce_ref.cumprod, x, dim, True)
     if dtype.is_floating_point:
         for back in (False, True):
-            assert_twin(reduce.recurrence, drawn(shape, dtype, 1), x, dim, back, slack=8)
+            assert_matches_reference(
+                reduce_ref.recurrence, drawn(shape, dtype, 1), x, dim, back, slack=8
+            )
     if x.numel() == 0:
         return
-    assert_twin(reduce.prod, x, None, False)
+    assert_matches_reference(reduce_ref.prod, x, None, False)
     x = x.to(torch.int32).to(dtype)  # with many ties
-    assert_twin(reduce.argmax, x, dim, False)
-    assert_twin(reduce.argmin, x, dim, True)
-    assert_twin(reduce.argmin, x, None, False)
-    values, index = assert_twin(reduce.max_along, x, dim, True)
-    assert_twin(reduce.min_along, x, dim, False)
-    assert_twin(reduce.pick, x, index.squeeze(dim), dim, False)
-    assert_twin(reduce.pick_here, x, index, dim, True, 1)
-    assert_twin(reduce.place, values, index, (*shape[:dim], 4, *shape[dim:][1:]), dim, True, 1)
-    assert_twin(reduce.first_index, x, values, dim, True, 5)
-    assert_twin(reduce.first_index, x, values + 100, dim, True, 5)
+    assert_matches_reference(reduce_ref.argmax, x, dim, False)
+    assert_matches_reference(reduce_ref.argmin, x, dim, True)
+    assert_matches_reference(reduce_ref.argmin, x, None, False)
+    values, index = assert_matches_reference(reduce_ref.max_along, x, dim, True)
+    assert_matches_reference(reduce_ref.min_along, x, dim, False)
+    assert_matches_reference(reduce_ref.pick, x, index.squeeze(dim), dim, False)
+    assert_matches_reference(reduce_ref.pick_here, x, index, dim, True, 1)
+    assert_matches_reference(
+        reduce_ref.place, values, index, (*shape[:dim], 4, *shape[dim:][1:]), dim, True, 1
+    )
+    assert_matches_reference(reduce_ref.first_index, x, values, dim, True, 5)
+    assert_matches_reference(reduce_ref.first_index, x, values + 100, dim, True, 5)
 
 
 def test_nan_is_the_extreme():
@@ -94,24 +98,35 @@ def test_nan_is_the_extreme():
     x[1, 0] = x[1, 3] = math.inf
     x[1, 2] = -math.inf
     for dim in (0, 1):
-        for kernel in (reduce.argmax, reduce.argmin):
-            assert_twin(kernel, x, dim, False)
-        for kernel in (reduce.amax, reduce.amin, reduce.max_along, reduce.min_along):
-            assert_twin(kernel, x, dim, False)
-        assert_twin(reduce.total, x, dim, False, None)
-        assert_twin(reduce.logsumexp, x, dim, False)
+        for kernel in (reduce_ref.argmax, reduce_ref.argmin):
+            assert_matches_reference(kernel, x, dim, False)
+        for kernel in (
+            reduce_ref.amax,
+            reduce_ref.amin,
+            reduce_ref.max_along,
+            reduce_ref.min_along,
+        ):
+            assert_matches_reference(kernel, x, dim, False)
+        assert_matches_reference(reduce_ref.total, x, dim, False, None)
+        assert_matches_reference(reduce_ref.logsumexp, x, dim, False)
     low = torch.full((2, 3), -math.inf)
     low[0, 1] = -1e4
-    assert_twin(reduce.amax, low, 1, False)
-    assert_twin(reduce.argmax, low, 1, False)
-    assert_twin(reduce.logsumexp, low, 1, True)
-    assert_twin(reduce.first_index, x, x[:, 1:2], 1, True, 0)
+    assert_matches_reference(reduce_ref.amax, low, 1, False)
+    assert_matches_reference(reduce_ref.argmax, low, 1, False)
+    assert_matches_reference(reduce_ref.logsumexp, low, 1, True)
+    assert_matches_reference(reduce_ref.first_index, x, x[:, 1:2], 1, True, 0)
 
 
 def test_extremes_of_the_widest_integers():
     x = torch.tensor([[2**63 - 1, -(2**63)], [-(2**63), -(2**63)]])
-    for kernel in (reduce.amax, reduce.amin, reduce.argmax, reduce.argmin, reduce.max_along):
-        assert_twin(kernel, x, 1, False)
+    for kernel in (
+        reduce_ref.amax,
+        reduce_ref.amin,
+        reduce_ref.argmax,
+        reduce_ref.argmin,
+        reduce_ref.max_along,
+    ):
+        assert_matches_reference(kernel, x, 1, False)
 
 
 @pytest.mark.parametrize("shape", [(17001,), (2, 17001), (9001, 3), (2, 9001, 2)], ids=str)
@@ -120,26 +135,28 @@ def test_chunks(shape):
     x = drawn(shape, torch.float32)
     dim = 1 if shape[0] == 2 else 0
     for kernel, rest in (
-        (reduce.total, (dim, False, None)),
-        (reduce.mean, (dim, True, None)),
-        (reduce.amax, (dim, False)),
-        (reduce.argmax, (dim, False)),
-        (reduce.min_along, (dim, True)),
-        (reduce.var, (dim, 1, False)),
-        (reduce.std, (dim, 1, True)),
-        (reduce.logsumexp, (dim, False)),
-        (reduce.vector_norm, (3, dim, True)),
+        (reduce_ref.total, (dim, False, None)),
+        (reduce_ref.mean, (dim, True, None)),
+        (reduce_ref.amax, (dim, False)),
+        (reduce_ref.argmax, (dim, False)),
+        (reduce_ref.min_along, (dim, True)),
+        (reduce_ref.var, (dim, 1, False)),
+        (reduce_ref.std, (dim, 1, True)),
+        (reduce_ref.logsumexp, (dim, False)),
+        (reduce_ref.vector_norm, (3, dim, True)),
     ):
-        assert_twin(kernel, x, *rest, slack=8)
+        assert_matches_reference(kernel, x, *rest, slack=8)
     for back in (False, True):
-        assert_twin(reduce.cumsum, x, dim, back, slack=8)  # torch adds these up in float64
+        assert_matches_reference(
+            reduce_ref.cumsum, x, dim, back, slack=8
+        )  # torch adds these up in float64
     value = x.select(dim, -1).unsqueeze(dim)
-    assert_twin(reduce.first_index, x, value, dim, True, 0)
+    assert_matches_reference(reduce_ref.first_index, x, value, dim, True, 0)
     whole = drawn((7, 2, 3), torch.float32)
     part = whole[2:5, :, 1:]
     args = ((2, 0, 1), (7, 2, 3), (1, 1, 1))
-    assert_twin(reduce.first_index_flat, part, part[1, 1, 1], *args)
-    assert_twin(reduce.first_index_flat, part, torch.tensor(9.0), *args)
+    assert_matches_reference(reduce_ref.first_index_flat, part, part[1, 1, 1], *args)
+    assert_matches_reference(reduce_ref.first_index_flat, part, torch.tensor(9.0), *args)
 
 
 @settings(max_examples=15)
@@ -153,28 +170,30 @@ def test_any_dims_in_any_order(shape, dims, order, keepdim):
     x = drawn(shape, torch.float32).permute([d for d in order if d < len(shape)])
     dims = tuple(d for d in dims if d < x.ndim)
     for kernel, rest in (
-        (reduce.total, (None,)),
-        (reduce.amin, ()),
+        (reduce_ref.total, (None,)),
+        (reduce_ref.amin, ()),
     ):
-        assert_twin(kernel, x, dims, keepdim, *rest)
+        assert_matches_reference(kernel, x, dims, keepdim, *rest)
     if dims:
-        assert_twin(reduce.var, x, dims, 0, keepdim)
-        assert_twin(reduce.variance_around, x, x.mean(dims, True), dims, 3, keepdim)
-    assert_twin(reduce.sum_rows, x)
+        assert_matches_reference(reduce_ref.var, x, dims, 0, keepdim)
+        assert_matches_reference(
+            reduce_ref.variance_around, x, x.mean(dims, True), dims, 3, keepdim
+        )
+    assert_matches_reference(reduce_ref.sum_rows, x)
 
 
 def test_a_large_mean_costs_no_accuracy():
     x = drawn((4, 300), torch.float32) + 1e4
-    assert_twin(reduce.var, x, 1, 1, False)
-    assert_twin(reduce.var, x, None, 1, False)
+    assert_matches_reference(reduce_ref.var, x, 1, 1, False)
+    assert_matches_reference(reduce_ref.var, x, None, 1, False)
 
 
 def test_dtypes_of_sums():
     x = drawn((5, 6), torch.float32) * 9
-    assert_twin(reduce.total, x, 0, False, torch.float64)
-    assert_twin(reduce.total, x, 0, False, torch.int32)
-    assert_twin(reduce.total, x.to(torch.int8), 0, False, torch.int8)
-    assert_twin(reduce.total, x.to(torch.complex64).real, 0, False, None)
-    assert_twin(reduce.mean, x.to(torch.int16), 0, False, torch.float32)
+    assert_matches_reference(reduce_ref.total, x, 0, False, torch.float64)
+    assert_matches_reference(reduce_ref.total, x, 0, False, torch.int32)
+    assert_matches_reference(reduce_ref.total, x.to(torch.int8), 0, False, torch.int8)
+    assert_matches_reference(reduce_ref.total, x.to(torch.complex64).real, 0, False, None)
+    assert_matches_reference(reduce_ref.mean, x.to(torch.int16), 0, False, torch.float32)
     big = torch.full((3, 3), 2**53, dtype=torch.int64) + 1
-    assert_twin(reduce.total, big, None, False, None)
+    assert_matches_reference(reduce_ref.total, big, None, False, None)

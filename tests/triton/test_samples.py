@@ -3,7 +3,7 @@
 import pytest
 import samples
 
-from onefold.testing.checks import compare, local_results, reference
+from onefold.testing.sample_checks import compare, local_results, reference
 
 SAMPLES = samples.load()
 IDS = [f"{index}-{sample!r}"[:120] for index, sample in enumerate(SAMPLES)]

@@ -5,9 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from onefold.kernels.gpu import attention_cases, configs, conv, loss, norm, reduce, softmax
-from onefold.kernels.gpu.families import all_tuned
-from onefold.kernels.tune.search import search
+from onefold.kernels.gpu.attention import attention_cases
+from onefold.kernels.gpu.conv import conv_kernels
+from onefold.kernels.gpu.launch import configs
+from onefold.kernels.gpu.launch.registry import all_tuned
+from onefold.kernels.gpu.reduce import (
+    cross_entropy_kernels,
+    norm_kernels,
+    reduce_kernels,
+    softmax_kernels,
+)
+from onefold.kernels.tune.config_search import search
 
 # Sizes small enough for the interpreter.
 TINY = {
@@ -34,11 +42,11 @@ def test_any_configuration_gives_the_result_of_the_rule(kernel, dtype):
 
 
 def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
-    asked = []
+    needed = []
 
     class Recording(dict):
         def get(self, name, default=None):
-            asked.append(name)
+            needed.append(name)
             return default
 
     monkeypatch.setattr(configs, "_table", Recording)
@@ -48,16 +56,16 @@ def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
     window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     image, w = torch.randn(1, 16, 5, 5), torch.randn(19, 16, 3, 3)
     calls = {
-        "fold": lambda: reduce.total(x, 1, False, None),
-        "scan": lambda: reduce.cumsum(x, 1, False),
-        "softmax": lambda: softmax.softmax(x, 1, None),
-        "softmax_grad": lambda: softmax.softmax_grad(x, x, 1),
-        "norm": lambda: norm.rms_norm(x, None, None, (71,), 1e-5),
-        "norm_grad": lambda: norm.rms_norm_grad(x, x, None, (71,), 1e-5),
-        "cross_entropy": lambda: loss.row_losses(x, target, -100),
-        "cross_entropy_grad": lambda: loss.row_losses_and_grad(x, target, -100),
-        "convolution": lambda: conv.convolution(image, w, None, *window),
-        "convolution_weight_grad": lambda: conv.convolution_weight_grad(
+        "fold": lambda: reduce_kernels.total(x, 1, False, None),
+        "scan": lambda: reduce_kernels.cumsum(x, 1, False),
+        "softmax": lambda: softmax_kernels.softmax(x, 1, None),
+        "softmax_grad": lambda: softmax_kernels.softmax_grad(x, x, 1),
+        "norm": lambda: norm_kernels.rms_norm(x, None, None, (71,), 1e-5),
+        "norm_grad": lambda: norm_kernels.rms_norm_grad(x, x, None, (71,), 1e-5),
+        "cross_entropy": lambda: cross_entropy_kernels.row_losses(x, target, -100),
+        "cross_entropy_grad": lambda: cross_entropy_kernels.row_losses_and_grad(x, target, -100),
+        "convolution": lambda: conv_kernels.convolution(image, w, None, *window),
+        "convolution_weight_grad": lambda: conv_kernels.convolution_weight_grad(
             torch.randn(1, 19, 5, 5), image, (19, 16, 3, 3), *window
         ),
     }
@@ -66,8 +74,8 @@ def test_kernels_read_the_table_by_the_names_that_the_tuner_writes(monkeypatch):
     assert set(known) == {"matmul", *calls, *(tuned.kernel for tuned in attention_cases.TUNED)}
     classes = {"convolution": "32x32x16", "convolution_weight_grad": "32x16x32"}
     for kernel, call in calls.items():
-        asked.clear()
+        needed.clear()
         call()
         dtype = known[kernel].name(torch.float32)
-        mine = [name for name in asked if name.startswith(f"{kernel} ")]
+        mine = [name for name in needed if name.startswith(f"{kernel} ")]
         assert mine == [configs.key(kernel, dtype, classes.get(kernel, "16x128x1"), "sm_90")]

@@ -1,0 +1,146 @@
+"""Point-to-point messages between any ranks of a launched world, in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .connection import Connection
+from .pending import Counter, Pending
+from .rank_check import compare, form
+from .wait import current_op, stage, start_works, wait_for
+from .wire_format import from_bytes, size_in_bytes, to_bytes
+from .world import world
+
+Expected = tuple[int, Sequence[int], torch.dtype, torch.device]
+
+# What a batch of messages goes through: on a device or off it, and the process group.
+_Carrier: TypeAlias = tuple[bool, Any]
+_Batches: TypeAlias = dict[_Carrier, list[dist.P2POp]]
+
+
+class Posted:
+    """Messages on their way. Keep it until `wait` or `done`: it holds what they are read from."""
+
+    __slots__ = ("_buffers", "_link", "_pending", "_recvs", "_works")
+
+    def __init__(
+        self,
+        link: Connection,
+        pending: Pending,
+        works: dict[_Carrier, Sequence[Any]],
+        buffers: list[Tensor],
+        recvs: Sequence[Expected],
+    ) -> None:
+        self._link = link
+        self._pending = pending
+        self._works = works
+        self._buffers = buffers
+        self._recvs = recvs
+
+    def done(self) -> bool:
+        """Whether every message has left and arrived."""
+        return all(work.is_completed() for works in self._works.values() for work in works)
+
+    def wait(self) -> list[Tensor]:
+        """What was received, in the order that was asked for; on a device its stream waits."""
+        for (on_device, _), works in self._works.items():
+            wait_for(self._link, self._pending, on_device, works)
+        return [
+            from_bytes(data.to(device), shape, dtype)
+            for data, (_, shape, dtype, device) in zip(self._buffers, self._recvs, strict=True)
+        ]
+
+
+def transfer(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> list[Tensor]:
+    """Send and receive in one batch; returns what was received, in the order of `recvs`.
+
+    `sends` holds `(to, tensor)`, `recvs` holds `(from, shape, dtype, device)`. Any global ranks,
+    the own one included; any shapes and dtypes. Messages between two ranks match in the order of
+    the lists, so both ends list them in one global order, and hold them on the same type of
+    device. Processes with nothing to send or receive need not call. Cannot deadlock.
+
+    Example: `transfer([(1, t)], [])` on rank 0 goes with
+    `transfer([], [(0, t.shape, t.dtype, t.device)])` on rank 1.
+    """
+    return post(sends, recvs).wait()
+
+
+def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Posted:
+    """Start what `transfer` does and return at once.
+
+    What is sent must not change before the messages have left. Cannot deadlock while every rank
+    posts its transfers in an order that agrees with one order of all transfers of the job.
+    """
+    link = world().connection()
+    peers = sorted({to for to, _ in sends} | {expected[0] for expected in recvs})
+    counters = [link.pair(peer) for peer in peers if peer != link.rank]
+    for counter in counters:
+        counter.seq += 1
+    if link.check:
+        _check(link, counters, sends, recvs)
+    handles = {peer: link.message_group(peer) for peer in peers}
+    batches: _Batches = {}
+    buffers = _receive(link, sends, recvs, handles, batches)
+    for to, t in sends:
+        if to != link.rank and t.numel():
+            data, on_device = stage(link, to_bytes(t))
+            _add(batches, on_device, dist.isend, data, to, handles[to])
+    pending = Pending("transfer", current_op.name, [replace(counter) for counter in counters])
+    works = {
+        carrier: start_works(link, pending, dist.batch_isend_irecv, batch)
+        for carrier, batch in batches.items()
+    }
+    return Posted(link, pending, works, buffers, recvs)
+
+
+def _receive(
+    link: Connection,
+    sends: Sequence[tuple[int, Tensor]],
+    recvs: Sequence[Expected],
+    handles: Mapping[int, Any],
+    batches: _Batches,
+) -> list[Tensor]:
+    """A buffer of bytes per expected message. Empty messages do not travel; own ones are here."""
+    own = iter([t for to, t in sends if to == link.rank])
+    buffers = []
+    for source, shape, dtype, device in recvs:
+        if source == link.rank:
+            buffers.append(to_bytes(next(own).clone()))
+            continue
+        on_device = device.type == "cuda" and not link.staged
+        where = device if on_device else torch.device("cpu")
+        data = torch.empty(size_in_bytes(shape, dtype), dtype=torch.uint8, device=where)
+        buffers.append(data)
+        if data.numel():
+            _add(batches, on_device, dist.irecv, data, source, handles[source])
+    return buffers
+
+
+def _add(
+    batches: _Batches, on_device: bool, way: Any, data: Tensor, peer: int, handle: Any
+) -> None:
+    message = dist.P2POp(way, data, peer, handle)
+    batches.setdefault((on_device, handle), []).append(message)
+
+
+def _check(
+    link: Connection,
+    counters: Sequence[Counter],
+    sends: Sequence[tuple[int, Tensor]],
+    recvs: Sequence[Expected],
+) -> None:
+    for counter in counters:
+        peer = sum(counter.ranks) - link.rank
+        outs = [f"{form(t.shape, t.dtype)} on {t.device.type}" for to, t in sends if to == peer]
+        ins = [
+            f"{form(shape, dtype)} on {device.type}"
+            for source, shape, dtype, device in recvs
+            if source == peer
+        ]
+        compare(link, counter, current_op.name, "transfer", {peer: outs}, {peer: ins})

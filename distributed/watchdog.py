@@ -1,0 +1,213 @@
+"""Who arrived and who did not: what a failed wait for other ranks is explained with.
+
+A collective costs one increment and one small object. Only when a wait fails does a process ask
+all others, through the key-value store, where they are. A thread in each process answers, so
+that also a rank that is busy elsewhere, or blocked in another collective, is named with its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+from torch._C._distributed_c10d import Store
+
+from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
+from .pending import Counter, Pending
+from .rank_error import heard
+
+_TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
+_LOST = re.compile(r"connect|peer|socket|pipe|closed|recv", re.IGNORECASE)
+_SILENT = (
+    "no answer: its process was killed, or does not run Python code, or has not yet made a "
+    "placement or communicated"
+)
+# A rank that has not said where it is after this long is taken for ended or stuck.
+_MAX_INTERVAL = 1.0
+
+
+@dataclass(slots=True)
+class _Report:
+    """What was learnt about the other ranks, by rank."""
+
+    arrived: dict[int, str] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+    def lines(self) -> str:
+        rows = []
+        for name, ranks in (("arrived", self.arrived), ("did not arrive", self.missing)):
+            rows += [f"  rank {rank} {name}: {text}" for rank, text in sorted(ranks.items())]
+        return "\n".join(rows)
+
+
+def _cause(error: Exception) -> str:
+    """The first sentence of an error of torch, without the place in its sources."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*\] ", "", first).split(". ")[0]
+
+
+class Watchdog:
+    """The watch of one process: its counters, what it waits in, and the answering thread.
+
+    `store` must be a client of its own, because the main thread may hold the other one's lock
+    for as long as it waits.
+    """
+
+    def __init__(self, store: Store, rank: int, timeout: float) -> None:
+        self.pending: Pending | None = None
+        self._store = store
+        self._rank = rank
+        self._timeout = timeout
+        self._interval = min(_MAX_INTERVAL, timeout / 4)
+        self._counters: list[Counter] = []
+        self._answered = 0
+        self._overdue: tuple[Pending | None, float] = (None, 0.0)
+        self._main = threading.main_thread().ident or 0
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._answer, name="onefold-watch", daemon=True)
+        self._thread.start()
+
+    def counter(self, key: str, ranks: tuple[int, ...], epoch: int = 0) -> Counter:
+        """A new counter whose value the others can ask for."""
+        counter = Counter(f"{key}@{epoch}" if epoch else key, ranks, epoch)
+        self._counters.append(counter)
+        return counter
+
+    def forget_counters(self) -> None:
+        """Begin anew, with counters of another epoch."""
+        self.pending = None
+        self._counters = []
+
+    def end(self, how: str) -> None:
+        """Leave word how this process ended; the first word counts."""
+        with contextlib.suppress(RuntimeError):
+            self._post(self._answered)
+            self._store.compare_set(f"end/{self._rank}", "", how)
+
+    def stop(self) -> None:
+        """End the answering thread. A thread inside C++ while Python ends would abort us."""
+        self._stop.set()
+        self._thread.join(timeout=5.0)
+
+    def explain(self, pending: Pending, error: Exception, line: str = "") -> CommError:
+        """The error to raise when a wait in `pending` failed with `error`."""
+        at = line or user_line()
+        cause = _cause(error)
+        timed_out = _TIMED_OUT.search(cause) is not None
+        head = f"{pending.describe()}, at {at},"
+        if not timed_out and not _LOST.search(cause):
+            return CommError(f"{head} failed: {cause}")
+        report = self._ask(pending)
+        report.arrived[self._rank] = f"at {at}"
+        if timed_out:
+            return CommTimeout(
+                f"{head} waited {self._timeout:g} s for other ranks (ONEFOLD_TIMEOUT).\n"
+                f"{report.lines()}\n"
+                "Every rank must run the same operations in the same order. If the others only "
+                f"need more time, set ONEFOLD_TIMEOUT to more than {self._timeout:g} seconds."
+            )
+        return PeerLost(
+            f"{head} lost the connection to another rank ({cause}).\n{report.lines()}\n"
+            "Look first at the error of the rank that failed or gave no answer."
+        )
+
+    def _ask(self, pending: Pending) -> _Report:
+        """Ask every rank that `pending` waits for where it is, and wait a little for answers."""
+        wanted = {
+            rank: counter
+            for counter in pending.counters
+            for rank in counter.ranks
+            if rank != self._rank
+        }
+        report = _Report()
+        try:
+            asked = self._store.add("ask", 1)
+            self._post(asked)
+            deadline = time.monotonic() + 2 * _MAX_INTERVAL + 0.5
+            while len(report.arrived) + len(report.missing) < len(wanted):
+                for rank, counter in wanted.items():
+                    if rank not in report.arrived and rank not in report.missing:
+                        self._read(rank, counter, asked, report)
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+        except RuntimeError:
+            for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
+                report.missing[rank] = "unknown: the key-value store of rank 0 is gone too"
+        for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
+            report.missing[rank] = _SILENT
+        return report
+
+    def _read(self, rank: int, counter: Counter, asked: int, report: _Report) -> None:
+        """File what `rank` has said by now, if anything, under arrived or missing."""
+        progress = -1
+        text = ""
+        if self._store.check([f"state/{rank}"]):
+            state = json.loads(self._store.get(f"state/{rank}"))
+            progress = state["progress"].get(counter.key, 0)
+            if state["asked"] >= asked:
+                text = state["at"]
+        if self._store.check([f"end/{rank}"]):
+            text = self._store.get(f"end/{rank}").decode()
+        if text:
+            files = report.arrived if progress >= counter.seq else report.missing
+            files[rank] = text
+
+    def _post(self, asked: int) -> None:
+        """Say where the main thread is. `asked` is the number of the question answered."""
+        with self._lock:
+            line = self._main_line()
+            pending = self.pending
+            at = f"at {line}" if pending is None else f"in {pending.describe()}, at {line}"
+            progress = {counter.key: counter.seq for counter in list(self._counters)}
+            state = {"asked": asked, "at": at, "progress": progress}
+            self._store.set(f"state/{self._rank}", json.dumps(state))
+            self._answered = max(self._answered, asked)
+
+    def _main_line(self) -> str:
+        frame = sys._current_frames().get(self._main)
+        return user_line(frame) if frame is not None else "the end of the program"
+
+    def _answer(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                asked = self._store.add("ask", 0)
+                if asked > self._answered:
+                    self._post(asked)
+            except RuntimeError:
+                return  # the process that served the store has ended, and with it the job
+            self._check_device()
+
+    def _check_device(self) -> None:
+        """End the process when a collective that runs on a device is overdue.
+
+        The main thread is blocked in the device's driver then, or far ahead: nothing could be
+        raised there. Devices are only asked after the timeout, because asking one while a CUDA
+        graph is captured would spoil the capture.
+        """
+        pending, since = self._overdue
+        now = time.monotonic()
+        if self.pending is not pending:
+            self._overdue = (self.pending, now)
+        elif pending is not None and pending.works:
+            errors = heard(self._store, pending.counters)
+            if not errors and now - since <= self._timeout:
+                return
+            if all(work.is_completed() for work in pending.works):
+                pending.works = ()
+                return
+            line = self._main_line()
+            error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)
+            if errors:
+                error = errors[0].raised_again(self._rank, pending.describe(), line, errors[1:])
+            sys.excepthook(type(error), error, None)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)

@@ -1,0 +1,211 @@
+"""autograd.Function: a user's own forward and backward as one node of the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import AutogradError, OnefoldTypeError
+from . import interpreter
+from .autograd_tape import Node, Output, Packed, saved_hooks
+from .meta import Meta
+from .names import names
+from .sbp import broadcast
+from .tensor import Tensor
+from .views import Detach, base_of, link, stand_in
+
+
+class Context:
+    """What forward leaves for backward: saved tensors and any attributes."""
+
+    def __init__(self) -> None:
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self._saved: list[Any] = []
+        self._moment = 0  # when they were saved
+        self._from_output: dict[int, int] = {}  # which of them are outputs, and which outputs
+        self._outputs: Sequence[Any] = ()  # the outputs, while backward runs
+        self._not_differentiable: set[int] = set()
+        self._materialize = True
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors (inputs, outputs or others) for backward, which reads `saved_tensors`."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise OnefoldTypeError(
+                    f"save_for_backward keeps Tensors and None, but got {type(tensor).__name__}; "
+                    "keep other values as attributes of ctx"
+                )
+        self._saved = list(tensors)
+        self._moment = next(interpreter.sequence)
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors kept; raises AutogradError when one was changed in place since."""
+        found: list[Tensor | None] = []
+        for index, saved in enumerate(self._saved):
+            if isinstance(saved, Tensor) and saved.version > self._moment:
+                raise AutogradError(
+                    "one of the variables needed for gradient computation has been modified by "
+                    "an inplace operation since save_for_backward"
+                )
+            if index in self._from_output:
+                found.append(self._outputs[self._from_output[index]])
+            else:
+                found.append(saved.tensor() if isinstance(saved, Packed) else saved)
+        return tuple(found)
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Outputs that get no gradient."""
+        self._not_differentiable.update(map(id, tensors))
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (the default) or None for outputs without a gradient."""
+        self._materialize = value
+
+    def settle(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+        """After forward: leave saved outputs to the node, else the two would hold each other."""
+        inputs = {id(arg) for arg in args}
+        places = {id(y): index for index, y in enumerate(outputs) if id(y) not in inputs}
+        for index, saved in enumerate(self._saved):
+            if id(saved) in places:
+                self._from_output[index] = places[id(saved)]
+                self._saved[index] = None
+            elif saved is not None and saved_hooks:
+                self._saved[index] = Packed(saved)
+
+
+class _Apply:
+    """A Function as the tape sees it."""
+
+    def __init__(self, function: type[Function]) -> None:
+        self.name = function.__name__
+        self.function = function
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Any, ...],
+        y: tuple[Any, ...],
+        ctx: Context,
+        slots: Sequence[int],
+        number: int,
+    ) -> tuple[Any, ...]:
+        given: list[Any] = [None] * number
+        for slot, gradient, output in zip(slots, dy, y, strict=True):
+            meta = output if isinstance(output, Meta) else output.meta
+            missing = gradient is None and ctx._materialize
+            given[slot] = _zeros(meta) if missing else gradient
+        ctx._outputs = y
+        try:
+            grads = self.function.backward(ctx, *given)
+        finally:
+            ctx._outputs = ()
+        grads = grads if isinstance(grads, tuple) else (grads,)
+        if len(grads) != len(needs):
+            raise AutogradError(
+                f"{self.name}.backward returned {len(grads)} gradients, but forward got "
+                f"{len(needs)} arguments; return one per argument, None where there is none"
+            )
+        for index, gradient in enumerate(grads):
+            if gradient is not None and not isinstance(gradient, Tensor):
+                raise OnefoldTypeError(
+                    f"{self.name}.backward: gradient {index} must be a Tensor or None, but got "
+                    f"{type(gradient).__name__}"
+                )
+        return tuple([None if gradient is None else _own(gradient) for gradient in grads])
+
+
+def _own(gradient: Tensor) -> Tensor:
+    """A gradient under a name of its own: a user's backward may return what others hold too."""
+    duplicate = Tensor(gradient.shards, gradient.meta, gradient.node)
+    gradient.shared = duplicate.shared = True
+    return duplicate
+
+
+def _zeros(meta: Meta) -> Tensor:
+    if meta.placement is None:
+        return names.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in meta.nd_sbp)
+    return names.zeros(  # type: ignore[no-any-return]
+        meta.shape, dtype=meta.dtype, placement=meta.placement, sbp=nd_sbp
+    )
+
+
+class _FromFunction(Detach):
+    """The step to a Function's output that is a view, which has the Function's own gradient."""
+
+    __slots__ = ()
+
+    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+        if value.node is not None:
+            raise AutogradError(
+                "This view was created inside a custom Function (or because an input was returned "
+                "as-is) and the autograd logic to handle view+inplace would override the custom "
+                "backward associated with the custom Function, leading to incorrect gradients. "
+                "This behavior is forbidden. You can fix this by cloning the output of the custom "
+                "Function."
+            )
+        return super().scatter(base, value)
+
+
+_FROM_FUNCTION = _FromFunction()
+
+
+class Function:
+    """The base of operations with a gradient of their own; forward and backward are static.
+
+    >>> import onefold as flow
+    >>> class Cube(flow.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensors
+    ...         return dy * 3 * x * x
+    >>> x = flow.tensor([2.0], requires_grad=True)
+    >>> Cube.apply(x).sum().backward()
+    >>> x.grad.numpy()
+    array([12.], dtype=float32)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        raise NotImplementedError("an autograd.Function needs a static forward(ctx, *args)")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError("an autograd.Function needs a static backward(ctx, *grads)")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Run forward, recorded as one node."""
+        ctx = Context()
+        parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
+        ctx.needs_input_grad = tuple(parent is not None for parent in parents)
+        with interpreter.grad_mode(False):
+            result = cls.forward(ctx, *args)
+        if not interpreter.grad_enabled or not any(ctx.needs_input_grad):
+            return result
+        outputs = result if isinstance(result, tuple) else (result,)
+        slots = [index for index, output in enumerate(outputs) if isinstance(output, Tensor)]
+        tensors = [outputs[slot] for slot in slots]
+        ctx.settle(args, tensors)
+        node = Node(
+            _Apply(cls),
+            parents,
+            (ctx, slots, len(outputs)),
+            tuple([y.shards for y in tensors]) if ctx._from_output else None,
+            tuple([y.meta for y in tensors]),
+        )
+        fresh = list(outputs)
+        given = set(map(id, args))
+        for index, (slot, output) in enumerate(zip(slots, tensors, strict=True)):
+            y = fresh[slot] = Tensor(output.shards, output.meta)
+            y.shared = output.shared = True
+            if id(output) in given or base_of(output) is not None:
+                link(y, stand_in(output), _FROM_FUNCTION)
+            if output.meta.is_floating and id(output) not in ctx._not_differentiable:
+                y.node = Output(node, index)
+        return tuple(fresh) if isinstance(result, tuple) else fresh[0]

@@ -1,0 +1,151 @@
+"""The tape's parts: where gradients go, and what nodes keep for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from weakref import ref
+
+from ..errors import AutogradError, OnefoldTypeError
+from . import interpreter
+from .meta import Meta
+from .tensor import Shards, Tensor
+
+
+class Differentiable(Protocol):
+    """What a node needs of the op that made it."""
+
+    name: str
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any: ...
+
+
+class Edge:
+    """Where a gradient goes: a Leaf, a Node, or one Output of a node with several."""
+
+    __slots__ = ("__weakref__", "_grad", "seq")
+
+    seq: int
+    is_leaf = False
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient kept here: always at a leaf, elsewhere after `retain_grad`."""
+        return getattr(self, "_grad", None)  # unset in most: a node is made for every op
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self._grad = value
+
+    def name(self) -> str:
+        return type(self).__name__
+
+
+class Leaf(Edge):
+    """The end of the tape at a tensor that requires grad: gradients add up here."""
+
+    __slots__ = ("grad", "tensor")
+
+    is_leaf = True
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.seq = next(interpreter.sequence)
+        self.tensor = ref(tensor)
+        self.grad: Tensor | None = None
+
+
+class Node(Edge):
+    """One op on the tape: its parents, and the inputs and output that its vjp asked to keep.
+
+    An input or output that was not kept stands here as its Meta.
+    """
+
+    __slots__ = ("args", "meta", "op", "out", "parents")
+
+    def __init__(
+        self,
+        op: Differentiable,
+        parents: tuple[Edge | None, ...],
+        args: tuple[Any, ...],
+        out: Shards | None,
+        meta: Meta | tuple[Meta, ...],
+    ) -> None:
+        self.seq = next(interpreter.sequence)
+        self.op = op
+        self.parents = parents
+        self.args: tuple[Any, ...] | None = args
+        self.out: Any = out
+        self.meta = meta
+        if saved_hooks:
+            self.args = PackedArgs([Packed(a) if isinstance(a, Tensor) else a for a in args])
+            if out is not None:
+                self.out = _pack_out(out, meta)
+
+    def name(self) -> str:
+        return f"<{self.op.name} backward>"
+
+    def __repr__(self) -> str:
+        return self.name()
+
+
+CHANGED: Any = object()  # stands for a node's kept output that was changed in place
+
+
+class Output(Edge):
+    """Output `index` of a node that has several."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.seq = next(interpreter.sequence)
+        self.node = node
+        self.index = index
+
+
+# Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.
+saved_hooks: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = []
+
+
+class Packed:
+    """A saved tensor that a pack hook took, as it stands among a node's args."""
+
+    __slots__ = ("_edge", "_meta", "_packed", "_unpack")
+
+    def __init__(self, tensor: Tensor) -> None:
+        pack, self._unpack = saved_hooks[-1]
+        self._packed = pack(tensor)
+        self._meta = tensor.meta
+        self._edge = tensor.node
+
+    def tensor(self) -> Tensor:
+        """What the unpack hook gives, at the place on the tape that the saved tensor had."""
+        found = self._unpack(self._packed)
+        if not isinstance(found, Tensor):
+            raise OnefoldTypeError(
+                f"saved_tensors_hooks: unpack must return a Tensor, got {type(found).__name__}"
+            )
+        if found.meta is not self._meta:
+            raise AutogradError(
+                f"saved_tensors_hooks: unpack returned {found.meta!r}, but pack was given "
+                f"{self._meta!r}; shape, dtype and layout must be the same"
+            )
+        return Tensor(found.shards, found.meta, self._edge)
+
+
+class PackedArgs(tuple[Any, ...]):
+    """The args of a node whose saved tensors, its output too, were taken by a pack hook."""
+
+    __slots__ = ()
+
+
+def _pack_out(out: Any, meta: Meta | tuple[Meta, ...]) -> Any:
+    if isinstance(meta, Meta):
+        return Packed(Tensor(out, meta))
+    return tuple([Packed(Tensor(part, m)) for part, m in zip(out, meta, strict=True)])
+
+
+def unpack_out(out: Any) -> Any:
+    """The shards of a node's kept output (or outputs), of which it holds what a hook packed."""
+    if out is None:
+        return None
+    return tuple([p.tensor().shards for p in out]) if type(out) is tuple else out.tensor().shards

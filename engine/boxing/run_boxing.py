@@ -1,0 +1,148 @@
+"""Run: carries a boxing plan out, on the shards that this process owns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+
+from ...distributed import collectives, comm_log
+from ...distributed.world import world
+from ...errors import user_line
+from . import launched_steps, virtual_steps
+from .boxing_plan import BoxingPlan
+from .boxing_steps import BoxingStep
+
+Shards: TypeAlias = tuple[torch.Tensor, ...]
+
+
+def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
+    """The shards of `plan.dst` that this process owns, from those of `plan.src`.
+
+    `shards` are in the order of `src.placement.owned`; the result is in that of
+    `dst.placement.owned`, empty on a process outside it. `op` names the caller in the log and in
+    errors. In a virtual world equal replicas are one torch tensor. The result may share memory
+    with `shards` if `plan.aliases`.
+
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> x = onefold.ones(4, placement=p, sbp=onefold.sbp.split(0))
+    >>> whole = x.meta.like(nd_sbp=(onefold.sbp.broadcast,))
+    >>> run(onefold.engine.boxing.plan(x.meta, whole), x.shards)[0]
+    tensor([1., 1., 1., 1.])
+    """
+    if not plan.steps:
+        return shards
+    if comm_log.active():
+        for step in plan.steps:
+            log(step, op)
+    here = world()
+    program: Callable[[Shards], Shards] | None = plan.programs.get(here.rank)
+    if program is None:
+        made = _virtual(plan) if here.rank is None else _launched(plan, here.rank)
+        program = plan.programs[here.rank] = made
+    if here.launched:
+        collectives.current_op.name = op
+    return program(shards)
+
+
+def start(
+    plan: BoxingPlan, shards: Shards, op: str = "boxing", consumes: bool = False
+) -> Callable[[], Shards]:
+    """Start what `run` does; what is returned waits for it and gives the shards of `plan.dst`.
+
+    All ranks of the world that own shards of either layout start their plans in one order, and
+    end them in one order. `shards` must not change before the end; with `consumes` they are not
+    used again and may be overwritten. In a virtual world, and where nothing can be left to others,
+    it is done at once.
+    """
+    here = world()
+    if here.rank is None or not plan.communicates:
+        shards = run(plan, shards, op)
+        return lambda: shards
+    for step in plan.steps:
+        log(step, op)
+    key = "start", here.rank, consumes
+    begin: Callable[[Shards], Callable[[], Shards]] | None = plan.programs.get(key)
+    if begin is None:
+        begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
+    collectives.current_op.name = op
+    return begin(shards)
+
+
+def _in_two(
+    plan: BoxingPlan, rank: int, consumes: bool
+) -> Callable[[Shards], Callable[[], Shards]]:
+    """The plan up to where it waits first, and the rest."""
+    at = next((i for i, step in enumerate(plan.steps) if not step.local), 0)
+    before = [launched_steps.prepare(step, rank) for step in plan.steps[:at]]
+    waited = launched_steps.prepare_begin(plan.steps[at], rank, consumes and at == 0)
+    whole = _launched(plan, rank)
+    after = [launched_steps.prepare(step, rank) for step in plan.steps[at + 1 :]]
+
+    def begin(shards: Shards) -> Callable[[], Shards]:
+        if waited is None:
+            made = whole(shards)
+            return lambda: made
+        value = shards[0] if shards else None
+        for step in before:
+            value = step(value)
+        end = waited(value)
+
+        def finish() -> Shards:
+            value: torch.Tensor | None = end()
+            for step in after:
+                value = step(value)
+            return () if value is None else (value,)
+
+        return finish
+
+    return begin
+
+
+def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:
+    assert plan.src.placement is not None and plan.dst.placement is not None
+    sources, targets = plan.src.placement.flat_ranks, plan.dst.placement.flat_ranks
+    steps = [virtual_steps.prepare(step) for step in plan.steps]
+
+    def program(shards: Shards) -> Shards:
+        values = dict(zip(sources, shards, strict=True))
+        for step in steps:
+            values = step(values)
+        return tuple([values[rank] for rank in targets])
+
+    return program
+
+
+def _launched(plan: BoxingPlan, rank: int) -> Callable[[Shards], Shards]:
+    assert plan.dst.placement is not None
+    steps = [launched_steps.prepare(step, rank) for step in plan.steps]
+    member = rank in plan.dst.placement.position
+
+    def program(shards: Shards) -> Shards:
+        value = shards[0] if shards else None
+        for step in steps:
+            value = step(value)
+        if not member:
+            return ()
+        assert value is not None
+        return (value,)
+
+    return program
+
+
+def log(step: BoxingStep, op: str) -> None:
+    """One record per group and round, the same in both worlds and on every process."""
+    if not comm_log.active():
+        return
+    line, dtype = user_line(), step.before.dtype
+    for group in step.collectives():
+        comm_log.record(
+            kind=step.kind,
+            ranks=group.ranks,
+            dtype=dtype,
+            sent={rank: count * dtype.itemsize for rank, count in group.sent.items()},
+            received={rank: count * dtype.itemsize for rank, count in group.received.items()},
+            op=op,
+            line=line,
+        )

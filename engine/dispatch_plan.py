@@ -1,0 +1,232 @@
+"""Making a plan: what was decided once for an op on inputs of given metas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..distributed.world import world
+from ..errors import MixedTensorsError, OnefoldError, OnefoldTypeError, PlacementError, user_line
+from . import boxing
+from .boxing import BoxingPlan
+from .dispatch_counters import counters
+from .meta import Meta
+from .op import Local, Op, explain
+from .sbp import NdSbp
+from .shard_runner import runner, single
+from .signature_choice import choose
+from .tensor import Tensor
+from .views import OpStep
+
+MAX_PLANS = 4096  # per op
+KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
+
+
+class DispatchPlan:
+    """What was decided once for an op on inputs of given metas.
+
+    The inputs in `boxes` are boxed. Then the op is `decomposed` into smaller ones, or `run`.
+    """
+
+    __slots__ = (
+        "aliases",
+        "attrs",
+        "boxes",
+        "decomposed",
+        "differentiable",
+        "direct",
+        "given",
+        "meta",
+        "metas",
+        "run",
+        "signature",
+        "steps",
+    )
+
+    attrs: tuple[Any, ...]  # as `bind` gets them: the op's record, if it has one
+    given: tuple[Any, ...]  # the same as `infer`, `rule` and `vjp` get it, after the tensors
+    direct: bool  # whether nothing is boxed or decomposed
+    run: Callable[..., Any]  # shards of each input (and runtime numbers) -> shards
+    boxes: tuple[tuple[int, BoxingPlan], ...]  # by the index of the input
+    decomposed: Callable[..., Any] | None  # called with the op's arguments
+    meta: Meta  # of the first output
+    metas: tuple[Meta, ...]
+    aliases: bool  # whether outputs may have memory of the inputs
+    differentiable: bool
+    signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
+    steps: tuple[OpStep, ...]  # of outputs that are views
+
+
+ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
+_tables: list[dict[Any, DispatchPlan]] = []
+
+
+def new_table() -> dict[Any, DispatchPlan]:
+    """A table of plans for one entry, counted and cleared with the others."""
+    table: dict[Any, DispatchPlan] = {}
+    _tables.append(table)
+    return table
+
+
+def clear_plans() -> None:
+    """Forget every plan."""
+    for table in _tables:
+        table.clear()
+
+
+def num_plans() -> int:
+    """How many plans are kept."""
+    return sum(len(table) for table in _tables)
+
+
+def prepare(
+    op: Op,
+    call: Callable[..., Any],
+    plans: dict[Any, DispatchPlan],
+    key: Any,
+    args: Sequence[Any],
+    attrs: tuple[Any, ...],
+) -> DispatchPlan:
+    """Make the plan for a call of the entry `call`, keep it under `key`, and return it.
+
+    Raises the op's error with its inputs and the user's line.
+    """
+    counters.misses += 1
+    _check_tensors(op, args, attrs)
+    metas = tuple(arg.meta if isinstance(arg, Tensor) else None for arg in args)
+    described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
+    try:
+        plan = _make(op, metas, described, attrs)
+    except KERNEL_ERRORS as error:
+        raise explain(op, error, (*described, *attrs), user_line()) from error
+    if op.aliases:
+        plan.steps = tuple([OpStep(op, call, attrs, i) for i in range(op.num_outputs)])
+    if len(plans) >= MAX_PLANS:
+        for old in list(plans)[: MAX_PLANS // 2]:
+            del plans[old]
+        counters.evictions += MAX_PLANS // 2
+    plans[key] = plan
+    return plan
+
+
+def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
+    """The error of one kernel call: what the kernel said, with the inputs and the line.
+
+    Other ranks, whose data may be different, are told of an error on global tensors.
+    """
+    described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
+    explained = explain(op, error, described, user_line())
+    if any(isinstance(arg, Meta) and arg.is_global for arg in described):
+        world().tell(explained)
+    return explained
+
+
+def _make(
+    op: Op, metas: tuple[Meta | None, ...], described: list[Any], attrs: tuple[Any, ...]
+) -> DispatchPlan:
+    plan = DispatchPlan()
+    attrs = plan.attrs = op.attributes(*attrs)
+    plan.given = op.given(attrs)
+    plan.direct = True
+    plan.boxes = ()
+    plan.decomposed = None
+    plan.aliases = op.aliases
+    plan.run = _never
+    moves = op.boxing(metas, attrs)
+    if moves is not None:
+        plan.run = partial(boxing.run, moves, op=op.name)
+        plan.aliases = moves.aliases
+        plan.differentiable = moves.dst.is_floating
+        plan.meta = moves.dst
+        plan.metas = (moves.dst,)
+        return plan
+    inferred = op.infer(*described, *plan.given)
+    logical = inferred if isinstance(inferred, tuple) else (inferred,)
+    plan.differentiable = op.differentiable and any(meta.is_floating for meta in logical)
+    placement = next((meta.placement for meta in metas if meta is not None), None)
+    if placement is None:
+        device = next(meta.device for meta in metas if meta is not None)
+        plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
+        plan.meta = plan.metas[0]
+        plan.signature = (tuple(() for _ in metas), tuple(() for _ in logical))
+        plan.run = single(op, Local(0, metas, plan.metas, None), attrs)
+        return plan
+    plan.decomposed = op.decompose(metas, attrs)
+    if plan.decomposed is not None:
+        plan.direct = False
+        return plan
+    wanted, produced = choose(op, metas, described, attrs, logical, placement)
+    plan.signature = (wanted, produced)
+    plan.metas = tuple(
+        Meta.of(m.shape, m.dtype, placement, nd_sbp)
+        for m, nd_sbp in zip(logical, produced, strict=True)
+    )
+    plan.meta = plan.metas[0]
+    boxed = list(metas)
+    for index, (meta, nd_sbp) in enumerate(zip(metas, wanted, strict=True)):
+        if meta is not None and meta.nd_sbp != nd_sbp:
+            target = boxed[index] = meta.like(nd_sbp=nd_sbp)
+            plan.boxes += ((index, boxing.plan(meta, target)),)
+    if plan.boxes:
+        plan.direct = False
+        plan.decomposed = op.decompose(tuple(boxed), attrs)
+        if plan.decomposed is not None:
+            return plan
+    plan.run = runner(op, tuple(boxed), plan.metas, attrs, placement)
+    return plan
+
+
+def _never(*args: Any) -> Any:
+    raise AssertionError("a plan that decomposes is not run itself")
+
+
+def _check_tensors(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> None:
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    if len({tensor.is_global for tensor in tensors}) > 1:
+        raise MixedTensorsError(
+            f"{op.name}: got local and global tensors together: "
+            f"{'; '.join(repr(tensor.meta) for tensor in tensors)}. Make the local ones global "
+            "with .to_global(placement=..., sbp=...), or the global ones local with .to_local(). "
+            f"Called at {user_line()}"
+        )
+    first = tensors[0].meta
+    for tensor in tensors[1:]:
+        if first.is_global and tensor.meta.placement is not first.placement:
+            raise PlacementError(
+                "Expected all tensors to be on the same placement, but found at least two "
+                f"placements, {first.placement!r} and {tensor.meta.placement!r}! (in {op.name}, "
+                f"at {user_line()}). Move one of them first: "
+                f"x.to_global(placement={first.placement!r}, sbp=...)"
+            )
+        if not first.is_global and tensor.meta.device != first.device:
+            raise PlacementError(
+                f"{op.name}: expected all local tensors on one device, but found {first.device} "
+                f"and {tensor.meta.device}. Move one with .to(device). Called at {user_line()}"
+            )
+
+
+def bad_arguments(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> OnefoldError:
+    """The error for arguments that no plan can be looked up for."""
+    for index, arg in enumerate(args):
+        if not isinstance(arg, Tensor) and arg is not None:
+            hint = (
+                " Convert it with onefold.from_torch(x)." if isinstance(arg, torch.Tensor) else ""
+            )
+            return OnefoldTypeError(
+                f"{op.name}: argument {index} must be an onefold Tensor, but got "
+                f"{type(arg).__module__}.{type(arg).__qualname__}.{hint} Called at {user_line()}"
+            )
+    return OnefoldTypeError(
+        f"{op.name}: attributes must be hashable, but got {attrs!r}. Called at {user_line()}"
+    )
+
+
+def hashable(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The attributes with lists as tuples; the error of `bad_arguments` if that is no help."""
+    changed = tuple(tuple(attr) if isinstance(attr, list) else attr for attr in attrs)
+    if changed == attrs or not all(arg is None or isinstance(arg, Tensor) for arg in args):
+        raise bad_arguments(op, args, attrs) from None
+    return changed

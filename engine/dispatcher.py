@@ -1,0 +1,198 @@
+"""Dispatch: the functions that run an op; (op, metas) -> plan is found and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
+from weakref import ref
+
+from . import boxing, interpreter
+from .autograd_tape import Differentiable, Node, Output
+from .dispatch_plan import (
+    KERNEL_ERRORS,
+    DispatchPlan,
+    bad_arguments,
+    failed,
+    hashable,
+    new_table,
+    ops,
+    prepare,
+)
+from .entry import Form, compiled
+from .op import NoAttributes, Op, as_they_are
+from .tensor import Tensor
+from .views import add_view, link_all
+
+P = ParamSpec("P")
+Tensors: TypeAlias = "tuple[Tensor | None, ...]"
+
+
+class Takes(Protocol[P]):
+    """An op, by the attributes that it takes."""
+
+    @property
+    def attributes(self) -> Callable[P, tuple[Any, ...]]: ...
+
+
+def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The function that runs an op of one tensor and hashable attributes."""
+    return _define(op, ("x",))
+
+
+def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+    """The function that runs an op of two tensors and hashable attributes."""
+    return _define(op, ("a", "b"))
+
+
+def ternary(
+    op: Takes[P],
+) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
+    """The function that runs an op of three tensors (the last may be None) and attributes."""
+    return _define(op, ("a", "b", "c?"))
+
+
+def with_number(op: Op, number_first: bool) -> Callable[[Any, Any], Tensor]:
+    """The function that runs an op of a tensor and a Python number, in either order.
+
+    Plans depend on the number's type, never on its value.
+    """
+    return _define(op, ("number#", "x") if number_first else ("x", "number#"), attributes=False)
+
+
+def general(op: Takes[P]) -> Callable[Concatenate[Tensors, P], Tensor]:
+    """The function that runs an op of any tensors: a tuple (None where absent), then attributes."""
+    return _define(op, ())
+
+
+def several(
+    op: Takes[P], only_first: bool = False
+) -> Callable[Concatenate[Tensors, P], tuple[Tensor, ...]]:
+    """`general` for an op of several outputs.
+
+    With `only_first`, outputs after the first are for the op's gradient and given to nobody.
+    """
+    return _define(op, (), only_first=only_first)
+
+
+def general_with_value(
+    op: Takes[P], only_first: bool = False
+) -> Callable[Concatenate[tuple[Any, ...], P], tuple[Tensor, ...]]:
+    """`several` where the last of the tuple is None or a Python value that the kernel takes.
+
+    Plans depend on the value's type, never on the value.
+    """
+    return _define(op, (), number_last=True, only_first=only_first)
+
+
+# How an entry takes its arguments: so many tensors (or numbers) first, or (0) all in one tuple.
+arity: dict[Callable[..., Any], int] = {}
+PACKED = 0
+
+
+def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..., Any]:
+    assert isinstance(op, Op)
+    is_boxing = type(op).boxing is not Op.boxing
+    form = Form(
+        params,
+        attributes=op.attributes is not NoAttributes and how.pop("attributes", True),
+        record=op.attributes is not as_they_are,
+        saves=op.saves,
+        saves_output=op.saves_output,
+        several=op.num_outputs != 1,
+        aliases=op.aliases,
+        boxing=is_boxing,
+        **how,
+    )
+    found: dict[str, Any] = {}
+    exec(compiled(form), _NAMES, found)
+    call: Callable[..., Any] = found["define"](op, new_table())
+    # Tracebacks and profilers then tell the entries of one form apart.
+    call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
+    call.__name__ = call.__qualname__ = op.name
+    call.__doc__ = op.__doc__
+    arity[call] = len(params)
+    if not is_boxing:  # which has no rule
+        ops.setdefault(op.name, []).append(op)
+    return call
+
+
+# What entries call beside the plan.
+
+
+def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """The tensors in the layouts that the plan asks for.
+
+    As far as gradients go a boxed tensor is the one it was made of: the gradient needs no boxing
+    back, it arrives in whatever layout it was produced in.
+    """
+    boxed = list(tensors)
+    for index, moves in plan.boxes:
+        x = tensors[index]
+        boxed[index] = moved = Tensor(boxing.run(moves, x.shards, op=op.name), moves.dst, x.node)
+        if moves.aliases:
+            x.shared = moved.shared = True
+    return tuple(boxed)
+
+
+def record(
+    op: Op,
+    plan: DispatchPlan,
+    tensors: Sequence[Any],
+    out: Any,
+    recorded: Differentiable | None = None,
+) -> Node | None:
+    """The node of a call on the tape, of `recorded` or `op`; None if no input needs a gradient."""
+    nodes = tuple([t.node if isinstance(t, Tensor) else None for t in tensors])
+    if nodes.count(None) == len(nodes):
+        return None
+    saves = op.saves
+    saved = tensors
+    if saves is not None:
+        saved = [
+            t.meta if isinstance(t, Tensor) and index not in saves else t
+            for index, t in enumerate(tensors)
+        ]
+    return Node(
+        recorded or op,
+        nodes,
+        (*saved, *plan.given),
+        out if op.saves_output else None,
+        plan.metas if op.num_outputs != 1 else plan.meta,
+    )
+
+
+def outputs(plan: DispatchPlan, shards: Any, node: Node | None) -> tuple[Tensor, ...]:
+    """The tensors of several outputs, on the tape where they can have a gradient."""
+    made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    if node is not None:
+        for index, output in enumerate(made):
+            if output.meta.is_floating:
+                output.node = Output(node, index)
+    return made
+
+
+def first_output(plan: DispatchPlan, shards: Any, node: Node | None) -> tuple[Tensor]:
+    """The first tensor of several outputs; the others are for the gradient."""
+    return (Tensor(shards[0], plan.metas[0], None if node is None else Output(node, 0)),)
+
+
+# What the text of an entry may name.
+_NAMES = {
+    "__name__": __name__,  # of our own frames in a stack
+    "KERNEL_ERRORS": KERNEL_ERRORS,
+    "Node": Node,
+    "Tensor": Tensor,
+    "add_view": add_view,
+    "bad_arguments": bad_arguments,
+    "box_inputs": box_inputs,
+    "failed": failed,
+    "first_output": first_output,
+    "hashable": hashable,
+    "interp": interpreter,
+    "link_all": link_all,
+    "new": object.__new__,
+    "outputs": outputs,
+    "prepare": prepare,
+    "record": record,
+    "ref": ref,
+}

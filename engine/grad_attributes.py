@@ -1,0 +1,104 @@
+"""What a user does to a tensor's place on the tape: requires_grad, .grad, hooks, detach."""
+
+from __future__ import annotations
+
+from ..errors import AutogradError, OnefoldRuntimeError
+from . import interpreter
+from .autograd import Hook, check_gradient, hooks, retained
+from .autograd_tape import Edge, Leaf
+from .names import register_function
+from .tensor import Tensor
+from .views import DETACH, base_of, link, stand_in
+
+
+@register_function
+def set_requires_grad(self: Tensor, mode: bool) -> None:
+    """What assigning `x.requires_grad` does."""
+    if mode and self.node is None:
+        if not self.meta.is_floating:
+            raise AutogradError(
+                "only tensors of floating point or complex dtype can require gradients, but this "
+                f"one is {self.dtype}"
+            )
+        self.node = Leaf(self)
+    elif not mode and self.node is not None:
+        if not self.node.is_leaf:
+            raise AutogradError(
+                "you can only change requires_grad flags of leaf tensors; use detach() for a "
+                "tensor that was computed"
+            )
+        self.node = None
+
+
+@register_function
+def set_grad(self: Tensor, value: Tensor | None) -> None:
+    """What assigning `x.grad` does."""
+    if self.node is None:
+        if value is not None:
+            raise AutogradError("a tensor that does not require grad has no .grad to set")
+        return
+    if value is not None:
+        check_gradient(self, value, ".grad")
+    self.node.grad = value
+
+
+@register_function
+def detach(self: Tensor) -> Tensor:
+    """The tensor without the history of its computation: a view, through which it can be changed.
+
+    In-place methods of either change the value of both, and the history of the named one only.
+    """
+    if interpreter.current is not None:
+        interpreter.current.before_sharing(self)
+    y = Tensor(self.shards, self.meta)
+    link(y, stand_in(self), DETACH)
+    return y
+
+
+@register_function
+def detach_(self: Tensor) -> Tensor:
+    """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
+    if base_of(self) is not None and not self._step.detaches:
+        raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
+    self.node = None
+    return self
+
+
+class HookHandle:
+    """Takes a hook away again."""
+
+    def __init__(self, edge: Edge, hook: Hook) -> None:
+        self._edge = edge
+        self._hook = hook
+
+    def remove(self) -> None:
+        found = hooks.get(self._edge, [])
+        if self._hook in found:
+            found.remove(self._hook)
+        if not found:
+            hooks.pop(self._edge, None)
+
+    def __enter__(self) -> HookHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+@register_function
+def register_hook(self: Tensor, hook: Hook) -> HookHandle:
+    """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
+    if self.node is None:
+        raise AutogradError("cannot register a hook on a tensor that does not require gradient")
+    hooks.setdefault(self.node, []).append(hook)
+    return HookHandle(self.node, hook)
+
+
+@register_function
+def retain_grad(self: Tensor) -> None:
+    """Keep the gradient of this computed tensor in its `.grad`."""
+    edge = self.node
+    if edge is None:
+        raise AutogradError("can't retain_grad on a tensor that does not require grad")
+    if not edge.is_leaf:
+        retained.add(edge)

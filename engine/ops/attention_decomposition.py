@@ -1,0 +1,146 @@
+"""Attention in smaller ops: for dropout, gradients of a mask and second gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import attention_ref as kernels
+from ..dispatcher import unary
+from ..meta import Meta
+from ..names import names
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .dropout import DropoutKey, dropout_by
+from .matmul import product_nt, product_tn
+from .reduce import sum_to
+from .softmax import softmax_grad
+
+# causal, scale, grouped (several query heads per head of keys and values)
+Attrs = tuple[bool, float, bool]
+
+
+class CausalFill(Op):
+    """y[..., i, j] = x[..., i, j] where j <= i, else a value"""
+
+    name = "causal_fill"
+    saves = ()
+
+    def infer(self, x: Meta, value: float) -> Meta:
+        return x
+
+    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+        found = [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
+        if value == 0.0:
+            found.append(Signature((partial_sum,), (partial_sum,)))
+        return found
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        row, column = local.input_offset(0)[-2:]
+        causal_fill = local.pick(kernels.causal_fill)
+        return lambda x: causal_fill(x, attrs[0], row - column)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
+        return (_causal_fill(dy, 0.0),)
+
+
+_causal_fill = unary(CausalFill())
+
+
+def _grouped_heads(x: Tensor, heads: int) -> Tensor:
+    """(..., heads * n, s, d) as (..., heads, n, s, d)."""
+    *batch, count, rows, columns = x.shape
+    return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
+
+
+def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
+    """softmax(q k^T * scale + mask); zeros in rows without any key to see."""
+    scores = names.mul(product_nt(q, k), scale)
+    # Not -inf: a row without any key to see shall give zeros, not nan.
+    low = torch.finfo(q.dtype).min / 2
+    if causal:
+        scores = _causal_fill(scores, low)
+        return _causal_fill(names.softmax(scores, -1), 0.0)
+    if mask is None:
+        return names.softmax(scores, -1)  # type: ignore[no-any-return]
+    if mask.dtype is torch.bool:
+        hidden = names.logical_not(mask)
+    else:
+        if mask.dtype is not q.dtype:  # float32
+            mask = names.cast(mask, q.dtype)
+        hidden = names.eq(names.detach(mask), float("-inf"))
+        scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
+    scores = names.masked_fill(scores, hidden, low)
+    return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]
+
+
+def with_groups(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors with a dim more, so that shared heads of keys and values broadcast."""
+    if not grouped:
+        return q, k, v, mask
+    heads = k.shape[-3]
+    q = _grouped_heads(q, heads)
+    if mask is not None and mask.ndim > 2:
+        one = mask.shape[-3] == 1
+        mask = names.unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
+    return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
+
+
+def windowed(
+    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, window: int
+) -> tuple[Tensor | None, bool]:
+    """A mask, and whether to be causal besides, that also leave out what is far away."""
+    if not window:
+        return mask, causal
+    where: dict[str, Any] = {"device": q.meta.device}
+    if q.is_global:
+        where = {"placement": q.placement, "sbp": [broadcast] * len(q.meta.nd_sbp)}
+    ones = names.ones((q.shape[-2], k.shape[-2]), dtype=torch.bool, **where)
+    near = names.tril(names.triu(ones, 1 - window), 0 if causal else window - 1)
+    if mask is None:
+        return near, False
+    if mask.dtype is torch.bool:
+        return names.logical_and(mask, near), False
+    return names.masked_fill(mask, names.logical_not(near), float("-inf")), False
+
+
+def gradients(
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    attrs: Attrs,
+    chance: DropoutKey | None = None,
+) -> tuple[Tensor | None, ...]:
+    """Gradients for q, k, v and the mask, which can be differentiated again.
+
+    With a chance, of attention whose probabilities it drops.
+    """
+    causal, scale, grouped = attrs
+    wide_q, wide_k, wide_v, wide_mask = with_groups(q, k, v, mask, grouped)
+    if grouped:
+        dy = _grouped_heads(dy, k.shape[-3])
+    p = probabilities(wide_q, wide_k, wide_mask, causal, scale)
+    dp, dropped = product_nt(dy, wide_v), p
+    if chance is not None:
+        dp, dropped = dropout_by(dp, chance), dropout_by(p, chance)
+    d_scores = softmax_grad(dp, p, -1)
+    d_mask = None
+    if wide_mask is not None and mask is not None and mask.meta.is_floating:
+        d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
+        if mask.dtype is not q.dtype:
+            d_mask = names.cast(d_mask, mask.dtype)
+    scaled = names.mul(d_scores, scale)
+    dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
+    dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
+    dv = sum_to(product_tn(dropped, dy), wide_v.meta)
+    if grouped:
+        dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
+    return dq, dk, dv, d_mask

@@ -1,0 +1,431 @@
+"""Joining and parting: cat, stack, split, chunk, unbind and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ..dispatcher import general, several
+from ..meta import Meta
+from ..names import register, register_function
+from ..op import Kernel, Local, Op
+from ..sbp import broadcast
+from ..sbp import split as split_sbp
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .data_movement import match, passes, together, unpack, wrap
+from .dims import unsqueeze
+from .slicing import one_dim, set_slice
+from .view import atleast_1d, atleast_2d, atleast_3d, reshape, view
+
+
+class Cat(Op):
+    """Tensors one after the other along a dim; attributes: the dim, and its size in each.
+
+    An absent tensor stands for zeros of that size. A 1-d tensor of size 0 fits anywhere, as in
+    torch.
+    """
+
+    name = "cat"
+    saves = ()
+    flops_per_element = 0.0
+
+    def kernel(self, *args: Any) -> torch.Tensor:
+        *parts, dim, sizes = args
+        return torch.cat(_filled(parts, dim, sizes), dim)
+
+    def rule(self, axis: Axis, *args: Any) -> Rule:
+        *given, dim, _ = args
+        metas = [meta for meta in given if meta is not None]
+        ndim = max(meta.ndim for meta in metas)
+        found = []
+        for i in range(ndim):
+            if i != wrap(dim, ndim):
+                ins = tuple(split_sbp(i) if meta.ndim == ndim else broadcast for meta in metas)
+                found.append(Signature(ins, (split_sbp(i),)))
+        return [*found, *passes(metas)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        dim, sizes = attrs
+        cat = local.pick(torch.cat)
+        if None in local.inputs:
+            return lambda *parts: cat(_filled(parts, dim, sizes), dim)
+        return lambda *parts: cat(parts, dim)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
+        *metas, dim, sizes = args
+        if len(metas) == 1:
+            return (dy,)
+        parts = split(dy, sizes, dim)
+        return tuple(
+            # An empty 1-d tensor beside others has another shape than its part of the gradient.
+            None if not need else match(reshape(part, meta.shape), meta)
+            for need, part, meta in zip(needs, parts, metas, strict=True)
+        )
+
+
+def _filled(
+    parts: Sequence[torch.Tensor | None], dim: int, sizes: Sequence[int]
+) -> list[torch.Tensor]:
+    """With zeros in the place of absent parts."""
+    like = next(part for part in parts if part is not None)
+    filled = []
+    for part, size in zip(parts, sizes, strict=True):
+        if part is None:
+            shape = list(like.shape)
+            shape[dim] = size
+            part = like.new_zeros(()).expand(shape)
+        filled.append(part)
+    return filled
+
+
+class Stack(Op):
+    """Tensors of one shape along a new dim; an absent tensor stands for zeros."""
+
+    name = "stack"
+    saves = ()
+    flops_per_element = 0.0
+
+    def kernel(self, *args: Any) -> torch.Tensor:
+        *parts, dim = args
+        return torch.stack(_with_zeros(parts), dim)
+
+    def rule(self, axis: Axis, *args: Any) -> Rule:
+        *given, dim = args
+        metas = [meta for meta in given if meta is not None]
+        ndim = metas[0].ndim
+        dim = wrap(dim, ndim + 1)
+        count = len(metas)
+        found = [
+            Signature((split_sbp(i),) * count, (split_sbp(i + (i >= dim)),)) for i in range(ndim)
+        ]
+        return [*found, *passes(metas)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        (dim,) = attrs
+        stack = local.pick(torch.stack)
+        if None in local.inputs:
+            return lambda *parts: stack(_with_zeros(parts), dim)
+        return lambda *parts: stack(parts, dim)
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
+        *metas, dim = args
+        return tuple(
+            None if not need else match(part, meta)
+            for need, part, meta in zip(needs, unbind(dy, dim), metas, strict=True)
+        )
+
+
+def _with_zeros(parts: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+    """Zeros in the place of absent parts."""
+    like = next(part for part in parts if part is not None)
+    zeros = like.new_zeros(()).expand(like.shape)
+    return [zeros if part is None else part for part in parts]
+
+
+join_parts = general(Cat())
+stack_parts = general(Stack())
+
+
+def _given(tensors: Any, what: str) -> tuple[Tensor, ...]:
+    if isinstance(tensors, Tensor) or not isinstance(tensors, (tuple, list)):
+        raise OnefoldTypeError(
+            f"{what}(): argument 'tensors' must be a tuple of Tensors, not {type(tensors).__name__}"
+        )
+    if not tensors:
+        raise OnefoldRuntimeError(f"{what} expects a non-empty list of Tensors")
+    for index, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise OnefoldTypeError(
+                f"{what}: tensors[{index}] must be an onefold Tensor, not {type(tensor).__name__}"
+            )
+    return tuple(tensors)
+
+
+@register_function
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """The tensors one after the other along `dim`.
+
+    Splits of other dims stay; along a split dim the tensors are gathered. Raises
+    OnefoldRuntimeError when other sizes differ.
+    """
+    parts = _given(tensors, "cat")
+    ndim = max([part.ndim for part in parts])
+    dim = wrap(dim if axis is None else axis, ndim)
+    sizes = tuple([part.shape[dim] if part.ndim == ndim and ndim else 0 for part in parts])
+    return join_parts(parts, dim, sizes)
+
+
+register("concat", cat)
+register("concatenate", cat)
+
+
+@register_function
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dim `dim`."""
+    return stack_parts(_given(tensors, "stack"), dim)
+
+
+@register_function
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: along dim 1, vectors along dim 0."""
+    parts = [atleast_1d(x) for x in _given(tensors, "hstack")]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+@register_function
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One above the other: along dim 0, vectors as rows."""
+    return cat([atleast_2d(x) for x in _given(tensors, "vstack")], 0)
+
+
+register("row_stack", vstack)
+
+
+@register_function
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One behind the other: along dim 2."""
+    return cat([atleast_3d(x) for x in _given(tensors, "dstack")], 2)
+
+
+@register_function
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side, vectors as columns."""
+    parts = [x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")]
+    return cat(parts, 1)
+
+
+@register_function
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Grids of coordinates: tensor i varies along dim i; "xy" exchanges the first two dims.
+
+    Raises OnefoldRuntimeError for tensors of more than one dim or another `indexing`.
+    """
+    axes = [atleast_1d(x) for x in _given(unpack(tensors), "meshgrid")]
+    if indexing not in ("ij", "xy"):
+        raise OnefoldRuntimeError(
+            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
+    if any(x.ndim > 1 for x in axes):
+        raise OnefoldRuntimeError("meshgrid: Expected 0D or 1D tensors in the tensor list")
+    swapped = indexing == "xy" and len(axes) > 1
+    if swapped:
+        axes[0], axes[1] = axes[1], axes[0]
+    shape = [x.shape[0] for x in axes]
+    grids = []
+    for place, x in enumerate(axes):
+        column = x
+        for _ in range(place + 1, len(axes)):
+            column = unsqueeze(column, -1)
+        grids.append(column.expand(*shape))
+    if swapped:
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+# Parting.
+
+Parts = tuple[Tensor | None, ...]
+
+
+class Split(Op):
+    """Parts of given sizes along a dim; one op for each number of parts."""
+
+    name = "split"
+    saves = ()
+    aliases = True
+    flops_per_element = 0.0
+
+    def __init__(self, num_outputs: int, multiple_views: bool) -> None:
+        self.num_outputs = num_outputs
+        self.multiple_views = multiple_views
+
+    def kernel(self, x: torch.Tensor, sizes: tuple[int, ...], dim: int) -> Any:
+        return torch.split(x, list(sizes), dim)
+
+    def rule(self, axis: Axis, x: Meta, sizes: tuple[int, ...], dim: int) -> Rule:
+        count = self.num_outputs
+        others = [i for i in range(x.ndim) if i != dim]
+        return [*together(others, 1, count), *passes([x], count)]
+
+    def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, *attrs: Any) -> Any:
+        sizes, dim = attrs
+        return (join_parts(dy, dim, sizes),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        sizes, dim = attrs
+        start = sum(sizes[:index])
+        return set_slice(x, value, one_dim(x.ndim, dim, (start, start + sizes[index], 1)))
+
+
+class Unbind(Op):
+    """The slices along a dim; one op for each size of the dim."""
+
+    name = "unbind"
+    saves = ()
+    aliases = True
+    multiple_views = True
+    flops_per_element = 0.0
+
+    def __init__(self, num_outputs: int) -> None:
+        self.num_outputs = num_outputs
+
+    def kernel(self, x: torch.Tensor, dim: int) -> Any:
+        return torch.unbind(x, dim)
+
+    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
+        count = self.num_outputs
+        kept = [i for i in range(x.ndim) if i != dim]
+        found = [Signature((split_sbp(i),), (split_sbp(j),) * count) for j, i in enumerate(kept)]
+        return [*found, *passes([x], count)]
+
+    def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, dim: int) -> Any:
+        return (stack_parts(dy, dim),)
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+        return set_slice(x, value, one_dim(x.ndim, attrs[0], index))
+
+
+@lru_cache(maxsize=256)
+def _split_op(count: int, multiple_views: bool) -> Any:
+    return several(Split(count, multiple_views))
+
+
+@lru_cache(maxsize=256)
+def _unbind_op(count: int) -> Any:
+    return several(Unbind(count))
+
+
+def _split_by(
+    x: Tensor, sizes: tuple[int, ...], dim: int, multiple_views: bool = True
+) -> tuple[Tensor, ...]:
+    if len(sizes) == 1:
+        if sizes[0] != x.shape[dim]:
+            raise OnefoldRuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input "
+                f"tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
+            )
+        return (view(x, x.shape),)  # a tensor of its own, as each part is
+    return _split_op(len(sizes), multiple_views)((x,), sizes, dim)  # type: ignore[no-any-return]
+
+
+def _chunk_sizes(size: int, length: int) -> tuple[int, ...]:
+    """`size` in pieces of `length`, the last one smaller."""
+    if not size:
+        return (0,)
+    return tuple(min(length, size - start) for start in range(0, size, length))
+
+
+@register_function
+def split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts along `dim`: of one size (the last may be smaller), or of the sizes given.
+
+    Splits of other dims stay; along a split dim the tensor is gathered. Raises OnefoldRuntimeError
+    when sizes do not add up.
+    """
+    if not tensor.ndim:
+        raise OnefoldRuntimeError("split expects at least a 1-dimensional tensor")
+    dim = wrap(dim, tensor.ndim)
+    if not isinstance(split_size_or_sections, int):
+        return split_with_sizes(tensor, split_size_or_sections, dim)
+    length, size = split_size_or_sections, tensor.shape[dim]
+    if length < 0 or (length == 0 and size):
+        raise OnefoldRuntimeError(
+            f"split expects split_size be {'non-negative' if length else 'positive'}, but got "
+            f"split_size={length}"
+        )
+    return _split_by(tensor, _chunk_sizes(size, length), dim)
+
+
+@register_function
+def split_with_sizes(
+    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts of the sizes given along `dim`."""
+    sizes = tuple(split_sizes)
+    if not sizes:
+        raise OnefoldRuntimeError("split_with_sizes needs at least one size, but got none")
+    return _split_by(tensor, sizes, wrap(dim, tensor.ndim))
+
+
+@register_function
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of one size along `dim`; the last may be smaller."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise OnefoldRuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    dim = wrap(dim, input.ndim)
+    size = input.shape[dim]
+    sizes = _chunk_sizes(size, -(-size // chunks)) if size else (0,) * chunks
+    return _split_by(input, sizes, dim)
+
+
+@register_function
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("tensor_split expected at least a 1-dimensional tensor")
+    dim = wrap(dim, input.ndim)
+    size = input.shape[dim]
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count <= 0:
+            raise OnefoldRuntimeError(f"number of sections must be larger than 0, got {count}")
+        sizes = tuple(size // count + (i < size % count) for i in range(count))
+        return _split_by(input, sizes, dim, multiple_views=False)
+    bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
+    if any(a > b for a, b in pairwise(bounds)):
+        # Parts that overlap or are empty because the indices go back: each is a slice of its own.
+        stops = [max(a, b) for a, b in pairwise(bounds)]
+        pairs = zip(bounds, stops, strict=False)
+        return tuple(input[(slice(None),) * dim + (slice(a, b),)] for a, b in pairs)
+    return _split_by(input, tuple(b - a for a, b in pairwise(bounds)), dim, multiple_views=False)
+
+
+def _split_along(x: Tensor, how: int | Sequence[int], dim: int, what: str) -> tuple[Tensor, ...]:
+    if isinstance(how, int) and (how <= 0 or x.shape[dim] % how):
+        raise OnefoldRuntimeError(
+            f"{what} attempted to split along dimension {dim}, but the size of the dimension "
+            f"{x.shape[dim]} is not divisible by the split_size {how}!"
+        )
+    return tensor_split(x, how, dim)
+
+
+@register_function
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("torch.hsplit requires a tensor with at least 1 dimension")
+    return _split_along(input, indices_or_sections, int(input.ndim > 1), "torch.hsplit")
+
+
+@register_function
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
+    if input.ndim < 2:
+        raise OnefoldRuntimeError("torch.vsplit requires a tensor with at least 2 dimension")
+    return _split_along(input, indices_or_sections, 0, "torch.vsplit")
+
+
+@register_function
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along `dim`, which goes away."""
+    if not input.ndim:
+        raise OnefoldRuntimeError("unbind: Dimension specified as 0 but tensor has no dimensions")
+    dim = wrap(dim, input.ndim)
+    count = input.shape[dim]
+    if count == 0:
+        return ()
+    if count == 1:
+        return (view(input, *input.shape[:dim], *input.shape[dim + 1 :]),)
+    return _unbind_op(count)((input,), dim)  # type: ignore[no-any-return]

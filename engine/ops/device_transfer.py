@@ -1,0 +1,136 @@
+"""Moving and copying tensors: to, cpu, cuda, data, deep copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
+from .. import interpreter
+from ..autograd_tape import Node
+from ..convert import box, read_device
+from ..inplace import take
+from ..meta import Meta
+from ..names import names, register_function
+from ..placement import Placement
+from ..tensor import Tensor
+from ..views import leave
+
+
+class _ToDevice:
+    name = "to_device"
+
+    def vjp(self, needs: Sequence[object], dy: Tensor, y: Any, x: Meta) -> tuple[Tensor]:
+        assert x.device is not None
+        return (_to_device(dy, x.device),)
+
+
+_TO_DEVICE = _ToDevice()
+
+
+def _to_device(x: Tensor, device: torch.device) -> Tensor:
+    if x.meta.device == device:
+        return x
+    y = Tensor((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
+    if x.node is not None and interpreter.grad_enabled:
+        y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
+    return y
+
+
+def _to_type(x: Tensor, kind: str) -> Tensor:
+    """A global tensor on the same ranks of another device type."""
+    placement = Placement(kind.split(":")[0], x.placement.ranks)
+    return box(x, Meta.of(x.shape, x.dtype, placement, x.meta.nd_sbp))
+
+
+@register_function
+def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+    """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`.
+
+    A local tensor moves to a device. A global one keeps its ranks: `x.to("cuda")` changes the
+    device type of its placement, `x.to("cuda:1")` is an error.
+    """
+    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    kwargs.pop("non_blocking", None)  # torch's, a hint: copies are ordered with the ops here
+    if kwargs:
+        raise OnefoldTypeError(
+            f"to() got unknown arguments {sorted(kwargs)}; for placement and sbp use to_global"
+        )
+    for arg in args:
+        if isinstance(arg, torch.dtype):
+            dtype = arg
+        elif isinstance(arg, Tensor):
+            dtype, device = arg.dtype, arg.meta.device or arg.placement.type
+        elif isinstance(arg, (str, torch.device)):
+            device = arg
+        else:
+            raise OnefoldTypeError(
+                f"to() takes a dtype, a device or a tensor, but got {arg!r}; for placements and "
+                "sbp use to_global(placement=..., sbp=...)"
+            )
+    y = self
+    if device is not None:
+        if self.is_local:
+            y = _to_device(y, read_device(device))
+        else:
+            wanted = torch.device(device)  # only its type counts
+            if wanted.index is not None:
+                raise OnefoldRuntimeError(
+                    f"to({str(device)!r}): a global tensor keeps its ranks, so the device index is "
+                    f"not free; use to({wanted.type!r}) or to_global(placement=...)"
+                )
+            y = _to_type(y, wanted.type)
+    if dtype is not None and dtype != y.dtype:
+        y = names.cast(y, dtype)
+    return names.clone(y) if copy and y is self else y
+
+
+@register_function
+def cpu(self: Tensor) -> Tensor:
+    """The tensor on the cpu (a global one on the same ranks)."""
+    return to(self, "cpu")
+
+
+@register_function
+def cuda(self: Tensor, device: int | None = None, non_blocking: bool = False) -> Tensor:
+    """The tensor on cuda (a global one on the same ranks)."""
+    if self.is_global and device is None:
+        return _to_type(self, "cuda")
+    return to(self, "cuda" if device is None else f"cuda:{device}")
+
+
+@register_function
+def set_data(self: Tensor, value: Tensor) -> None:
+    """Take another tensor's value, dtype and layout, outside the tape; no view of it follows."""
+    if not isinstance(value, Tensor):
+        raise OnefoldTypeError(f".data must be a Tensor, but got {type(value).__name__}")
+    if value.shape != self.shape:
+        raise ShapeError(
+            f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
+        )
+    leave(self)
+    self.meta = value.meta
+    take(self, value)
+
+
+@register_function
+def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A copy with its own memory; only leaves can be copied, as in torch."""
+    if not self.is_leaf:
+        raise OnefoldRuntimeError(
+            "only tensors created explicitly by the user support deepcopy; use clone() for a "
+            "tensor that was computed"
+        )
+    unique = {id(part): part.clone() for part in self.shards}
+    shards = tuple(unique[id(part)] for part in self.shards)
+    duplicate: Tensor = object.__new__(type(self))
+    Tensor.__init__(duplicate, shards, self.meta)
+    duplicate.shared = len(unique) < len(shards)
+    memo[id(self)] = duplicate
+    if self.node is not None:
+        names.set_requires_grad(duplicate, True)
+        if self.grad is not None:
+            duplicate.grad = deep_copy(self.grad.detach(), memo)
+    return duplicate

@@ -1,0 +1,143 @@
+"""linear_cross_entropy: the loss of a last layer without its logits, which are made in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import OnefoldValueError, ShapeError
+from ...kernels import linear_cross_entropy_ref as kernels
+from .. import interpreter
+from ..dispatcher import general, several
+from ..meta import Meta
+from ..names import names, register_function
+from ..op import Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
+from ..tensor import Tensor
+from .arithmetic import div_by_count
+from .cross_entropy import cross_entropy_grad
+
+
+class LinearCrossEntropy(Op):
+    """The sum of the cross entropies of x @ weight.T: (x, weight, target)"""
+
+    name = "linear_cross_entropy"
+    saves = (0, 1, 2)
+    kernel = staticmethod(kernels.linear_cross_entropy)
+
+    def infer(self, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Any:
+        return x.like(shape=())
+
+    def rule(self, axis: Axis, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Rule:
+        return [
+            Signature((split(i), broadcast, split(i)), (partial_sum,)) for i in range(x.ndim - 1)
+        ]
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        x, weight = inputs[:2]
+        assert x is not None
+        assert weight is not None
+        return 2.0 * x.numel * weight.shape[0] * (3 if len(outputs) == 3 else 1)
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        """Through the logits as a whole: to be differentiated again, or for the weight only."""
+        return _whole_grads(dy, *args)
+
+
+class LinearCrossEntropyWithGrads(LinearCrossEntropy):
+    """The same, with its gradients for x and weight"""
+
+    name = "linear_cross_entropy_with_grads"
+    num_outputs = 3
+    saves_output = True
+    kernel = staticmethod(kernels.linear_cross_entropy_with_grads)  # type: ignore[assignment]
+
+    def infer(self, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Any:
+        return x.like(shape=()), x, weight
+
+    def rule(self, axis: Axis, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Rule:
+        return [
+            Signature((split(i), broadcast, split(i)), (partial_sum, split(i), partial_sum))
+            for i in range(x.ndim - 1)
+        ]
+
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+        assert dy[0] is not None  # the others are for this gradient only
+        if interpreter.grad_enabled:
+            return _whole_grads(dy[0], *args)
+        return names.mul(dy[0], y[1]), names.mul(dy[0], y[2]), None
+
+
+_linear_cross_entropy = general(LinearCrossEntropy())
+_linear_cross_entropy_with_grads = several(LinearCrossEntropyWithGrads(), only_first=True)
+
+
+def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    if x.ndim == 2:
+        return x, target
+    return names.flatten(x, 0, x.ndim - 2), names.flatten(target)
+
+
+def _whole_grads(
+    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
+) -> tuple[Tensor, Tensor, None]:
+    rows, wanted = _rows(x, target)
+    logits = names.linear(rows, weight)
+    slope = cross_entropy_grad((dy, logits, wanted, None, None), "sum", ignore_index, 0.0)
+    dx = names.mm(slope, weight)
+    if x.ndim != 2:
+        dx = names.view(dx, x.shape)
+    return dx, names.mm_tn(slope, rows), None
+
+
+@register_function
+def linear_cross_entropy(
+    input: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """`cross_entropy(linear(input, weight), target)` for inputs (..., h) and weight (classes, h).
+
+    The logits are made, used for loss and gradients, and dropped in chunks of rows: the memory
+    for (rows, classes) is never needed. `target` holds class indices in the shape of the input
+    without its last dim. Splits of leading dims stay; where classes or h are split, the logits
+    are made as a whole. Raises OnefoldValueError for a reduction other than "mean" and "sum", and
+    ShapeError when the shapes do not fit.
+
+    Example: `linear_cross_entropy(x, w, labels)` with x (6, 8), w (10, 8) and labels (6,).
+    """
+    if reduction not in ("mean", "sum"):
+        raise OnefoldValueError(
+            f"{reduction!r} is not a valid value for reduction; allowed are mean and sum"
+        )
+    x, w, t = input.meta, weight.meta, target.meta
+    if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[1] or x.shape[:-1] != t.shape:
+        raise ShapeError(
+            "linear_cross_entropy needs input (..., h), weight (classes, h) and target (...), but "
+            f"got shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(t.shape)}"
+        )
+    if not _is_fused(x, w):
+        rows, wanted = _rows(input, target)
+        logits = names.linear(rows, weight)
+        total = names.cross_entropy(logits, wanted, None, ignore_index, "sum")
+    else:
+        kept = interpreter.grad_enabled and (input.node is not None or weight.node is not None)
+        tensors = (input, weight, target)
+        total = (
+            _linear_cross_entropy_with_grads(tensors, ignore_index)[0]
+            if kept
+            else _linear_cross_entropy(tensors, ignore_index)
+        )
+    if reduction == "sum":
+        return total  # type: ignore[no-any-return]
+    return div_by_count(total, names.sum(names.ne(target, ignore_index)))  # type: ignore[no-any-return]
+
+
+def _is_fused(x: Meta, weight: Meta) -> bool:
+    """Whether rows can be worked on alone: no axis splits h or the classes."""
+    split_x = any(sbp.kind == "S" and sbp.dim == x.ndim - 1 for sbp in x.nd_sbp)
+    split_weight = any(sbp.kind == "S" for sbp in weight.nd_sbp)
+    return x.is_floating and x.dtype is weight.dtype and not (split_x or split_weight)

@@ -1,0 +1,146 @@
+"""Further totals: logsumexp, prod, and sums of the numbers or of the non-zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...kernels import reduce_ref as kernels
+from ..dispatcher import unary
+from ..meta import Meta
+from ..names import names, register_function
+from ..op import Kernel, Op
+from ..signature import Axis, Rule
+from ..tensor import Tensor
+from .arithmetic import div_by_count, mul, sub
+from .cast import cast, is_half, widened
+from .extremum import amax
+from .pointwise import conj_of
+from .reduce import (
+    Dims,
+    count_along,
+    hashable,
+    is_split_along,
+    reduction,
+    spread,
+    sum,
+    without_partials,
+)
+from .scan import product_of_others
+from .where import where
+
+Needs = Sequence[object]
+
+
+class LogSumExp(Op):
+    """log(sum(exp(x))) over dims."""
+
+    name = "logsumexp"
+    saves_output = True
+    kernel = staticmethod(kernels.logsumexp)
+
+    def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
+        return reduction(x.ndim, dim, keepdim, None)
+
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs[0]) else None
+
+    def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+        x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
+        if is_half(x.dtype):
+            return cast(self.over_split(widened(x), dim, keepdim), x.dtype)
+        if count_along(x.meta, dim) == 0:
+            return names.log(sum(names.exp(x), dim, keepdim))  # type: ignore[no-any-return]
+        top = without_partials(amax(names.detach(x), dim, True))
+        top = where(names.isinf(top), 0.0, top)
+        total = names.log(sum(names.exp(sub(x, top)), dim, keepdim))
+        return names.add(total, top if keepdim else sum(top, dim))  # type: ignore[no-any-return]
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: Dims, keepdim: bool
+    ) -> tuple[Tensor]:
+        share = names.exp(sub(x, spread(y, x.shape, dim, keepdim)))
+        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(share)),)
+
+
+_logsumexp = unary(LogSumExp())
+
+
+@register_function
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) over `dim`, computed without overflow."""
+    return _logsumexp(input, hashable(dim), keepdim)
+
+
+# Sums with a condition.
+
+
+@register_function
+def nansum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The sum over `dim` of the elements that are numbers."""
+    return sum(_numbers_of(input), dim, keepdim, dtype=dtype)
+
+
+@register_function
+def nanmean(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The mean over `dim` of the elements that are numbers."""
+    count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
+    return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)  # type: ignore[no-any-return]
+
+
+def _numbers_of(x: Tensor) -> Tensor:
+    return where(names.isnan(x), 0, x) if x.meta.is_floating else x
+
+
+@register_function
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many elements over `dim` (None: over all) are not zero, as int64."""
+    return sum(names.ne(input, 0), dim)
+
+
+# Products.
+
+
+class Prod(Op):
+    """The product over one dim or all."""
+
+    name = "prod"
+    kernel = staticmethod(kernels.prod)
+
+    def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
+        return reduction(x.ndim, dim, keepdim, None)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None, keepdim: bool
+    ) -> tuple[Tensor]:
+        if dim is None:
+            others = product_of_others(names.view(x, (-1,)), 0)
+            others = names.view(others, x.shape)
+        else:
+            others = product_of_others(x, dim)
+        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(others)),)
+
+
+_prod = unary(Prod())
+
+
+@register_function
+def prod(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The product over `dim` (None: over all); integers and bools give int64.
+
+    The dim must be whole: a split one is gathered first.
+    """
+    x = input if dtype is None else cast(input, dtype)
+    return _prod(x, dim, keepdim)

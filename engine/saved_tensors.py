@@ -1,0 +1,40 @@
+"""saved_tensors_hooks: what the tape keeps for backward passes through two functions of yours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import autograd_tape
+from .tensor import Tensor
+from .views import frozen
+
+
+class saved_tensors_hooks:
+    """In the block, tensors saved for backward are kept as `pack(tensor)`.
+
+    Backward gets them back as `unpack(packed)`, which must have the same value and layout: for
+    keeping activations in a file, on another device or in less precision.
+
+    >>> import onefold as flow
+    >>> seen = []
+    >>> x = flow.tensor([2.0], requires_grad=True)
+    >>> with flow.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+    ...     y = x * x
+    >>> len(seen)
+    2
+    """
+
+    def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+        self._pack = pack
+        self._unpack = unpack
+
+    def __enter__(self) -> None:
+        autograd_tape.saved_hooks.append((self._keep, self._unpack))
+
+    def __exit__(self, *exc: object) -> None:
+        autograd_tape.saved_hooks.pop()
+
+    def _keep(self, tensor: Tensor) -> Any:
+        """Pack a tensor of its own, so that in-place changes of the saved one do not matter."""
+        return self._pack(frozen(tensor))

@@ -1,0 +1,181 @@
+"""Choosing the layouts of one op call: the cheapest signature on each mesh axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .boxing import axis_cost
+from .dispatch_counters import note_fallback
+from .meta import Meta
+from .op import Op
+from .placement import Placement
+from .sbp import NdSbp, Sbp, broadcast
+from .signature import Axis, Rule, Signature, all_broadcast
+
+# Seconds per flop and per byte of a kernel: only their ratio to boxing costs matters.
+FLOP_TIME = {"cpu": 2e-11, "cuda": 2e-15}
+BYTE_TIME = {"cpu": 1e-10, "cuda": 3e-13}
+
+
+def choose(
+    op: Op,
+    metas: Sequence[Meta | None],
+    described: Sequence[Any],
+    attrs: tuple[Any, ...],
+    outputs: Sequence[Meta],
+    placement: Placement,
+) -> tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]:
+    """The layouts that the inputs must have and the outputs get: least modelled time, per axis.
+
+    Axes are decided one by one: the time of boxing each input along the axis plus the op's own
+    time, which a signature that splits something divides by the axis' size. An axis on which
+    every input is broadcast, or is best boxed to it, has broadcast outputs: nothing there asks for
+    another layout. Ties prefer the inputs' present layout, then split over broadcast, then the
+    order of the rule.
+    """
+    tensors = [(i, meta) for i, meta in enumerate(metas) if meta is not None]
+    kind = placement.device_type
+    moved = sum(meta.nbytes for _, meta in tensors) + sum(meta.nbytes for meta in outputs)
+    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    seen = _Seen(described, metas)
+    chosen: list[Signature] = []
+    plain = all_broadcast(len(tensors), len(outputs))
+    given = op.given(attrs)
+    for axis, parts in enumerate(placement.shape):
+        present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
+        best = plain
+        if any(sbp is not broadcast for sbp in present):
+            rule = [*op.rule(seen.axis(parts), *seen.args, *given), plain]
+            sizes = [_bytes_along(meta, axis) for _, meta in tensors]
+            share = work / (placement.num_ranks / parts)
+            best = _cheapest(rule, present, sizes, parts, share, kind)
+            if all(sbp is broadcast for sbp in best.inputs):
+                best = plain
+            if len(rule) == 1 and any(sbp.is_split for sbp in present):
+                note_fallback(op.name, present)
+        chosen.append(best)
+        seen.split(best, parts)
+    wanted: list[NdSbp | None] = [None] * len(metas)
+    for place, (i, _) in enumerate(tensors):
+        wanted[i] = tuple(signature.inputs[place] for signature in chosen)
+    produced = tuple(
+        tuple(signature.outputs[i] for signature in chosen) for i in range(len(outputs))
+    )
+    return tuple(wanted), produced
+
+
+def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+    """Modelled seconds of the op itself in these layouts: on every axis split or done by all."""
+    placement = outputs[0].placement
+    assert placement is not None
+    kind = placement.device_type
+    tensors = [meta for meta in metas if meta is not None]
+    moved = sum(meta.nbytes for meta in (*tensors, *outputs))
+    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    for axis, parts in enumerate(placement.shape):
+        if any(meta.nd_sbp[axis].is_split for meta in (*tensors, *outputs)):
+            work /= parts
+    return work
+
+
+def signatures_along(
+    op: Op,
+    described: Sequence[Any],
+    metas: Sequence[Meta | None],
+    outputs: Sequence[Meta],
+    attrs: tuple[Any, ...],
+    axis: int,
+) -> list[tuple[tuple[Meta | None, ...], tuple[Meta, ...]]]:
+    """Every legal layout of inputs and outputs that differs along one axis at most from this one.
+
+    `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes
+    before it leave, as in `choose`.
+    """
+    tensors = [meta for meta in metas if meta is not None]
+    placement = tensors[0].placement
+    assert placement is not None
+    used = [
+        Signature(tuple([m.nd_sbp[a] for m in tensors]), tuple([m.nd_sbp[a] for m in outputs]))
+        for a in range(placement.ndim)
+    ]
+    plain = all_broadcast(len(tensors), len(outputs))
+    given = op.given(attrs)
+
+    def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
+        seen = _Seen(described, metas)
+        for signature, parts in zip(signatures, placement.shape, strict=False):
+            seen.split(signature, parts)
+        return [*op.rule(seen.axis(placement.shape[at]), *seen.args, *given), plain]
+
+    found = []
+    for signature in rule(axis, used[:axis]):
+        chosen = [*used[:axis], signature, *used[axis + 1 :]]
+        later = range(axis + 1, placement.ndim)
+        if all(chosen[other] in rule(other, chosen[:other]) for other in later):
+            ins = iter([_along(m, axis, s) for m, s in zip(tensors, signature.inputs, strict=True)])
+            outs = [_along(m, axis, s) for m, s in zip(outputs, signature.outputs, strict=True)]
+            found.append((tuple([m and next(ins) for m in metas]), tuple(outs)))
+    return found
+
+
+def _along(meta: Meta, axis: int, sbp: Sbp) -> Meta:
+    return meta.like(nd_sbp=(*meta.nd_sbp[:axis], sbp, *meta.nd_sbp[axis + 1 :]))
+
+
+def _bytes_along(meta: Meta, axis: int) -> float:
+    """Bytes of the tensor over one group of the axis: what the other axes leave of it."""
+    assert meta.placement is not None
+    others = prod(
+        parts
+        for other, parts in enumerate(meta.placement.shape)
+        if other != axis and meta.nd_sbp[other].kind == "S"
+    )
+    return meta.nbytes / others
+
+
+def _cheapest(
+    rule: Rule, present: tuple[Sbp, ...], sizes: list[float], parts: int, work: float, kind: str
+) -> Signature:
+    best: tuple[tuple[float, int, int], Signature] | None = None
+    partial = any(have.is_partial for have in present)
+    for signature in rule:
+        cost = work / parts if signature.shares_work else work
+        matches = 0
+        for have, want, size in zip(present, signature.inputs, sizes, strict=True):
+            if have is want:
+                matches += 1
+                continue
+            cost += axis_cost(have, want, parts, size, kind)
+            if want.is_partial and not signature.shares_work and (have.kind == "S" or not partial):
+                cost += axis_cost(want, broadcast, parts, size, kind)  # free now, paid for later
+        rank = (cost, -matches, not signature.shares_work)
+        if best is None or rank < best[0]:
+            best = rank, signature
+    assert best is not None
+    return best[1]
+
+
+class _Seen:
+    """The tensor arguments as the next axis sees them: split already by the axes before it."""
+
+    def __init__(self, described: Sequence[Any], metas: Sequence[Meta | None]) -> None:
+        self.args = list(described)
+        self._places = [i for i, meta in enumerate(metas) if meta is not None]
+        self._ragged: list[set[int]] = [set() for _ in self._places]
+        self._whole = tuple(tuple(meta.shape) for meta in metas if meta is not None)
+
+    def axis(self, parts: int) -> Axis:
+        return Axis(parts, tuple(map(frozenset, self._ragged)), self._whole)
+
+    def split(self, signature: Signature, parts: int) -> None:
+        for place, ragged, sbp in zip(self._places, self._ragged, signature.inputs, strict=True):
+            if sbp.kind == "S":
+                meta: Meta = self.args[place]
+                size, rest = divmod(meta.shape[sbp.dim], parts)
+                shape = list(meta.shape)
+                shape[sbp.dim] = size + (rest > 0)
+                self.args[place] = meta.like(shape=shape)
+                if rest:
+                    ragged.add(sbp.dim)

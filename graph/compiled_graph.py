@@ -1,0 +1,284 @@
+"""One compiled graph: captured for one input signature, its passes run, ready to execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+from ..engine import interpreter
+from ..engine.generator import record_draws
+from ..engine.grad_mode import enable_grad
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, user_line
+from .capture import Capture
+from .debug_log import Debug
+from .graph_config import GraphConfig, GraphModule
+from .ir import Clipping, Program, verify
+from .loss_scale import Read
+from .memory.memory_plan import MemoryPlan, plan_memory
+from .memory_traffic import summary
+from .micro_batches import micro_metas, place_draws, unroll
+from .passes.boxing_chains import merge_boxings
+from .passes.bucketing import bucket_gradients
+from .passes.cse import eliminate_common
+from .passes.dead_code import eliminate_dead
+from .passes.delay_partials import delay_partials
+from .passes.fuse_add import fuse_add
+from .passes.fuse_chains import fuse_chains
+from .passes.in_place import in_place
+from .passes.layout_search import search_layouts
+from .passes.overlap import overlap_communication
+from .program_executor import Executable
+from .pytree import tree_leaves, tree_map_checked
+from .random_draws import Draws
+from .stages.assign_stages import assign_stages
+from .stages.compile_stages import compile_stages
+from .stages.declared_stages import check_declared, declared
+from .stages.stage_executor import Pipeline
+from .stages.stage_plan import StagePlan
+from .zero import Zero
+
+Pass: TypeAlias = Callable[[Program], Program]
+PASSES = (eliminate_common, eliminate_dead)
+
+
+def passes(layout_search: bool, fuses_add: bool = False) -> list[Callable[[Program], Program]]:
+    """The passes that a program goes through, in order.
+
+    Without the two switches none of them changes a bit of any result.
+    """
+    merge = partial(merge_boxings, exact=not layout_search)
+    delay = partial(delay_partials, exact=not layout_search)
+    search = [search_layouts] if layout_search else []
+    fuse = [fuse_add] if fuses_add else []
+    return [*PASSES, *search, merge, delay, *PASSES, *fuse]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a graph owns when it is captured."""
+
+    tensors: Mapping[str, Tensor]  # parameters and buffers, by path
+    paths: Mapping[int, str]  # of the modules, by their identities
+    views: Mapping[int, GraphModule]  # the modules' settings, likewise
+    trained: Sequence[Tensor]  # what the optimizers update
+    amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
+    loss_scale: Read | None = None  # what backward starts from, at every run
+    debug: Debug = field(default_factory=Debug)  # what to tell of it
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program and the form of what it takes and returns."""
+
+    program: Program
+    executable: Executable | Pipeline
+    returned: Any  # the nest that build returned, of captured tensors
+    captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
+    memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
+
+    def memory(self, rank: int) -> MemoryPlan:
+        """What the rank needs for one call; planned once."""
+        found = self.memory_plans.get(rank)
+        if found is None or type(rank) is not int:  # True is no rank, but equals 1
+            found = plan_memory(self.program, rank, self.stages)
+            self.memory_plans[rank] = found
+        return found
+
+    @property
+    def stages(self) -> StagePlan | None:
+        """The plan of a graph with stages."""
+        return self.executable.plan if isinstance(self.executable, Pipeline) else None
+
+    def plan(self, rank: int) -> str:
+        """What a rank does, a line a step."""
+        text = self.program.text(rank) if self.stages is None else self.stages.text(rank)
+        return "\n".join(filter(None, [text, summary(self.program.steps, rank)]))
+
+    def schedule(self) -> str:
+        """The schedule as a picture. Raises OnefoldRuntimeError without stages."""
+        if self.stages is None:
+            raise OnefoldRuntimeError(
+                "the graph has no stages, so no schedule; put its modules on stages with "
+                "module.to(nn.graph.GraphModule).set_stage(stage_id, placement)"
+            )
+        return self.stages.diagram()
+
+    def outdated(self) -> bool:
+        """Whether variables are in other sbps than at the capture, and else the same."""
+        moved = [v for v in self.program.variables if v.tensor.meta is not v.value.meta]
+        return bool(moved) and all(
+            v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
+        )
+
+    def arrange(self, outputs: Sequence[Tensor], norms: Mapping[Clipping, Tensor]) -> Any:
+        """The outputs, and the norms of gradients, in the nest that build returned."""
+        remaining = iter(outputs)
+
+        def given(x: Tensor) -> Tensor:
+            clipping = _clipping(x)
+            return next(remaining) if clipping is None else norms[clipping]
+
+        return tree_map_checked(self.returned, given, "the result")
+
+
+def compile_graph(
+    build: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    metas: Sequence[Meta],
+    state: State,
+    config: GraphConfig,
+    zero: Zero,
+) -> Compiled:
+    """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
+
+    With micro-batches the program is for one of them. Whatever happens, every tensor is
+    afterwards as it was before, but for parameters that `zero` stores split.
+    """
+    if zero.settings is not None and not state.trained:
+        raise OnefoldRuntimeError(
+            "enable_zero needs an optimizer, since it splits what training keeps; add one with "
+            "self.add_optimizer(optimizer), or leave enable_zero out of graphs that do not train"
+        )
+    debug = state.debug
+    debug.start(metas)
+    ranks = check_declared(declared(state.views, state.paths))
+    micro_batches = config.micro_batches
+
+    def captured() -> tuple[Program, Any]:
+        cut = micro_metas(metas, micro_batches)
+        with zero.captured_whole():
+            program, returned = _capture(build, args, kwargs, cut, state)
+            if micro_batches > 1 and program.draws:
+                whole, _ = _capture(build, args, kwargs, metas, state)
+                place_draws(program, whole, micro_batches)
+        return program, returned
+
+    program, returned = captured()
+    if zero.decide(program) and zero.stored_as_is:
+        zero.store()
+        program, returned = captured()  # with the layouts that ops now meet
+    debug.stage("captured", program)
+    verify(program)
+    before = program
+    assign: Callable[[Program], Program] = partial(assign_stages, ranks)
+    changes = passes(config.layout_search, config.fuses_add)
+    late: list[Callable[[Program], Program]] = [fuse_chains]
+    if not ranks:
+        bucketed = micro_batches == 1 and zero.settings is None
+        late.append(partial(unroll, metas=metas, count=micro_batches))
+        late += [*([bucket_gradients] if bucketed else []), overlap_communication, in_place]
+    for each in (assign, *changes, zero.rewrite, *late):
+        program = each(program)
+        verify(program)
+    debug.stage("rewritten by the passes", program)
+    executable: Executable | Pipeline
+    if ranks:
+        executable = Pipeline(compile_stages(program, ranks, config))
+    else:
+        executable = Executable(program)
+    zero.store()
+    debug.finish(program)
+    return Compiled(program, executable, returned, before)
+
+
+def _capture(
+    build: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    metas: Sequence[Meta],
+    state: State,
+) -> tuple[Program, Any]:
+    if interpreter.capturing():
+        raise nested()
+    capture = Capture(
+        state.tensors, state.paths, state.views, state.amp, state.loss_scale, state.debug.lines
+    )
+    before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
+    remaining = iter(enumerate(metas))
+
+    def captured(_: Tensor) -> Tensor:
+        index, meta = next(remaining)
+        return capture.input(meta, f"input.{index}")
+
+    try:
+        _set_gradients((tensor, None) for tensor, _ in before)
+        given, named = tree_map_checked((args, kwargs), captured, "an input")
+        with record_draws() as draws, interpreter.using(capture), enable_grad():
+            result = build(*given, **named)
+            capture.program.draws = Draws(draws)
+        program = capture.program
+        returned = tree_leaves(result, "the result of build()")
+        program.outputs = [capture.value_of(x) for x in returned if _clipping(x) is None]
+        _record_gradients(capture, [tensor for tensor, _ in before], state.trained)
+        capture.finish()
+    finally:
+        capture.undo()
+        _set_gradients(before)
+    return program, tree_map_checked(
+        result, lambda x: Tensor(x.shards, x.meta), "the result of build()"
+    )
+
+
+def _clipping(x: Tensor) -> Clipping | None:
+    """What a tensor that build returned is the norm of; None for a value of the program."""
+    owner = getattr(x.shards, "owner", None)
+    return owner if type(owner) is Clipping else None
+
+
+def nested() -> OnefoldRuntimeError:
+    """The error for a graph that is called inside another one's build()."""
+    return OnefoldRuntimeError(
+        "a graph was called inside another graph's build(); call its module instead. Called at "
+        f"{user_line()}"
+    )
+
+
+def _record_gradients(
+    capture: Capture, tensors: Iterable[Tensor], trained: Sequence[Tensor]
+) -> None:
+    """Keep the gradients that optimizers use. Raises OnefoldRuntimeError when there are none."""
+    made = [tensor for tensor in tensors if tensor.grad is not None]
+    if made and not trained:
+        raise OnefoldRuntimeError(
+            "build() called backward(), but the graph has no optimizer to use the gradients; add "
+            "one with self.add_optimizer(optimizer) in __init__"
+        )
+    if trained and not made:
+        raise OnefoldRuntimeError(
+            "the graph has an optimizer, but build() made no gradients; call loss.backward() there"
+        )
+    wanted = {id(tensor) for tensor in trained}
+    for clipping in capture.program.clippings:
+        for tensor, gradient in zip(clipping.params, clipping.gradients, strict=True):
+            name = capture.name_of(tensor)
+            if id(tensor) not in wanted:
+                raise OnefoldRuntimeError(
+                    f"clip_grad_norm_ inside build() was given {name}, of which no optimizer of "
+                    "the graph makes use; leave it out there, or add an optimizer of it"
+                )
+            if tensor.grad is not gradient:
+                raise OnefoldRuntimeError(
+                    f"the gradient of {name} was changed after clip_grad_norm_ inside build(), "
+                    "which clips when the call ends; call it last"
+                )
+    for tensor in made:
+        if id(tensor) in wanted:
+            assert tensor.grad is not None
+            capture.record_gradient(tensor, tensor.grad)
+
+
+def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _set_gradients(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+    for tensor, grad in pairs:
+        if tensor.node is not None:
+            tensor.node.grad = grad

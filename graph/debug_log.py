@@ -1,0 +1,115 @@
+"""Debug: what a graph tells while it is compiled, by level, and on which ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from ..distributed.world import world
+from ..engine.meta import Meta
+from ..errors import OnefoldTypeError, OnefoldValueError, user_line, user_stack
+from .ir import Program, describe
+from .memory.memory_plan import plan_memory
+from .program_text import operator, parts_of
+
+
+@dataclass(frozen=True)
+class Debug:
+    """The settings of `Graph.debug`, and the telling.
+
+    Level 0 tells the stages of compiling, 1 also what each module became, 2 also each operator, 3
+    also the whole program in the order in which it runs, and the memory that each rank needs.
+    """
+
+    name: str = ""  # the graph's
+    level: int = -1
+    ranks: tuple[int, ...] = (0,)
+    depth: int = 2
+    only_user: bool = True
+    op_lines: bool = False
+    _times: list[float] = field(default_factory=list, compare=False)
+
+    @property
+    def lines(self) -> Callable[[], str]:
+        """What gives the place of a step in the user's program."""
+        return partial(user_stack, self.depth, self.only_user) if self.op_lines else user_line
+
+    def start(self, metas: Sequence[Meta]) -> None:
+        """Tell that compiling begins, for inputs of these metas."""
+        self._times[:] = [perf_counter()]
+        self._say(0, f"building for ({', '.join(map(describe, metas))})")
+
+    def stage(self, what: str, program: Program) -> None:
+        """Tell that a stage of compiling is over."""
+        self._say(0, f"{what}: {len(program.steps)} steps, {self._seconds():.3f} s")
+
+    def finish(self, program: Program) -> None:
+        """Tell the result."""
+        self._say(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
+        if self.level >= 1 and self._here:
+            self._modules(program)
+        if self.level >= 3 and self._here:
+            self._say(3, f"the program:\n{program}")
+            placed = [v.meta.placement for step in program.steps for v in step.outputs]
+            ranks = {rank for place in placed if place is not None for rank in place.flat_ranks}
+            for rank in sorted(ranks or {0}):
+                self._say(3, f"rank {rank}: {plan_memory(program, rank)}")
+
+    def _modules(self, program: Program) -> None:
+        for path, part in parts_of(program).items():
+            counts = f"{len(part.forward)} operators, {len(part.backward)} in backward"
+            ends = [
+                ", ".join(describe(value.meta) for value in values.values())
+                for values in (part.inputs, part.outputs)
+            ]
+            flow = f": ({ends[0]}) -> ({ends[1]})" if path else ""
+            self._say(1, f"(MODULE:{path or 'build'}) {counts}{flow}")
+            for step in [*part.forward, *part.backward] if self.level >= 2 else ():
+                self._say(2, "  " + operator(step, self.op_lines))
+
+    def _seconds(self) -> float:
+        return perf_counter() - self._times[0]
+
+    @property
+    def _here(self) -> bool:
+        return -1 in self.ranks or (world().rank or 0) in self.ranks
+
+    def _say(self, level: int, text: str) -> None:
+        if self.level >= level and self._here:
+            sys.stdout.write(f"(GRAPH:{self.name}) {text}\n")
+
+
+def debug_settings(
+    v_level: Any,
+    ranks: Any,
+    max_py_stack_depth: Any,
+    only_user_py_stack: Any,
+    op_repr_with_py_stack: Any,
+) -> Debug:
+    """The settings that a user gave. Raises OnefoldTypeError or OnefoldValueError for bad ones."""
+    _check_integer("v_level", v_level)
+    _check_integer("max_py_stack_depth", max_py_stack_depth)
+    if max_py_stack_depth < 1:
+        raise OnefoldValueError(f"debug: max_py_stack_depth must be >= 1, not {max_py_stack_depth}")
+    flags = {
+        "only_user_py_stack": only_user_py_stack,
+        "op_repr_with_py_stack": op_repr_with_py_stack,
+    }
+    for key, value in flags.items():
+        if not isinstance(value, bool):
+            raise OnefoldTypeError(f"debug: {key} must be a bool, but got {value!r}")
+    given = [0] if ranks is None else [ranks] if isinstance(ranks, int) else ranks
+    if not isinstance(given, (list, tuple)):
+        raise OnefoldTypeError(f"debug: ranks must be integers, -1 (all) or None, not {ranks!r}")
+    for rank in given:
+        _check_integer("ranks", rank)
+    return Debug("", v_level, tuple(given), max_py_stack_depth, *flags.values())
+
+
+def _check_integer(key: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OnefoldTypeError(f"debug: {key} must be an integer, but got {value!r}")

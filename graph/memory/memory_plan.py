@@ -1,0 +1,134 @@
+"""MemoryPlan: the bytes that one rank needs for one call of a graph, known before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from ...engine.meta import Meta
+from ...errors import OnefoldTypeError, OnefoldValueError
+from ..ir import Program
+from ..stages.stage_plan import StagePlan
+from . import arena
+from .arena import Arena
+from .liveness import buffers_of, live_bytes
+from .program_events import call_events
+from .stage_events import stage_events
+from .storages import position_of
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one rank.
+
+    `persistent` are the variables (parameters, buffers), `inputs` what the call is given, and the
+    rest is what the call allocates: `live` at most at once, in an arena of `peak` bytes of which
+    `kept` are there when the last step is done (outputs, gradients). Not known here: the memory
+    that kernels and boxing allocate and free inside, optimizers' state and steps, and the cutting
+    of inputs into micro-batches.
+
+    Without stages it is exact in the world that it is made in. Where ranks are processes, sums
+    over ranks may take the place of their addends, and what is sent is held until it has arrived;
+    where one process has all ranks neither is so.
+    """
+
+    rank: int
+    persistent: int
+    inputs: int
+    live: int
+    kept: int
+    arena: Arena = field(repr=False)
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the arena that holds all that the call allocates."""
+        return self.arena.peak
+
+    @property
+    def lower_bound(self) -> int:
+        """Bytes below which no arena can be: most aligned bytes that are live at once."""
+        return self.arena.lower_bound
+
+    @property
+    def ratio(self) -> float:
+        """Peak over lower bound; 1.0 proves that the arena is optimal."""
+        return self.arena.ratio
+
+    @property
+    def total(self) -> int:
+        """Bytes of everything: persistent, inputs and the arena."""
+        return self.persistent + self.inputs + self.peak
+
+    def __str__(self) -> str:
+        rows = [
+            ("persistent", self.persistent, "variables"),
+            ("inputs", self.inputs, ""),
+            ("one call", self.peak, f"an arena for {len(self.arena.buffers):,} buffers"),
+            ("  at least", self.lower_bound, f"lower bound, ratio {self.ratio:.4f}"),
+            ("  kept", self.kept, "outputs and gradients when the last step is done"),
+            ("total peak", self.total, ""),
+        ]
+        lines = [f"{name:<12}{nbytes:>18,}  {note}".rstrip() for name, nbytes, note in rows]
+        return "\n".join([f"memory of rank {self.rank}, in bytes", *lines])
+
+
+def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) -> MemoryPlan:
+    """The memory of one call; with `stages` of a program for each of their micro-batches.
+
+    Raises OnefoldValueError for a rank that is in none of the program's placements.
+    """
+    _check_rank(program, rank)
+    if stages is None:
+        events = call_events(program, rank)
+    else:
+        events = stage_events(stages, rank)
+    buffers = buffers_of(events)
+    freed = {key for event in events for key in event.freed}
+    count = 1 if stages is None else stages.schedule.micro_batches
+    inputs = [_batch(value.meta, count) for value in program.inputs]
+    return MemoryPlan(
+        rank=rank,
+        persistent=sum(local_bytes(v.value.meta, rank) for v in program.variables),
+        inputs=sum(local_bytes(meta, rank) for meta in inputs),
+        live=max(live_bytes(buffers, len(events)), default=0),
+        kept=sum(b.nbytes for b in buffers if b.key not in freed),
+        arena=arena.plan(buffers),
+    )
+
+
+def local_bytes(meta: Meta, rank: int) -> int:
+    """The bytes of the rank's shard: 0 where it has none, all of a local tensor.
+
+    >>> import torch
+    >>> local_bytes(Meta.of((4, 5), torch.float32, device=torch.device("cpu")), 3)
+    80
+    """
+    position = position_of(meta, rank)
+    return 0 if position is None else prod(meta.local_shape(position)) * meta.dtype.itemsize
+
+
+def _batch(meta: Meta, micro_batches: int) -> Meta:
+    """The meta of an input, from that of the part which one micro-batch gets."""
+    if micro_batches == 1:
+        return meta
+    return meta.like(shape=(micro_batches * meta.shape[0], *meta.shape[1:]))
+
+
+def _check_rank(program: Program, rank: int) -> None:
+    if isinstance(rank, bool) or not isinstance(rank, int):
+        raise OnefoldTypeError(f"memory: rank must be an integer, but got {rank!r}")
+    metas = [
+        value.meta
+        for value in (
+            *program.inputs,
+            *(variable.value for variable in program.variables),
+            *(value for step in program.steps for value in step.outputs),
+        )
+    ]
+    members = {r for m in metas if m.placement is not None for r in m.placement.flat_ranks}
+    everywhere = any(meta.placement is None for meta in metas)
+    if rank not in members and not (everywhere and rank >= 0):
+        raise OnefoldValueError(
+            f"memory: rank {rank} is in none of the program's placements, whose ranks are "
+            f"{sorted(members)}; ask about one of those"
+        )

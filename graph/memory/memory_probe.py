@@ -1,0 +1,136 @@
+"""Measuring: the bytes that a program really holds on each rank while it runs, step by step."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ...engine.meta import Meta
+from ...engine.tensor import Tensor
+from ..ir import Program, ProgramStep
+from ..program_executor import Call
+from .storages import position_of
+
+
+class Runnable(Protocol):
+    """What runs the calls of a program; the lists may be changed between runs."""
+
+    program: Program
+
+    def run(self, inputs: Sequence[Tensor], /) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs, and the gradients."""
+        ...
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
+        """All calls, with the steps that they are of."""
+        ...
+
+
+class Probe:
+    """Runs an executable and notes, for each rank of this process, the bytes its steps hold.
+
+    Counted are the storages of the tensors that steps made, while any of those tensors is there,
+    after each step and before what it was the last to need is dropped. Not counted are inputs and
+    variables, and what kernels allocate and free inside. In a virtual world several ranks may
+    share one torch tensor: it counts for each of them, with the bytes that the rank itself would
+    hold of it.
+    """
+
+    def __init__(self, executable: Runnable, ranks: Sequence[int]) -> None:
+        self.live: dict[int, list[int]] = {rank: [] for rank in ranks}
+        self._executable = executable
+        self._held: dict[int, dict[int, _Storage]] = {rank: {} for rank in ranks}
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """As the executable's own `run`."""
+        program = self._executable.program
+        for tensor, value in (
+            *((v.tensor, v.value) for v in program.variables),
+            *zip(inputs, program.inputs, strict=True),
+        ):
+            self.note(tensor.shards, value.meta, outside=True)
+        lists = self._executable.call_lists()
+        before = [list(calls) for calls, _ in lists]
+        for calls, steps in lists:
+            calls[:] = [
+                (self._watch(run, [value.meta for value in step.outputs], step.several), *rest)
+                for (run, *rest), step in zip(calls, steps, strict=True)
+            ]
+        try:
+            return self._executable.run(inputs)
+        finally:
+            for (calls, _), old in zip(lists, before, strict=True):
+                calls[:] = old
+
+    def peak(self, rank: int) -> int:
+        """The most bytes that the rank held at once."""
+        return max(self.live[rank], default=0)
+
+    def _watch(
+        self, run: Callable[..., Any], metas: Sequence[Meta], several: bool
+    ) -> Callable[..., Any]:
+        def watched(*args: Any) -> Any:
+            result = run(*args)
+            parts = tuple([apart(shards) for shards in (result if several else (result,))])
+            del result
+            for shards, meta in zip(parts, metas, strict=True):
+                self.note(shards, meta)
+            self.look()
+            return parts if several else parts[0]
+
+        return watched
+
+    def look(self) -> None:
+        """Note what every rank holds now."""
+        for rank, held in self._held.items():
+            for pointer in [p for p, storage in held.items() if not storage.there]:
+                del held[pointer]
+            self.live[rank].append(sum(storage.nbytes for storage in held.values()))
+
+    def note(self, shards: Sequence[torch.Tensor], meta: Meta, outside: bool = False) -> None:
+        """Count what these shards lie in from now on; memory from `outside` counts nothing."""
+        owned = (0,) if meta.placement is None else meta.placement.owned
+        for rank, held in self._held.items():
+            position = position_of(meta, rank)
+            if position not in owned:
+                continue
+            shard = shards[owned.index(position)]
+            pointer = shard.untyped_storage().data_ptr()
+            if not pointer:
+                continue
+            found = held.get(pointer)
+            if found is None or not found.there:
+                held[pointer] = found = _Storage(0 if outside else _own_bytes(shard, meta))
+            found.tensors.append(weakref.ref(shard))
+
+
+class _Storage:
+    """A storage that a rank holds, by the tensors in it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.tensors: list[weakref.ref[torch.Tensor]] = []
+
+    @property
+    def there(self) -> bool:
+        return any(tensor() is not None for tensor in self.tensors)
+
+
+def apart(shards: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The same storages under tensors that only this value holds.
+
+    In a virtual world boxing may hand one rank's tensor to another, which then lives longer.
+    """
+    once = {id(shard): shard.detach() for shard in shards}
+    return tuple([once[id(shard)] for shard in shards])
+
+
+def _own_bytes(shard: torch.Tensor, meta: Meta) -> int:
+    """A rank's part of a storage that several ranks may share; the whole where it is alone."""
+    storage = shard.untyped_storage().nbytes()
+    if meta.placement is None or len(meta.placement.owned) == 1:
+        return storage
+    return min(storage, shard.numel() * shard.element_size())

@@ -1,0 +1,143 @@
+"""The events of a graph with stages on one rank: its group's instructions, micro-batch by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from ..ir import ProgramStep, Value
+from ..schedules.actions import Action
+from ..stages.partition import Part
+from ..stages.stage_plan import Instruction, Message, StagePlan
+from .liveness import Event
+from .program_events import Lane, Work, elementwise, events_of, until_now
+
+
+def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
+    """What a rank does in one call.
+
+    What it receives is there from when the receive is posted, or, without `posted`, from when it
+    is used: so it is where one process has all ranks. What it sends is there until the send is
+    started; messages that are still leaving then are not counted.
+    """
+    return _Events(plan, rank, posted).events()
+
+
+class _Events:
+    def __init__(self, plan: StagePlan, rank: int, posted: bool) -> None:
+        self.plan = plan
+        self.staged = plan.staged
+        self.rank = rank
+        self.posted = posted
+        self.count = plan.schedule.micro_batches
+        self.work: list[Work] = []
+        self.common = {value.number for step in self.staged.once for value in step.outputs}
+        self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
+        self.numbers = count(-1, -1)  # of values that only the plan has
+        makers = self.staged.makers()
+        self.sums: dict[Part, list[Value]] = {
+            part: [value for value in self.staged.sums if makers.get(value.number) == part]
+            for part in self.staged.segments
+        }
+        group = plan.group(rank)
+        self.instructions = () if group is None else plan.instructions[group]
+        self.left = [] if group is None else plan.left(group)
+        self.shared = [] if group is None else self.staged.shared_by_stages(group)
+
+    def events(self) -> list[Event]:
+        program, staged = self.staged.program, self.staged
+        lanes = range(self.count)
+        for step in staged.once:
+            self._add(step, None)
+        for lane in lanes:
+            for step in staged.feeds:
+                self._add(step, lane)
+        for each in self.instructions:
+            self._follow(each)
+        for lane in lanes:
+            self._add_up(staged.loose_sums(), lane)
+        kept = self._end()
+        fed = [v for step in staged.feeds for v in step.outputs]
+        self.work += [until_now(fed, lane) for lane in lanes]
+        self.work.append(until_now([v for step in staged.once for v in step.outputs], None))
+        wanted = [(value, lane) for lane in lanes for value in program.outputs]
+        assigned = [(value, self.count - 1) for _, value in program.assigns]
+        return events_of(
+            self.work,
+            self.rank,
+            [(value, lane) for lane in lanes for value in program.inputs],
+            [variable.value for variable in program.variables],
+            [*wanted, *assigned, *kept],
+        )
+
+    def _add(self, step: ProgramStep, lane: Lane) -> None:
+        lanes = tuple(
+            [None if type(v) is Value and v.number in self.common else lane for v in step.inputs]
+        )
+        self.work.append(Work(step, lane, lanes))
+
+    def _follow(self, each: Instruction) -> None:
+        lane = each.micro_batch
+        if isinstance(each, Message) and each.kind == "receive":
+            if self.posted:
+                self._add(self.staged.transfers[each.transfer].step, lane)
+            return
+        if isinstance(each, Message):
+            self.work.append(until_now([self.staged.transfers[each.transfer].value], lane))
+        else:
+            self._act(each)
+        self.left[lane] -= 1
+        if not self.left[lane]:
+            self.work.append(until_now(self.shared, lane))
+
+    def _act(self, action: Action) -> None:
+        part, lane = (action.kind, action.stage), action.micro_batch
+        if not self.posted:
+            for transfer in self.staged.transfers:
+                if transfer.target == part:
+                    self._add(transfer.step, lane)
+        for step in self.staged.segments[part]:
+            self._add(step, lane)
+        self._add_up(self.sums[part], lane)
+
+    def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
+        for value in values:
+            before = self.totals.get(value.number)
+            at = None if value.number in self.common else lane
+            if before is None:
+                self.totals[value.number] = value, at
+                continue
+            if before[0] is not value:  # a sum already, which takes it
+                self.work.append(until_now([value], at))
+                continue
+            total = Value(next(self.numbers), value.meta)
+            add = elementwise("add", (value, value), total)
+            self.work.append(Work(add, lane, (before[1], at)))
+            self.totals[value.number] = total, lane
+
+    def _end(self) -> list[tuple[Value, Lane]]:
+        """What is done once, after all, and the means of the gradients; what stays."""
+        of = self.totals
+        for step in self.staged.after:
+            totals = [of.get(v.number) if type(v) is Value else None for v in step.inputs]
+            inputs = tuple(
+                [v if t is None else t[0] for v, t in zip(step.inputs, totals, strict=True)]
+            )
+            lanes = tuple([None if t is None else t[1] for t in totals])
+            self.work.append(Work(_with(step, inputs), None, lanes))
+        grads = [v for _, v in self.staged.program.gradients]
+        ends = [of.get(v.number, (v, None)) for v in grads]
+        if self.count == 1:
+            return ends
+        kept: list[tuple[Value, Lane]] = []
+        for value, lane in ends:
+            mean = Value(next(self.numbers), value.meta)
+            self.work.append(Work(elementwise("mul", (value,), mean), None, (lane,)))
+            kept.append((mean, None))
+        for value, lane in ends:
+            self.work.append(until_now([value], lane))
+        return kept
+
+
+def _with(step: ProgramStep, inputs: Sequence[object]) -> ProgramStep:
+    return ProgramStep(step.name, step.origin, tuple(inputs), step.attrs, step.outputs, step.run)

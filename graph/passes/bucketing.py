@@ -1,0 +1,106 @@
+"""Buckets: gradients reduced inside the program, many at a time, each bucket once it is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from ...engine import boxing
+from ...engine.convert import BOXING
+from ...engine.flat_buffer import flat_meta, flatten, unflatten
+from ...engine.meta import Meta
+from ..boxing_calls import boxing_calls
+from ..ir import Program, ProgramStep, Value, Variable
+
+_Entry = tuple[int, Variable, Value]  # where the gradient is made, whose it is, itself
+
+
+def bucket_gradients(program: Program) -> Program:
+    """The program whose partial gradients of broadcast variables are reduced before it ends.
+
+    The optimizer would do it after. Done here, in the order in which backward makes them, all
+    buckets but the last travel while the rest of backward is computed.
+    """
+    made = {v.number: i for i, step in enumerate(program.steps) for v in step.outputs}
+    entries = [
+        (made[grad.number], variable, grad)
+        for variable, grad in program.gradients
+        if grad.number in made and _reducible(variable.value.meta, grad.meta)
+    ]
+    numbers = program.free_numbers()
+    after: dict[int, list[ProgramStep]] = {}
+    ends: list[ProgramStep] = []
+    reduced: dict[int, Value] = {}  # by the number of the variable
+    for bucket in _buckets(entries):
+        metas = [grad.meta for _, _, grad in bucket]
+        target = bucket[0][1].value.meta
+        source = flat_meta(metas)
+        flat, whole = (
+            Value(next(numbers), source.like(nd_sbp=meta.nd_sbp)) for meta in (source, target)
+        )
+        parts = [Value(next(numbers), meta.like(nd_sbp=target.nd_sbp)) for meta in metas]
+        index = max(index for index, _, _ in bucket)
+        after.setdefault(index, []).extend(_steps(bucket, flat, whole))
+        ends.append(_cut(whole, parts))
+        for (_, variable, _), part in zip(bucket, parts, strict=True):
+            reduced[variable.value.number] = part
+    steps = [
+        each for i, step in enumerate(program.steps) for each in (step, *after.get(i, ()))
+    ] + ends
+    gradients = [(v, reduced.get(v.value.number, grad)) for v, grad in program.gradients]
+    return replace(program, steps=steps, gradients=gradients)
+
+
+def _reducible(variable: Meta, grad: Meta) -> bool:
+    return (
+        grad.partial
+        and variable.is_whole
+        and grad.placement is variable.placement
+        and not any(sbp.is_split for sbp in grad.nd_sbp)
+        and boxing.plan(grad, grad.like(nd_sbp=variable.nd_sbp)).communicates
+    )
+
+
+def _buckets(entries: list[_Entry]) -> list[list[_Entry]]:
+    """Gradients of one layout, in the order in which they are made, in buckets of a good size."""
+
+    def layout(entry: _Entry) -> Any:
+        meta = entry[2].meta
+        return meta.like(shape=()), entry[1].value.meta.dtype
+
+    found: list[list[_Entry]] = []
+    order = {key: i for i, key in enumerate(dict.fromkeys(map(layout, entries)))}
+    for _, group in groupby(
+        sorted(entries, key=lambda e: (order[layout(e)], e[0])), key=lambda e: order[layout(e)]
+    ):
+        size = 0.0
+        found.append([])
+        for entry in group:
+            meta = entry[2].meta
+            assert meta.placement is not None
+            if size >= boxing.efficient_bytes(meta.placement.device_type):
+                found.append([])
+                size = 0.0
+            found[-1].append(entry)
+            size += meta.nbytes
+    return found
+
+
+def _steps(bucket: list[_Entry], flat: Value, whole: Value) -> tuple[ProgramStep, ProgramStep]:
+    way = boxing_calls(flat.meta, whole.meta, "gradients")
+    grads = tuple([grad for _, _, grad in bucket])
+    return (
+        ProgramStep("flatten_gradients", flatten, grads, (), (flat,), flatten, backward=True),
+        ProgramStep("boxing", BOXING, (flat,), (), (whole,), backward=True, **way),
+    )
+
+
+def _cut(whole: Value, parts: list[Value]) -> ProgramStep:
+    shapes = tuple([tuple(part.meta.shape) for part in parts])
+    run = partial(unflatten, shapes)
+    return ProgramStep(
+        "unflatten_gradients", unflatten, (whole,), (), tuple(parts), run,
+        several=True, backward=True, aliases=True,
+    )  # fmt: skip

@@ -1,0 +1,222 @@
+"""Groups: which steps of a program can be one kernel, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from ...engine.meta import Meta
+from ...engine.ops.cast import Cast
+from ...engine.ops.extremum import Extremum
+from ...engine.ops.matmul import Linear, Product, RowsSum
+from ...engine.ops.pointwise import Elementwise
+from ...engine.ops.reduce import Mean, Sum, SumTo
+from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
+from ..ir import ProgramStep, Value
+
+REDUCTIONS = (Extremum, Mean, RowsSum, Sum, SumTo)
+MOST_STEPS = 32
+MOST_TENSORS = 12  # inputs and outputs of one kernel: each needs registers for its addresses
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Steps (by index) that run at the place of the last of them.
+
+    It is open until a step outside reads one of its values: that step must not wait.
+    """
+
+    members: list[int]
+    reader: ProgramStep | None = None  # the one that closed it
+    reduction: int | None = None  # the reduction of its last value
+    product: int | None = None  # the matrix product that its first steps take
+
+    @property
+    def indices(self) -> list[int]:
+        more = [index for index in (self.product, self.reduction) if index is not None]
+        return [*more, *self.members]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups of a program's steps; `why` says for lone pointwise steps what stood against it.
+
+    `refuses(step)` is why a pointwise step cannot be a part of a kernel, or "".
+    """
+
+    steps: Sequence[ProgramStep]
+    uses: Counter[int]
+    refuses: Callable[[ProgramStep], str]
+    of: dict[int, Group] = field(default_factory=dict)  # by the index of a member
+    why: dict[int, str] = field(default_factory=dict)
+    _maker: dict[int, int] = field(default_factory=dict)  # by number: the index in a group
+
+    def __post_init__(self) -> None:
+        for index, step in enumerate(self.steps):
+            if not self._reduces(index, step):
+                self._add(index, step)
+
+    def found(self) -> list[Group]:
+        """Those that are worth a kernel of their own, in the order of their last steps."""
+        found = []
+        for group in dict.fromkeys(self.of.values()):
+            if group.product is not None and not self._ends(group):
+                group.product = None
+                for member in group.members:
+                    self.why.setdefault(member, "a product's end has one result of few tensors")
+            if group.members and len(group) > 1:
+                found.append(group)
+        return found
+
+    def _ends(self, group: Group) -> bool:
+        """Whether the steps can be the end of the product's kernel."""
+        assert group.product is not None
+        product = self.steps[group.product].outputs[0]
+        outputs = [value for value in self.outputs(group) if value is not product]
+        return len(outputs) == 1 and len(self.inputs(group)) <= MOST_BESIDE
+
+    def outputs(self, group: Group) -> list[Value]:
+        """The values that steps outside or the end of the program want."""
+        inside: Counter[int] = Counter()
+        for index in group.indices:
+            inside.update(value.number for value in self.steps[index].reads())
+        head = [] if group.product is None else [group.product]
+        made = [self.steps[index].outputs[0] for index in (*head, *group.members)]
+        return [value for value in made if self.uses[value.number] > inside[value.number]]
+
+    def inputs(self, group: Group) -> list[Value]:
+        """The values that it reads and does not make."""
+        made = {self.steps[index].outputs[0].number for index in group.indices}
+        read = {value.number: value for m in group.members for value in self.steps[m].reads()}
+        return [value for number, value in read.items() if number not in made]
+
+    def _add(self, index: int, step: ProgramStep) -> None:
+        pointwise = is_pointwise(step)
+        why = self.refuses(step) if pointwise else "no pointwise step"
+        makers = dict.fromkeys(self._makers(step))
+        combined: list[Group] = []
+        for maker in makers if not why else ():
+            group = self.of[maker]
+            against = self._against(group, self.steps[maker], step)
+            together = [*combined, group] if group not in combined else combined
+            against = against or self._too_large(together, index)
+            if against:
+                self.why.setdefault(index, against)
+            else:
+                combined = together
+        for maker in makers:
+            if self.of[maker] not in combined and self.of[maker].reader is None:
+                self.of[maker].reader = step
+        if is_product(step):
+            self.of[index] = Group([], product=index)
+            self._maker[step.outputs[0].number] = index
+        elif pointwise and why:
+            self.why[index] = why
+        elif pointwise:
+            self._join(combined, index)
+
+    def _join(self, combined: Sequence[Group], index: int) -> None:
+        group = _joint(combined, index)
+        for each in group.indices:
+            self.of[each] = group
+        self._maker[self.steps[index].outputs[0].number] = index
+
+    def _makers(self, step: ProgramStep) -> list[int]:
+        read = [value.number for value in step.reads()]
+        return [self._maker[number] for number in read if number in self._maker]
+
+    def _against(self, group: Group, maker: ProgramStep, step: ProgramStep) -> str:
+        """Why a step cannot be in the group of one that it reads; "" if it can."""
+        if group.reduction is not None or group.reader is not None:
+            reader = group.reader or self.steps[group.reduction or 0]
+            return f"{reader.name} reads {maker.outputs[0]!r} before"
+        if not _together(maker, step):
+            return f"{maker.outputs[0]!r} is made in another stage or pass"
+        if not _lies_alike(maker.outputs[0].meta, step.outputs[0].meta):
+            return f"{maker.outputs[0]!r} has another shape or layout"
+        return ""
+
+    def _too_large(self, combined: Sequence[Group], index: int) -> str:
+        group = _joint(combined, index)
+        tensors = len(self.inputs(group)) + len(self.outputs(group))
+        if len(group) > MOST_STEPS or tensors > MOST_TENSORS:
+            return "the kernel would be too large"
+        if sum(each.product is not None for each in combined) > 1:
+            return "another product has it for its end"
+        return ""
+
+    def _reduces(self, index: int, step: ProgramStep) -> bool:
+        """Whether a reduction is done with the steps that make what it reduces.
+
+        It moves up to them. Steps whose values are wanted elsewhere too stay a group without it;
+        but the value that is reduced may be wanted, it is written on the way.
+        """
+        makers = self._makers(step)
+        if not isinstance(step.op, REDUCTIONS) or not makers or torch.bool in step.attrs:
+            return False
+        last = makers[0]
+        group, maker = self.of[last], self.steps[last]
+        alone = not group.members or last != group.members[-1]
+        if group.reduction is not None or alone or not _together(maker, step):
+            return False
+        taken = self._only_for(last, group)
+        rest = Group([m for m in group.members if m not in taken], step, None, group.product)
+        wanted = {value.number for value in self.outputs(group)} - {maker.outputs[0].number}
+        if {value.number for value in self.outputs(rest)} != wanted:
+            return False  # more would be written than now
+        reduced = Group(sorted(taken), group.reader, index)
+        self.of.update(dict.fromkeys(rest.indices, rest) | dict.fromkeys(taken, reduced))
+        if len(rest.members) == 1:
+            self.why[rest.members[0]] = f"it is wanted beside {step.name}, which has what follows"
+        self.of[index] = reduced
+        return True
+
+    def _only_for(self, last: int, group: Group) -> set[int]:
+        """The member and those whose values are used for it alone."""
+        taken = {last}
+        for member in reversed(group.members[:-1]):
+            number = self.steps[member].outputs[0].number
+            used = sum(v.number == number for m in taken for v in self.steps[m].reads())
+            if used and used == self.uses[number]:
+                taken.add(member)
+        return taken
+
+
+def _joint(combined: Sequence[Group], index: int) -> Group:
+    """The group of these and one step more."""
+    members = sorted([*(m for each in combined for m in each.members), index])
+    products = [each.product for each in combined if each.product is not None]
+    return Group(members, product=products[0] if products else None)
+
+
+def _together(a: ProgramStep, b: ProgramStep) -> bool:
+    """Whether two steps are done in one stage and one pass."""
+    return (a.stage, a.again, a.backward) == (b.stage, b.again, b.backward)
+
+
+def is_pointwise(step: ProgramStep) -> bool:
+    """Whether each element of what the step makes is a function of those at its place."""
+    return isinstance(step.op, (Elementwise, Cast)) and step.place is None
+
+
+def is_product(step: ProgramStep) -> bool:
+    """Whether the step is a product with a matrix, in whose kernel steps after it can be."""
+    if not isinstance(step.op, (Linear, Product)) or step.op.reference not in PRODUCTS:
+        return False
+    a, b = [value.meta for value in step.reads()][:2]
+    return a.ndim >= 2 and b.ndim == 2 and a.is_floating
+
+
+def _lies_alike(a: Meta, b: Meta) -> bool:
+    """Whether every rank's shards of two values have one shape."""
+    if a.shape != b.shape or a.placement is not b.placement or a.device != b.device:
+        return False
+    return all(
+        x is y or not (x.is_split or y.is_split) for x, y in zip(a.nd_sbp, b.nd_sbp, strict=True)
+    )

@@ -1,0 +1,54 @@
+"""Early: communication begins as soon as what is sent is there, not when the result is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ...engine.meta import Meta
+from ..ir import Program, ProgramStep
+
+_SMALL = 64 * 1024  # bytes that may be held longer
+
+
+def overlap_communication(program: Program) -> Program:
+    """The program with boxings that communicate moved up to what makes their input.
+
+    What is computed in between hides them: gradients of weights, for one, that follow the gradient
+    of the same layer's input. A boxing stays where it is when more bytes would be held for longer,
+    such as of a gathered parameter.
+    """
+    last = {v.number: step for step in program.steps for v in step.reads()}
+    maker = {v.number: step for step in program.steps for v in step.outputs}
+    wanted = {value.number for value in program.wanted()}
+    early: dict[int, list[ProgramStep]] = {}  # by the identity of the step that makes the input
+    for step in program.steps:
+        if step.start is None:
+            continue
+        (given,), (made,) = step.inputs, step.outputs
+        ends_here = last[given.number] is step and given.number not in wanted
+        longer = _held(made.meta) - (_held(given.meta) if ends_here else 0)
+        if given.number in maker and longer <= (0 if ends_here else _SMALL):
+            early.setdefault(id(maker[given.number]), []).append(step)
+    moved = {id(step) for steps in early.values() for step in steps}
+    found: list[ProgramStep] = []
+    for step in program.steps:
+        if id(step) not in moved:
+            _append(found, step, early)
+    return replace(program, steps=found)
+
+
+def _held(meta: Meta) -> int:
+    """Bytes of the largest shard."""
+    return prod(meta.local_shape(0)) * meta.dtype.itemsize
+
+
+def _append(
+    found: list[ProgramStep], step: ProgramStep, early: dict[int, list[ProgramStep]]
+) -> None:
+    """Append a step, and behind it what begins when it is done."""
+    left = [step]
+    while left:
+        step = left.pop()
+        found.append(step)
+        left += reversed(early.get(id(step), ()))

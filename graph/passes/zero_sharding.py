@@ -1,0 +1,184 @@
+"""Shards: gradients reduced to their shards at once, parameters gathered where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...engine import boxing
+from ...engine.boxing import BoxingPlan
+from ...engine.convert import BOXING
+from ...engine.meta import Meta
+from ...engine.tensor import Shards
+from ..boxing_calls import BoxingCalls, boxing_calls
+from ..ir import Program, ProgramStep, Value, Variable
+
+_ALWAYS = ("always",)
+_END = ("end",)
+_SHARDS = ("shards",)
+
+
+def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
+    """The program whose gradients of these variables are boxed to the targets' layouts.
+
+    Each is boxed right after it was made, so that no two unreduced gradients need to be there at
+    a time.
+    """
+    numbers = program.free_numbers()
+    boxed: dict[int, list[ProgramStep]] = {}
+    made: dict[tuple[int, Meta], Value] = {}
+    gradients = []
+    for variable, value in program.gradients:
+        target = targets.get(variable.value.name)
+        if target is not None:
+            target = value.meta.like(nd_sbp=target.nd_sbp)
+        if target is not None and target is not value.meta:
+            key = value.number, target
+            if key not in made:
+                made[key] = Value(next(numbers), target)
+                boxed.setdefault(value.number, []).append(_box(value, made[key]))
+            value = made[key]
+        gradients.append((variable, value))
+    steps = []
+    for step in program.steps:
+        steps.append(step)
+        for output in step.outputs:
+            steps += [_placed(box, step) for box in boxed.pop(output.number, ())]
+    steps += [box for left in boxed.values() for box in left]  # of variables and inputs
+    return replace(program, steps=steps, gradients=gradients)
+
+
+def gather_parameters(program: Program, targets: Mapping[str, Meta], keep: bool = False) -> Program:
+    """The program in which these variables are shards, gathered for the steps that use them.
+
+    Once for each module in forward and once in backward, with what a checkpoint does again; with
+    `keep` once for all.
+    """
+    return _ParameterGatherer(program, targets, keep).run()
+
+
+class _ParameterGatherer:
+    """One run of `gather_parameters`."""
+
+    def __init__(self, program: Program, targets: Mapping[str, Meta], keep: bool) -> None:
+        self.program = program
+        self.keep = keep
+        self.numbers = program.free_numbers()
+        self.shards: dict[int, Value] = {}  # by the number of the whole variable: its shards
+        self.views: dict[int, ProgramStep] = {}  # by number: what makes a view of a whole variable
+        self.made: dict[tuple[int, Any], Value] = {}  # by number and group: what steps read
+        self.steps: list[ProgramStep] = []
+        self.variables: dict[int, Variable] = {}
+        for variable in program.variables:
+            value = variable.value
+            target = targets.get(value.name)
+            if target is not None:
+                self.shards[value.number] = Value(next(self.numbers), target, value.name)
+                variable = Variable(self.shards[value.number], variable.tensor)
+            self.variables[value.number] = variable
+
+    def run(self) -> Program:
+        for step in self.program.steps:
+            if self._is_view(step):
+                # It would keep the whole value from forward to backward, so it is made anew.
+                self.views[step.outputs[0].number] = step
+                continue
+            inputs = tuple([self._for(value, step, self._group(step)) for value in step.inputs])
+            self.steps.append(replace(step, inputs=inputs))
+        program = self.program
+        return replace(
+            program,
+            steps=self.steps,  # the list itself: what follows adds to it
+            variables=list(self.variables.values()),
+            outputs=[self._for(value, None, _END) for value in program.outputs],
+            assigns=[self._assigned(*pair) for pair in program.assigns],
+            gradients=[
+                (self.variables[v.value.number], self._for(value, None, _END))
+                for v, value in program.gradients
+            ],
+        )
+
+    def _group(self, step: ProgramStep) -> Any:
+        if self.keep:
+            return _ALWAYS
+        return step.scope, step.stage, step.backward or step.again > 0
+
+    def _is_view(self, step: ProgramStep) -> bool:
+        reads = [value.number for value in step.reads()]
+        known = len(reads) == 1 and (reads[0] in self.shards or reads[0] in self.views)
+        if not known or step.outputs[0].meta.placement is not next(step.reads()).meta.placement:
+            return False
+        return (step.aliases or step.name == "cast") and len(step.outputs) == 1
+
+    def _for(self, value: Any, user: ProgramStep | None, group: Any) -> Any:
+        """What stands for a value in a group of steps, made now if it is not there yet."""
+        if type(value) is not Value:
+            return value
+        shards, view = self.shards.get(value.number), self.views.get(value.number)
+        if shards is None and view is None:
+            return value
+        key = value.number, group
+        if key not in self.made:
+            if shards is None and view is not None:
+                shards = self._cast(view)
+            made = self.made[key] = Value(next(self.numbers), value.meta)
+            if shards is not None:
+                step = _box(shards, made)
+            else:
+                assert view is not None
+                inputs = tuple([self._for(v, user, group) for v in view.inputs])
+                step = replace(view, inputs=inputs, outputs=(made,))
+            self.steps.append(step if user is None else _placed(step, user))
+        return self.made[key]
+
+    def _cast(self, step: ProgramStep) -> Value | None:
+        """Shards of a cast variable, to be gathered instead: fewer bytes. None for other views."""
+        shards = self.shards.get(next(step.reads()).number)
+        dtype = step.outputs[0].meta.dtype
+        if shards is None or step.name != "cast" or not dtype.is_floating_point:
+            return None
+        key = step.outputs[0].number, _SHARDS
+        if key not in self.made:
+            made = self.made[key] = Value(next(self.numbers), shards.meta.like(dtype=dtype))
+            run = partial(_cast_shards, dtype)
+            self.steps.append(replace(step, inputs=(shards,), outputs=(made,), run=run))
+        return self.made[key]
+
+    def _assigned(self, variable: Variable, value: Value) -> tuple[Variable, Value]:
+        value = self._for(value, None, _END)
+        shards = self.shards.get(variable.value.number)
+        if shards is not None:
+            whole, value = value, Value(next(self.numbers), shards.meta)
+            self.steps.append(_box(whole, value))
+        return self.variables[variable.value.number], value
+
+
+def _placed(step: ProgramStep, user: ProgramStep) -> ProgramStep:
+    """The step as a part of what `user` is part of."""
+    return replace(
+        step, scope=user.scope, backward=user.backward, again=user.again, stage=user.stage,
+        line=user.line,
+    )  # fmt: skip
+
+
+def _box(value: Value, made: Value) -> ProgramStep:
+    """A boxing step; it is never merged with another, and its result is memory of its own."""
+    way = boxing_calls(value.meta, made.meta, "zero")
+    if way["aliases"]:
+        plan = boxing.plan(value.meta, made.meta)
+        way = BoxingCalls(run=partial(_copied, plan), start=None, aliases=False)
+    return ProgramStep("boxing", BOXING, (value,), (), (made,), repeatable=False, **way)
+
+
+def _copied(plan: BoxingPlan, shards: Shards) -> Shards:
+    found = boxing.run(plan, shards, op="zero")
+    own = {id(part): part.clone() for part in found}
+    return tuple([own[id(part)] for part in found])
+
+
+def _cast_shards(dtype: torch.dtype, shards: Shards) -> Shards:
+    return tuple([part.to(dtype) for part in shards])

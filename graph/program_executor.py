@@ -1,0 +1,189 @@
+"""Executor: a program as a flat list of calls on shards, each value dropped after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from ..distributed.world import world
+from ..engine.inplace import take
+from ..engine.op import error_class
+from ..engine.tensor import Tensor
+from ..errors import OnefoldError, OnefoldRuntimeError
+from .async_boxing import steps_with_async_boxing
+from .ir import Program, ProgramStep, Value
+
+_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
+
+
+Call: TypeAlias = tuple[Callable[..., Any], tuple[int, ...], Any, tuple[int, ...]]
+
+
+class Places:
+    """Where the values of a program stand in the list that one run of it fills."""
+
+    def __init__(self) -> None:
+        self.template: list[Any] = []
+        self._of: dict[int, int] = {}
+
+    def of(self, what: Any) -> int:
+        """The place of a value, or a new one that always holds the constant `what`."""
+        if type(what) is Value:
+            found = self._of.get(what.number)
+            if found is not None:
+                return found
+            self._of[what.number] = len(self.template)
+            what = None
+        self.template.append(what)
+        return len(self.template) - 1
+
+    def call(self, step: ProgramStep, dead: Iterable[Value]) -> Call:
+        """A step as what is called, from where to where; `dead` are values to drop after it."""
+        inputs = tuple([self.of(value) for value in step.inputs])
+        made = tuple([self.of(value) for value in step.outputs])
+        dropped = tuple([self.of(value) for value in dead])
+        return step.run, inputs, made if step.several else made[0], dropped
+
+
+def execute(calls: Sequence[Call], steps: Sequence[ProgramStep], places: list[Any]) -> None:
+    """Run calls, which are those of the `steps`, on the values in their places."""
+    index = 0
+    try:
+        for run, taken, made, dead in calls:
+            result = run(*[places[place] for place in taken])
+            if type(made) is int:
+                places[made] = result
+            else:
+                for place, part in zip(made, result, strict=True):
+                    places[place] = part
+                part = None  # else it would be there until the next such step
+            result = None
+            for place in dead:
+                places[place] = None
+            index += 1
+    except _ERRORS as error:
+        explained = _explained(error, steps[index])
+        if any(value.meta.is_global for value in steps[index].outputs):
+            world().tell(explained)
+        if isinstance(error, OnefoldError):
+            raise
+        raise explained from error
+
+
+class Executable:
+    """Runs a program for the ranks that this process owns.
+
+    The same list serves one process per rank and all ranks in one process: what differs is only
+    how many shards stand in each place. The values are those of eager, since the steps are the
+    dispatcher's own plans.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._places = Places()
+        place = self._places.of
+        self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
+        self._inputs = [place(value) for value in program.inputs]
+        self._steps = steps_with_async_boxing(program)
+        last = _last_uses(self._steps, program.wanted())
+        self._calls: list[Call] = []
+        for index, step in enumerate(self._steps):
+            values = {v.number: v for v in (*step.reads(), *step.outputs)}
+            dead = [v for v in values.values() if last.get(v.number, index) == index]
+            self._calls.append(self._places.call(step, dead))
+        self._outputs = [(place(v), v.meta) for v in program.outputs]
+        self._assigns = [(v.tensor, place(x)) for v, x in program.assigns]
+        self._gradients = [(v.tensor, place(x), x.meta) for v, x in program.gradients]
+        kept = kept_by_outputs(program)
+        self._kept = [v.tensor for v in program.variables if v.value.number in kept]
+        self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
+        """All calls, with the steps that they are of."""
+        return [(self._calls, self._steps)]
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Run once; the outputs, and the gradients in the order of `program.gradients`.
+
+        Random calls take the generators' next ids. Assigns are done when every step has run, so
+        that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is no
+        longer what it was at the capture.
+        """
+        draws = self.program.draws
+        draws.take(self.program.micro_batches)
+        try:
+            return self._run(inputs)
+        except BaseException:
+            draws.give_back()
+            raise
+
+    def _run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        self.program.draws.move_to(0)
+        places = self._places.template.copy()
+        read_variables(self._variables, places)
+        for place, tensor in zip(self._inputs, inputs, strict=True):
+            places[place] = tensor.shards
+        execute(self._calls, self._steps, places)
+        for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
+            tensor.shared = True  # an output may be its memory
+        outputs = [shared(places[place], meta) for place, meta in self._outputs]
+        gradients = [shared(places[place], meta) for _, place, meta in self._gradients]
+        for tensor, place in self._assigns:
+            take(tensor, shared(places[place], tensor.meta))
+        return outputs, gradients
+
+
+def read_variables(variables: Iterable[tuple[int, Tensor, Value]], places: list[Any]) -> None:
+    """Put the variables' shards in place. Raises OnefoldRuntimeError for one that has changed."""
+    for place, tensor, value in variables:
+        if tensor.meta is not value.meta:
+            raise _changed(tensor, value)
+        places[place] = tensor.shards
+
+
+def shared(shards: Any, meta: Any) -> Tensor:
+    """A tensor of these shards, whose memory others may have too."""
+    tensor = Tensor(shards, meta)
+    tensor.shared = True
+    return tensor
+
+
+def _changed(tensor: Tensor, value: Value) -> OnefoldRuntimeError:
+    return OnefoldRuntimeError(
+        f"{value.name} was {value.meta!r} when the graph was compiled, but is {tensor.meta!r} now; "
+        "make the graph after changing its modules"
+    )
+
+
+def _explained(error: Exception, step: ProgramStep) -> OnefoldError:
+    """The error with the module and the user's line; one of ours keeps its class."""
+    where = f"{step.name} of {step.scope}" if step.scope else step.name
+    if not isinstance(error, OnefoldError):
+        return error_class(error)(f"{where}, written at {step.line}: {error}")
+    if error.args:
+        error.args = (f"{error.args[0]} (in {where}, written at {step.line})", *error.args[1:])
+    return error
+
+
+def _last_uses(steps: Sequence[ProgramStep], wanted: Iterable[Value]) -> dict[int, int]:
+    """The index of the last step that reads each value; values wanted at the end have none."""
+    last = {v.number: i for i, step in enumerate(steps) for v in step.reads()}
+    return last | {value.number: len(steps) for value in wanted}
+
+
+def kept_by_outputs(program: Program) -> set[int]:
+    """The numbers of the values whose memory an output or an assigned value may share."""
+    sources: dict[int, list[Value]] = {
+        value.number: list(step.reads())
+        for step in program.steps
+        if step.aliases
+        for value in step.outputs
+    }
+    kept: set[int] = set()
+    left = [*program.outputs, *(value for _, value in program.assigns)]
+    while left:
+        value = left.pop()
+        if value.number not in kept:
+            kept.add(value.number)
+            left.extend(sources.get(value.number, ()))
+    return kept

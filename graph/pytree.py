@@ -1,0 +1,73 @@
+"""Nests of tensors: lists, tuples and dicts taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..engine.tensor import Tensor
+from ..errors import OnefoldTypeError
+
+
+def tree_leaves(tree: Any, what: str) -> list[Tensor]:
+    """The tensors of a nest in order. Raises OnefoldTypeError for anything but tensors and None."""
+    found: list[Tensor] = []
+    tree_map_checked(tree, found.append, what)
+    return found
+
+
+def tree_map_checked(tree: Any, function: Callable[[Tensor], Any], what: str) -> Any:
+    """The same nest with `function` of each tensor; `what` names it in errors."""
+
+    def refuse(other: Any) -> Any:
+        if other is None:
+            return None
+        kind = type(other)
+        if kind.__module__.split(".")[0] in ("numpy", "torch"):
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            advice = "Make it a Tensor with flow.tensor(data, placement=..., sbp=...)"
+        else:
+            name = kind.__name__
+            advice = "What does not change from call to call can be an attribute of the graph"
+        raise OnefoldTypeError(
+            f"{what} of a graph must be a Tensor, None, or a list, tuple or dict of those, "
+            f"but got {name}. {advice}"
+        )
+
+    return _tree_map(tree, function, refuse)
+
+
+def tree_map(tree: Any, function: Callable[[Tensor], Any]) -> Any:
+    """The same nest with `function` of each tensor, and everything else as it is."""
+    return _tree_map(tree, function, lambda other: other)
+
+
+def _tree_map(tree: Any, function: Callable[[Tensor], Any], other: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        kind = OrderedDict if isinstance(tree, OrderedDict) else dict
+        made = {key: _tree_map(tree[key], function, other) for key in _ordered(tree)}
+        return kind((key, made[key]) for key in tree)
+    if isinstance(tree, (list, tuple)):
+        parts = [_tree_map(value, function, other) for value in tree]
+        plain = type(tree) in (list, tuple)
+        return type(tree)(parts) if plain else type(tree)(*parts)  # a named tuple
+    return other(tree)
+
+
+def tree_structure(tree: Any) -> Any:
+    """What two nests have in common when they differ in their tensors only; it can be hashed."""
+    if isinstance(tree, Tensor):
+        return "Tensor"
+    if isinstance(tree, dict):
+        return ("dict", *[(key, tree_structure(tree[key])) for key in _ordered(tree)])
+    if isinstance(tree, (list, tuple)):
+        return (type(tree).__name__, *[tree_structure(value) for value in tree])
+    return type(tree).__name__
+
+
+def _ordered(tree: dict[Any, Any]) -> list[Any]:
+    """The keys in an order that does not depend on which was added first."""
+    return sorted(tree, key=str)

@@ -1,0 +1,43 @@
+"""Compile: from a program with stages to a plan that is proven to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...distributed.world import world
+from ...errors import user_line, warn
+from ..graph_config import GraphConfig
+from ..ir import Program
+from ..schedules.closed_forms import check_forms
+from .partition import partition
+from .rendezvous import check_rendezvous
+from .stage_plan import StagePlan, forward_only, plan_stages, schedule_for
+from .state_order import check_states
+
+
+class PipelineWarning(UserWarning):
+    """A graph's stages will wait for each other more than they need to."""
+
+
+def compile_stages(
+    program: Program, ranks: Sequence[frozenset[int]], config: GraphConfig
+) -> StagePlan:
+    """Cut the program, choose and check its schedule, and plan every group's instructions."""
+    schedule = schedule_for(ranks, config.schedule, config.micro_batches)
+    split = any(action.kind == "I" for actions in schedule.ranks for action in actions)
+    staged = partition(program, ranks, split)
+    if not any(kind != "F" for kind, _ in staged.segments):
+        schedule = forward_only(schedule)
+    else:
+        check_forms(schedule)
+    if len(ranks) > 1 and config.micro_batches == 1 and world().rank in (None, 0):
+        warn(
+            f"the graph called at {user_line()} has {len(ranks)} stages but one micro-batch, so "
+            "while one stage works the others wait; cut the batch with "
+            "self.config.set_gradient_accumulation_steps(n) in the graph's __init__",
+            PipelineWarning,
+        )
+    plan = plan_stages(staged, schedule)
+    check_rendezvous(plan)
+    check_states(plan)
+    return plan

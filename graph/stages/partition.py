@@ -1,0 +1,320 @@
+"""Cut: a program with stages as segments, and the transfers between the ranks of the stages.
+
+A segment is what one action of a schedule runs: the forward or backward steps of one stage. Steps
+that do not depend on the micro-batch are done once, before; the inputs are brought to their
+stages' ranks before too; what sends gradients from stage to stage only to be added up is done
+once, after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...engine.convert import BOXING
+from ...engine.ops.dropout import DropoutKey
+from ...errors import OnefoldRuntimeError
+from ..ir import Program, ProgramStep, Value, show
+from ..schedules.actions import Kind
+from .assign_stages import crosses, is_backward
+
+Part: TypeAlias = tuple[Kind, int]  # a kind of action of a stage
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """A boxing between the ranks of two stages: after one segment, before another."""
+
+    step: ProgramStep
+    source: Part
+    target: Part
+
+    @property
+    def value(self) -> Value:
+        sent: Value = self.step.inputs[0]
+        return sent
+
+    @property
+    def result(self) -> Value:
+        return self.step.outputs[0]
+
+    def __str__(self) -> str:
+        return f"{self.value!r} -> {self.result!r}"
+
+
+@dataclass(slots=True)
+class Staged:
+    """A program of one micro-batch in pieces that a schedule puts in order."""
+
+    program: Program
+    ranks: tuple[tuple[int, ...], ...]  # of each group of ranks: a schedule's rank
+    group_of: tuple[int, ...]  # the group of each stage
+    once: list[ProgramStep] = field(default_factory=list)
+    feeds: list[ProgramStep] = field(default_factory=list)
+    segments: dict[Part, list[ProgramStep]] = field(default_factory=dict)
+    transfers: list[Transfer] = field(default_factory=list)
+    sums: list[Value] = field(default_factory=list)  # values to add up over the micro-batches
+    after: list[ProgramStep] = field(default_factory=list)
+
+    @property
+    def stages(self) -> int:
+        return len(self.group_of)
+
+    def edges(self) -> list[tuple[int, int]]:
+        """The pairs (earlier stage, later stage) between which anything goes."""
+        pairs = {(t.source[1], t.target[1]) for t in self.transfers}
+        maker = {value.number: part[1] for part, value in self._made()}
+        users = self.users()
+        pairs |= {(at, stage) for number, at in maker.items() for _, stage in users[number]}
+        return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
+
+    def loose_sums(self) -> list[Value]:
+        """The sums of what no segment makes: of inputs, variables and what is done before all."""
+        makers = self.makers()
+        return [value for value in self.sums if value.number not in makers]
+
+    def assigns_after(self) -> dict[Part | None, list[tuple[Value, Value]]]:
+        """(variable, new value) by the segment after which the variable takes it; None: before all.
+
+        A variable that takes another one's value does so when that changes.
+        """
+        makers = self.makers()
+        taken = {v.value.number: value.number for v, value in self.program.assigns}
+        found: dict[Part | None, list[tuple[Value, Value]]] = {}
+        for variable, value in self.program.assigns:
+            number, seen = value.number, {variable.value.number}
+            while number in taken and number not in seen:
+                seen.add(number)
+                number = taken[number]
+            found.setdefault(makers.get(number), []).append((variable.value, value))
+        return found
+
+    def shared_by_stages(self, group: int) -> list[Value]:
+        """The values that segments of several stages of a group need, but no output.
+
+        Which of the segments is the last differs between micro-batches.
+        """
+        made = {value.number: value for _, value in self._made()}
+        made |= {transfer.result.number: transfer.result for transfer in self.transfers}
+        kept, makers = self.kept(), self.makers()
+        return [
+            made[number]
+            for number, parts in self.users().items()
+            if len({stage for _, stage in parts}) > 1
+            and number not in kept
+            and self.group_of[makers[number][1]] == group
+        ]
+
+    def kept(self) -> set[int]:
+        """The numbers of the values that must be there when a micro-batch ends, sums aside."""
+        found = {value.number for value in self.program.outputs}
+        return found | {value.number for _, value in self.program.assigns}
+
+    def makers(self) -> dict[int, Part]:
+        """By the number of a value, the segment that makes it or before which it arrives."""
+        found = {value.number: part for part, value in self._made()}
+        return found | {t.result.number: t.target for t in self.transfers}
+
+    def users(self) -> dict[int, set[Part]]:
+        """By the number of a value: the segments that make, read or send it."""
+        found = {number: {part} for number, part in self.makers().items()}
+        for part, steps in self.segments.items():
+            for step in steps:
+                for value in step.reads():
+                    if value.number in found:  # else it is there before any segment
+                        found[value.number].add(part)
+        for transfer in self.transfers:
+            found[transfer.value.number].add(transfer.source)
+        return found
+
+    def _made(self) -> Iterable[tuple[Part, Value]]:
+        for part, steps in self.segments.items():
+            yield from ((part, value) for step in steps for value in step.outputs)
+
+    def text(self, stages: Sequence[int]) -> str:
+        """The steps of every segment of these stages, and those before and after."""
+        lines = _listed("once, before all", self.once)
+        lines += _listed("before all, for every micro-batch", self.feeds)
+        for (kind, stage), steps in self.segments.items():
+            if stage in stages:
+                lines += _listed(f"{kind}{stage}", steps)
+        return "\n".join([*lines, *_listed("once, after all", self.after)])
+
+    def __str__(self) -> str:
+        return self.text(range(self.stages))
+
+
+def _listed(title: str, steps: Sequence[ProgramStep]) -> list[str]:
+    return [f"{title}:", *(f"  {show(step)}" for step in steps)] if steps else []
+
+
+def partition(program: Program, ranks: Sequence[frozenset[int]], split_backward: bool) -> Staged:
+    """Cut a program whose steps have stages; `ranks` are those of each stage.
+
+    With `split_backward` the backward segments are cut in two: what the gradients for other
+    stages need (I), and the rest (W).
+    """
+    groups = list(dict.fromkeys(ranks))
+    staged = Staged(
+        program, tuple(tuple(sorted(group)) for group in groups), tuple(map(groups.index, ranks))
+    )
+    late = dict(zip(map(id, program.steps), is_backward(program), strict=True))
+    before = _before(program)
+    staged.once, staged.feeds = before
+    after = _after(program)
+    done = {id(step) for steps in (*before, after) for step in steps}
+    rest = [step for step in program.steps if id(step) not in done]
+    staged.after = after
+    staged.sums = _sums(program, after)
+    _deal(staged, rest, late)
+    if split_backward:
+        _split(staged)
+    return staged
+
+
+def _before(program: Program) -> tuple[list[ProgramStep], list[ProgramStep]]:
+    """What brings variables and inputs to other ranks, and what that needs."""
+    assigned = {variable.value.number for variable, _ in program.assigns}
+    constant = {v.value.number for v in program.variables} - assigned
+    inputs = {value.number for value in program.inputs}
+    once = _leading(program.steps, constant, lambda step: step.origin is BOXING or not draws(step))
+    known = constant | {value.number for step in once for value in step.outputs}
+    feeds = _leading(program.steps, inputs | known, lambda step: step.origin is BOXING)
+    taken = {id(step) for step in once}
+    return once, [step for step in feeds if id(step) not in taken]
+
+
+def draws(step: ProgramStep) -> bool:
+    """Whether a step may give something else for every micro-batch, from the same inputs."""
+    return not step.repeatable or any(type(given) is DropoutKey for given in step.inputs)
+
+
+def _leading(
+    steps: Sequence[ProgramStep], known: set[int], fits: Callable[[ProgramStep], bool]
+) -> list[ProgramStep]:
+    """The steps that cross and depend on the values `known` alone, with those they depend on."""
+    found: list[ProgramStep] = []
+    there = set(known)
+    for step in steps:
+        reads = [value.number for value in step.reads()]
+        if reads and fits(step) and all(number in there for number in reads):
+            found.append(step)
+            there.update(value.number for value in step.outputs)
+    needed: set[int] = set()
+    kept = []
+    for step in reversed(found):
+        if crosses(step) or any(value.number in needed for value in step.outputs):
+            kept.append(step)
+            needed.update(value.number for value in step.reads())
+    return kept[::-1]
+
+
+def _after(program: Program) -> list[ProgramStep]:
+    """The boxings to other ranks that only gradients read, and the additions after them."""
+    readers: dict[int, list[ProgramStep]] = {}
+    for step in program.steps:
+        for value in step.reads():
+            readers.setdefault(value.number, []).append(step)
+    ends = {value.number for _, value in program.gradients}
+    others = {value.number for value in program.outputs}
+    others |= {value.number for _, value in program.assigns}
+    linear: set[int] = set()  # identities of steps of which a sum may be taken before them
+    for step in reversed(program.steps):
+        if step.origin is not BOXING and step.name != "add":
+            continue
+        (value,) = step.outputs
+        read_by = readers.get(value.number, [])
+        if value.number in others or not (read_by or value.number in ends):
+            continue
+        if all(id(reader) in linear for reader in read_by):
+            linear.add(id(step))
+    found = []
+    reached: set[int] = set()
+    for step in program.steps:
+        if id(step) in linear and (crosses(step) or any(v.number in reached for v in step.reads())):
+            found.append(step)
+            reached.update(value.number for value in step.outputs)
+    return found
+
+
+def _sums(program: Program, after: Sequence[ProgramStep]) -> list[Value]:
+    made = {value.number for step in after for value in step.outputs}
+    wanted = [value for step in after for value in step.reads()]
+    wanted += [value for _, value in program.gradients]
+    return list({v.number: v for v in wanted if v.number not in made}.values())
+
+
+def _deal(staged: Staged, steps: Sequence[ProgramStep], late: dict[int, bool]) -> None:
+    """Put every step into its segment, or make it a transfer."""
+    order: list[Part] = [("F", stage) for stage in range(staged.stages)]
+    if any(late[id(step)] for step in steps):
+        order += [("B", stage) for stage in reversed(range(staged.stages))]
+    staged.segments = {part: [] for part in order}
+    made: dict[int, Part] = {}
+    for step in steps:
+        assert step.stage is not None
+        part: Part = ("B" if late[id(step)] else "F", step.stage)
+        if crosses(step):
+            staged.transfers.append(Transfer(step, _source(step, made), part))
+        else:
+            staged.segments[part].append(step)
+        made.update((value.number, part) for value in step.outputs)
+
+
+def _source(step: ProgramStep, made: dict[int, Part]) -> Part:
+    (value,) = step.reads()
+    if value.number not in made:
+        raise OnefoldRuntimeError(
+            f"{value!r} is changed by the program and read on other ranks by {step.name} of "
+            f"{step.scope or 'build()'}, at {step.line}; in a graph with stages a tensor that "
+            "changes during the call stays on the ranks of its stage"
+        )
+    return made[value.number]
+
+
+def _split(staged: Staged) -> None:
+    """Cut every backward segment: I makes what leaves it, W the rest (Qi et al., 2023)."""
+    leaving = {t.value.number for t in staged.transfers}
+    readers: dict[int, set[Part]] = {}
+    for part, steps in staged.segments.items():
+        for step in steps:
+            for value in step.reads():
+                readers.setdefault(value.number, set()).add(part)
+    segments: dict[Part, list[ProgramStep]] = {}
+    made: dict[int, Part] = {}
+    first_read: dict[int, Part] = {}
+    for (kind, stage), steps in staged.segments.items():
+        if kind != "B":
+            segments[kind, stage] = steps
+            continue
+        needed = set(leaving)
+        for step in steps:
+            for value in step.outputs:
+                if readers.get(value.number, set()) - {("B", stage)}:
+                    needed.add(value.number)
+        ids: set[int] = set()
+        for step in reversed(steps):
+            if any(value.number in needed for value in step.outputs):
+                ids.add(id(step))
+                needed.update(value.number for value in step.reads())
+        segments["I", stage] = [step for step in steps if id(step) in ids]
+        segments["W", stage] = [step for step in steps if id(step) not in ids]
+    for part, steps in segments.items():
+        for step in steps:
+            made.update((value.number, part) for value in step.outputs)
+            for value in step.reads():
+                first_read.setdefault(value.number, part)
+    staged.segments = segments
+    staged.transfers = [_renamed(each, made, first_read) for each in staged.transfers]
+
+
+def _renamed(transfer: Transfer, made: dict[int, Part], first_read: dict[int, Part]) -> Transfer:
+    """The transfer between the halves of backward segments."""
+    source, target = transfer.source, transfer.target
+    if source[0] == "B":  # what only passes through is in no segment
+        source = made.get(transfer.value.number, ("I", source[1]))
+    if target[0] == "B":
+        found = first_read.get(transfer.result.number, ("I", target[1]))
+        target = found if found[1] == target[1] else ("I", target[1])
+    return Transfer(transfer.step, source, target)

@@ -1,0 +1,246 @@
+"""Executor: carries out a plan of stages, for all ranks in one process or for this process's rank.
+
+With all ranks in one process the groups' instructions are interleaved, each group going on until
+it needs what another has not sent yet; that they all end is seen by running them. Values and sums
+are those of the same micro-batches run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...distributed.collectives import Posted
+from ...distributed.world import world
+from ...engine import boxing
+from ...engine.inplace import take
+from ...engine.names import names
+from ...engine.tensor import Tensor
+from ...errors import OnefoldError
+from ..ir import ProgramStep, Value
+from ..micro_batches import add_up, join, pieces
+from ..program_executor import Call, Places, execute, kept_by_outputs, read_variables, shared
+from ..schedules.actions import Action
+from .lower import Lowered, lower
+from .partition import Part
+from .stage_plan import Instruction, Message, StagePlan
+
+_NAME = "boxing"
+
+
+class Pipeline:
+    """A plan bound to the places of its values; `run` is one call of the graph."""
+
+    def __init__(self, plan: StagePlan) -> None:
+        staged, program = plan.staged, plan.staged.program
+        self.plan = plan
+        self.program = program
+        self.count = plan.schedule.micro_batches
+        self.places = Places()
+        place = self.places.of
+        self.variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
+        self.inputs = [place(value) for value in program.inputs]
+        self.once = [self.places.call(step, ()) for step in staged.once]
+        self.feeds = [self.places.call(step, ()) for step in staged.feeds]
+        self.parts = lower(staged, self.places)
+        self.shared_by_stages = [
+            [place(value) for value in staged.shared_by_stages(group)]
+            for group in range(len(staged.ranks))
+        ]
+        self.after = [self.places.call(step, ()) for step in staged.after]
+        self.crossings = [
+            boxing.disjoint_boxing(t.value.meta, t.result.meta) for t in staged.transfers
+        ]
+        self.sources = [place(t.value) for t in staged.transfers]
+        self.results = [place(t.result) for t in staged.transfers]
+        self.arriving: dict[Part, list[int]] = {part: [] for part in staged.segments}
+        for index, transfer in enumerate(staged.transfers):
+            self.arriving[transfer.target].append(index)
+        self.sums = [(place(value), value) for value in staged.sums]
+        self.loose_sums = [(place(value), value) for value in staged.loose_sums()]
+        self.gradients = [(place(value), value) for _, value in program.gradients]
+        self.outputs = [(place(value), value) for value in program.outputs]
+        self.assigns_before = [
+            (place(variable), place(value))
+            for variable, value in staged.assigns_after().get(None, ())
+        ]
+        self.assigns = [(v.tensor, place(v.value)) for v, _ in program.assigns]
+        kept = kept_by_outputs(program)
+        self._kept = [v.tensor for v in program.variables if v.value.number in kept]
+        self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+
+    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
+        """All calls, with the steps that they are of."""
+        staged = self.plan.staged
+        ends = [(self.once, staged.once), (self.feeds, staged.feeds), (self.after, staged.after)]
+        return [*ends, *((part.calls, part.steps) for part in self.parts.values())]
+
+    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The outputs of all micro-batches, joined, and the means of the gradients."""
+        draws = self.program.draws
+        draws.take(self.count)
+        try:
+            call = _Call(self, inputs)
+            call.go()
+        except OnefoldError:
+            draws.give_back()
+            raise
+        gradients = call.finish()
+        for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
+            tensor.shared = True
+        results = [
+            [shared(values[place] or (), value.meta) for place, value in self.outputs]
+            for values in call.values
+        ]
+        if self.count == 1:
+            return results[0], gradients
+        return join(results), [names.mul(gradient, 1.0 / self.count) for gradient in gradients]
+
+
+class _Call:
+    """One call: the values of every micro-batch, the messages on their way, the sums."""
+
+    def __init__(self, pipeline: Pipeline, inputs: Sequence[Tensor]) -> None:
+        self.pipeline = pipeline
+        self.rank = world().rank
+        plan, staged = pipeline.plan, pipeline.plan.staged
+        base = pipeline.places.template.copy()
+        read_variables(pipeline.variables, base)
+        execute(pipeline.once, staged.once, base)
+        self.base = base
+        self.state = {place: base[place] for _, place in pipeline.assigns}
+        self.values: list[list[Any]] = []
+        for piece in pieces(inputs, pipeline.count):
+            values = base.copy()
+            for place, tensor in zip(pipeline.inputs, piece, strict=True):
+                values[place] = tensor.shards
+            execute(pipeline.feeds, staged.feeds, values)
+            for variable, _ in pipeline.assigns_before:
+                values[variable] = self.state[variable]
+            for variable, place in pipeline.assigns_before:
+                self.state[variable] = values[place]
+            self.values.append(values)
+        self.groups = _groups(plan, self.rank)
+        self.left = [plan.left(group) for group in range(len(plan.instructions))]
+        self.totals: dict[int, Tensor] = {}
+        self.mail: dict[tuple[int, int], Any] = {}
+        self.sent: list[Posted] = []
+
+    def go(self) -> None:
+        """Follow the instructions to their end."""
+        instructions = self.pipeline.plan.instructions
+        next_of = dict.fromkeys(self.groups, 0)
+        moved = True
+        while moved:
+            moved = False
+            for group in self.groups:
+                while next_of[group] < len(instructions[group]):
+                    if not self._follow(group, instructions[group][next_of[group]]):
+                        break
+                    next_of[group] += 1
+                    moved = True
+        assert all(next_of[group] == len(instructions[group]) for group in self.groups)
+        for posted in self.sent:
+            posted.wait()
+
+    def _follow(self, group: int, instruction: Instruction) -> bool:
+        """Do one instruction; False when another group has to send first."""
+        micro = instruction.micro_batch
+        if isinstance(instruction, Message) and instruction.kind == "receive":
+            self._expect(instruction.transfer, micro)
+            return True
+        if isinstance(instruction, Message):
+            self._send(instruction.transfer, micro)
+        elif not self._act(instruction):
+            return False
+        self.left[group][micro] -= 1
+        if not self.left[group][micro]:
+            for place in self.pipeline.shared_by_stages[group]:
+                self.values[micro][place] = None
+        return True
+
+    def _act(self, action: Action) -> bool:
+        pipeline, micro = self.pipeline, action.micro_batch
+        part: Part = (action.kind, action.stage)
+        arriving = pipeline.arriving[part]
+        if self.rank is None and any((index, micro) not in self.mail for index in arriving):
+            return False
+        values = self.values[micro]
+        for index in arriving:
+            values[pipeline.results[index]] = self._receive(index, micro)
+        lowered = pipeline.parts[part]
+        for place in lowered.refreshed:
+            values[place] = self.state[place]
+        if lowered.random:
+            pipeline.program.draws.move_to(micro)
+        execute(lowered.calls, lowered.steps, values)
+        self._keep(lowered, values)
+        return True
+
+    def _keep(self, lowered: Lowered, values: list[Any]) -> None:
+        for variable, place in lowered.assigns:
+            self.state[variable] = values[place]
+        self._add_up(lowered.sums, values)
+        for place in lowered.dead:
+            values[place] = None
+
+    def _add_up(self, sums: Sequence[tuple[int, Value]], values: list[Any]) -> None:
+        for place, value in sums:
+            more = shared(values[place], value.meta)
+            self.totals[value.number] = add_up(self.totals.get(value.number), more)
+
+    # Messages.
+
+    def _send(self, index: int, micro: int) -> None:
+        values, place = self.values[micro], self.pipeline.sources[index]
+        disjoint_boxing = self.pipeline.crossings[index]
+        if self.rank is None:
+            self.mail[index, micro] = disjoint_boxing.carry(values[place], _NAME)
+        elif values[place]:
+            self.sent = [posted for posted in self.sent if not posted.done()]
+            self.sent.append(disjoint_boxing.send(self.rank, values[place], _NAME))
+        if index in self.pipeline.parts[self.pipeline.plan.staged.transfers[index].source].drops:
+            values[place] = None
+
+    def _expect(self, index: int, micro: int) -> None:
+        if self.rank is not None and self._takes(index):
+            disjoint_boxing = self.pipeline.crossings[index]
+            self.mail[index, micro] = disjoint_boxing.expect(self.rank, _NAME)
+
+    def _receive(self, index: int, micro: int) -> Any:
+        disjoint_boxing = self.pipeline.crossings[index]
+        if self.rank is None:
+            return disjoint_boxing.arrive(self.mail.pop((index, micro)), _NAME)
+        if not self._takes(index):
+            return ()
+        shards = disjoint_boxing.receive(self.rank, self.mail.pop((index, micro)), _NAME)
+        return disjoint_boxing.arrive(shards, _NAME)
+
+    def _takes(self, index: int) -> bool:
+        target = self.pipeline.crossings[index].plan.dst.placement
+        assert target is not None
+        return self.rank in target.position
+
+    # The end.
+
+    def finish(self) -> list[Tensor]:
+        """Assign the variables; the sums of the gradients."""
+        pipeline = self.pipeline
+        for values in self.values:
+            self._add_up(pipeline.loose_sums, values)
+        for place, value in pipeline.sums:
+            total = self.totals.get(value.number)
+            self.base[place] = () if total is None else total.shards  # none: of other ranks' stage
+        execute(pipeline.after, pipeline.plan.staged.after, self.base)
+        for tensor, place in pipeline.assigns:
+            if self.state[place] is not None:
+                take(tensor, shared(self.state[place], tensor.meta))
+        return [shared(self.base[place], value.meta) for place, value in pipeline.gradients]
+
+
+def _groups(plan: StagePlan, rank: int | None) -> list[int]:
+    """The groups that this process runs."""
+    if rank is None:
+        return list(range(len(plan.instructions)))
+    found = plan.group(rank)
+    return [] if found is None else [found]

@@ -1,0 +1,184 @@
+"""Plan: the instructions of every group of ranks, with sends and receives in one global order.
+
+The order is that in which the values are made when every action takes as long as its kind. Each
+rank posts its sends and receives in it: receives early, ahead of the action that needs them. So
+no send can wait for a receive that is posted after it, on back ends that match messages by order
+alone as well (each pair of ends is one sparse collective, and all ranks agree on their order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ...errors import OnefoldValueError
+from ..schedules.actions import Action, Schedule
+from ..schedules.diagram import diagram
+from ..schedules.named_schedules import default_for, make
+from ..schedules.schedule_check import check, in_flight
+from ..schedules.simulate import Times, simulate
+from .partition import Staged
+
+_AHEAD = 1  # actions before the one that needs it, a receive is posted
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One end of a transfer of one micro-batch; `order` is its place among all of the plan."""
+
+    kind: Literal["send", "receive"]
+    transfer: int
+    micro_batch: int
+    order: int
+
+
+Instruction = Action | Message
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What every group of ranks does in one call; it prints."""
+
+    staged: Staged
+    schedule: Schedule
+    instructions: tuple[tuple[Instruction, ...], ...]  # of each group
+
+    def group(self, rank: int) -> int | None:
+        """The group that a rank is in."""
+        found = [i for i, ranks in enumerate(self.staged.ranks) if rank in ranks]
+        return found[0] if found else None
+
+    def left(self, group: int) -> list[int]:
+        """For each micro-batch, how many actions and sends of a group there are."""
+        found = [0] * self.schedule.micro_batches
+        for each in self.instructions[group]:
+            if isinstance(each, Action) or each.kind == "send":
+                found[each.micro_batch] += 1
+        return found
+
+    def in_flight(self, group: int) -> int:
+        """The most micro-batches, counted for each of its stages, that a group holds at once."""
+        return in_flight(self.schedule, group, "W")
+
+    def order(self, group: int) -> str:
+        """A group's instructions, a line each."""
+        lines = [f"  {self._line(each)}" for each in self.instructions[group]]
+        return "\n".join([self._title(group), *lines])
+
+    def text(self, rank: int) -> str:
+        """What a rank does: its group's instructions, and the steps that each of them runs."""
+        group = self.group(rank)
+        if group is None:
+            return f"rank {rank} is on no stage"
+        stages = [stage for stage, its in enumerate(self.staged.group_of) if its == group]
+        return f"{self.order(group)}\n{self.staged.text(stages)}"
+
+    def _title(self, group: int) -> str:
+        stages = [str(stage) for stage, its in enumerate(self.staged.group_of) if its == group]
+        return (
+            f"ranks {list(self.staged.ranks[group])}, stage{'s' * (len(stages) > 1)} "
+            f"{', '.join(stages)}: {self.schedule.name}, {self.schedule.micro_batches} "
+            f"micro-batches, at most {self.in_flight(group)} in flight"
+        )
+
+    def _line(self, instruction: Instruction) -> str:
+        if isinstance(instruction, Action):
+            return f"run {instruction}"
+        transfer = self.staged.transfers[instruction.transfer]
+        source, target = (f"{kind}{stage}" for kind, stage in (transfer.source, transfer.target))
+        return (
+            f"{instruction.kind} {transfer}, {source}.{instruction.micro_batch} to "
+            f"{target}.{instruction.micro_batch} (#{instruction.order})"
+        )
+
+    def diagram(self) -> str:
+        """The schedule's picture, where a backward takes as long as two forwards."""
+        timeline = simulate(self.schedule, Times(), self.staged.edges())
+        return f"{self.schedule.name}, one column per unit of time\n{diagram(timeline)}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.order(group) for group in range(len(self.staged.ranks)))
+
+
+def plan_stages(staged: Staged, schedule: Schedule) -> StagePlan:
+    """Order the actions and messages of every group. Raises OnefoldRuntimeError if they stick."""
+    edges = staged.edges()
+    check(schedule, edges)
+    timeline = simulate(schedule, Times(), edges)
+    ends = sorted(
+        (timeline.spans[Action(*each.source, micro)][1], index, micro)
+        for index, each in enumerate(staged.transfers)
+        for micro in range(schedule.micro_batches)
+    )
+    orders = {(index, micro): order for order, (_, index, micro) in enumerate(ends)}
+    found = tuple(
+        tuple(_instructions(staged, actions, group, orders))
+        for group, actions in enumerate(schedule.ranks)
+    )
+    return StagePlan(staged, schedule, found)
+
+
+def _instructions(
+    staged: Staged,
+    actions: Sequence[Action],
+    group: int,
+    orders: dict[tuple[int, int], int],
+) -> list[Instruction]:
+    at = {action: index for index, action in enumerate(actions)}
+    messages: list[tuple[int, Message, int]] = []  # with the action after or before which it is
+    for (index, micro), order in orders.items():
+        transfer = staged.transfers[index]
+        for kind, part in (("send", transfer.source), ("receive", transfer.target)):
+            if staged.group_of[part[1]] == group:
+                message = Message(kind, index, micro, order)  # type: ignore[arg-type]
+                messages.append((order, message, at[Action(*part, micro)]))
+    waiting = [(message, action) for _, message, action in sorted(messages, key=lambda m: m[0])]
+    found: list[Instruction] = []
+    for index, action in enumerate((None, *actions)):
+        if action is not None:
+            found.append(action)
+        done = index - 1  # the actions up to this one have run
+        count = _postable(waiting, done)
+        found += [message for message, _ in waiting[:count]]
+        del waiting[:count]
+    assert not waiting
+    return found
+
+
+def _postable(waiting: Sequence[tuple[Message, int]], done: int) -> int:
+    """How many of the next messages to post: receives when soon needed, or before a send."""
+    count = 0
+    for place, (message, action) in enumerate(waiting):
+        if message.kind == "send":
+            if action > done:
+                break
+            count = place + 1
+        elif action <= done + 1 + _AHEAD:
+            count = place + 1
+    return count
+
+
+def schedule_for(ranks: Sequence[frozenset[int]], name: str | None, micro_batches: int) -> Schedule:
+    """The schedule for stages on these ranks; without a name the one that they are laid out for.
+
+    Raises OnefoldValueError when the one asked for does not fit how the stages lie.
+    """
+    groups = list(dict.fromkeys(ranks))
+    group_of = tuple(map(groups.index, ranks))
+    chosen = name or default_for(group_of)
+    schedule = make(chosen, len(ranks), micro_batches, len(groups))
+    if schedule.rank_of != group_of:
+        lies = [f"{stage} on {sorted(ranks[stage])}" for stage in range(len(ranks))]
+        raise OnefoldValueError(
+            f"schedule {chosen} deals the stages out to groups of ranks as {schedule.rank_of}, but "
+            f"here the stages are {', '.join(lies)}; change the placements of set_stage, or choose "
+            "another schedule with config.set_schedule"
+        )
+    return schedule
+
+
+def forward_only(schedule: Schedule) -> Schedule:
+    """The schedule without its backward actions."""
+    ranks = tuple(tuple(a for a in actions if a.kind == "F") for actions in schedule.ranks)
+    return replace(schedule, ranks=ranks)

@@ -1,0 +1,127 @@
+"""Compile: one form of a kernel for one target, on a machine that need not have a GPU."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.cache import get_cache_manager
+
+from ..gpu.launch import configs
+from ..gpu.launch.aot_cases import TARGETS, Case
+from ..gpu.launch.jit_kernel import INTERPRETED
+from ..gpu.launch.registry import all_tuned, listed
+from .facts import Facts, of_amd, of_nvidia
+
+COMPILER = f"triton {triton.__version__}"
+_FACTS = "onefold_facts.json"  # kept beside the binary in Triton's cache
+_GPUS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+_DIVISIBLE = ["tt.divisibility", 16]
+_SMALL = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
+
+
+@cache
+def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
+    """The forms that the modules of kernels/gpu list, and those of the entries of a table.
+
+    By the kernel's module and the case. An entry is compiled for its own architecture, if that is
+    a target.
+    """
+    found: dict[str, Case] = {}
+    for case in listed("CASES"):
+        assert found.setdefault(case.key, case) is case, f"two cases are {case.key}"
+    tuned = all_tuned()
+    for name, config in configs.read(table).items():
+        kernel, dtype, shape_class, arch = name.split()
+        for case in tuned[kernel].cases(dtype, tuned[kernel].shapes[shape_class], config):
+            if arch in case.targets:
+                known = found.get(case.key)
+                wanted = {arch, *(known.targets if known else ())}
+                targets = tuple(target for target in TARGETS if target in wanted)
+                found[case.key] = replace(case, targets=targets, why=f"the table has {name}")
+    return found
+
+
+def work(key: str, target: str, table: Path) -> Facts:
+    """The facts of one form, by name; runs in a worker."""
+    return facts_of(all_cases(table)[key], target)
+
+
+def facts_of(case: Case, target: str) -> Facts:
+    """Compile a case for a target. Raises what Triton raises where it cannot be compiled.
+
+    What was compiled before is taken from Triton's cache.
+    """
+    assert not INTERPRETED, "kernels are interpreted in this process, so they cannot be compiled"
+    source, options = _source(case, target), _options(case)
+    report = io.StringIO()
+    with knobs.nvidia.scope(), redirect_stdout(report):
+        knobs.nvidia.dump_ptxas_log = True
+        compiled = triton.compile(source, target=_GPUS[target], options=options)
+        kept = get_cache_manager(compiled.hash)
+        known = kept.get_file(_FACTS)
+        if known is not None:
+            return Facts(**json.loads(Path(known).read_text()))
+        if target.startswith("sm_") and "registers" not in report.getvalue():
+            with knobs.compilation.scope():  # compiled by another program: once more, for the log
+                knobs.compilation.always_compile = True
+                compiled = triton.compile(source, target=_GPUS[target], options=options)
+    facts = _read(compiled, target, report.getvalue())
+    kept.put(json.dumps(facts.as_json()), _FACTS, binary=False)
+    return facts
+
+
+def _read(compiled: Any, target: str, report: str) -> Facts:
+    metadata = compiled.metadata
+    if target.startswith("sm_"):
+        return of_nvidia(compiled.asm["ptx"], report, metadata.shared, metadata.num_warps)
+    return of_amd(compiled.asm["amdgcn"], metadata.shared, metadata.num_warps)
+
+
+def _options(case: Case) -> dict[str, Any]:
+    return {
+        "num_warps": case.warps,
+        "num_stages": case.stages,
+        "enable_fp_fusion": case.fused,
+    }
+
+
+def _source(case: Case, target: str) -> Any:
+    """The source with the properties that the JIT would find in the arguments."""
+    names = case.kernel.names
+    signature: dict[str, str] = {}
+    constants: dict[tuple[int, ...], Any] = {}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    for index, kind in enumerate((*case.types, *(None,) * len(case.constants))):
+        if kind is None:
+            signature[names[index]] = "constexpr"
+            given = index >= len(case.types)
+            constants[(index,)] = case.constants[index - len(case.types)] if given else None
+            continue
+        signature[names[index]] = kind.removesuffix("?")
+        pointer = kind.startswith("*")
+        found = []
+        if not kind.endswith("?") and (pointer or re.fullmatch(r"[iu]\d+", kind)):
+            found.append(_DIVISIBLE)
+        if pointer and target == "gfx942":
+            found.append(_SMALL)
+        if found:
+            attributes[(index,)] = found
+    return ASTSource(
+        fn=case.kernel.jit, signature=signature, constexprs=constants, attrs=attributes
+    )

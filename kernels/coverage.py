@@ -1,0 +1,65 @@
+"""Table: which functions Triton computes, and which ops leave their work on cuda to torch, and why.
+
+A test runs all ops and compares. Operators of torch that compute or move values are work; views and
+other changes of metadata are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import getmembers, isfunction
+
+from .gpu.launch.registry import modules
+from .gpu.pointwise.jit_functions import all_names
+
+# Ops whose work torch does also on cuda, and why.
+_WIDE_HEADS = "on cuda only for heads of more than 256 features: a tile does not fit the registers"
+REASONS = {
+    "attention": _WIDE_HEADS,
+    "attention_grad": _WIDE_HEADS,
+}
+_REFERENCES = __name__.rpartition(".gpu.")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one op uses: Triton kernels, and operators of torch that compute or move values."""
+
+    triton: tuple[str, ...]
+    torch: tuple[str, ...]
+
+
+def missing(rows: Mapping[str, Row], ops: Sequence[str]) -> list[str]:
+    """The ops that use torch, or that were never run, and have no reason for it."""
+    return [name for name in ops if name not in REASONS and (name not in rows or rows[name].torch)]
+
+
+def functions() -> dict[str, list[str]]:
+    """The functions that Triton computes, by the module of their torch references.
+
+    >>> from onefold.kernels.gpu import table
+    >>> table.functions()["gated"]
+    ['gated', 'gated_grad']
+    """
+    found = {}
+    for module in modules():
+        family = module.__name__.rpartition(".")[2]
+        if find_spec(f"{_REFERENCES}.{family}") is None:
+            continue
+        references = import_module(f"{_REFERENCES}.{family}")
+        found[family] = [
+            name
+            for name, function in getmembers(references, isfunction)
+            if function.__module__ == references.__name__ and name in vars(module)
+            if not name.startswith("_")
+        ]
+    return found | {"pointwise": sorted(all_names())}
+
+
+def text() -> str:
+    """The table to read."""
+    lines = [f"{family:16} {', '.join(names)}" for family, names in sorted(functions().items())]
+    return "\n".join([*lines, "", *[f"{op}: torch, {why}" for op, why in sorted(REASONS.items())]])

@@ -1,0 +1,170 @@
+"""gather, scatter, embedding and one_hot on shards of which each holds part of the looked-up dim.
+
+`offset` and `size` say which elements of that dim the shard holds, of `whole` in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .indexing_ref import OutOfRangeError, check_range
+
+Shape = Sequence[int]
+
+
+def held(
+    index: torch.Tensor, offset: int, size: int, whole: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The index as the shard counts it, 0 where it does not hold the element, and where it does."""
+    check_range(index, whole, dim)
+    mine = index - offset
+    there = (mine >= 0) & (mine < size)
+    return mine.masked_fill(~there, 0), there
+
+
+def fit(x: torch.Tensor, start: Shape, shape: Shape, dim: int) -> torch.Tensor:
+    """`x` narrowed to what `shape` needs of it in all dims but `dim`, from `start` on."""
+    for d, (begin, size) in enumerate(zip(start, shape, strict=True)):
+        if d != dim and x.shape[d] != size:
+            x = x.narrow(d, begin if size else 0, size)
+    return x
+
+
+def gather(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    """torch.gather, with the error of this package for an index that is not there."""
+    try:
+        return torch.gather(x, dim, index)
+    except RuntimeError:
+        check_range(index, x.shape[dim], dim)
+        raise
+
+
+def gather_held(
+    x: torch.Tensor, dim: int, index: torch.Tensor, offset: int, whole: int
+) -> torch.Tensor:
+    """torch.gather of the elements that the shard holds, zeros for the others."""
+    mine, there = held(index, offset, x.shape[dim], whole, dim)
+    if not x.shape[dim]:
+        return x.new_zeros(index.shape)
+    return torch.gather(x, dim, mine).masked_fill(~there, 0)
+
+
+def add_at(
+    dy: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    shape: Shape,
+    start: Shape,
+    offset: int,
+    whole: int,
+) -> torch.Tensor:
+    """A shard of zeros to which `dy` is added at the places of `index` along `dim` that it holds.
+
+    In the other dims `dy` stands from `start` on.
+    """
+    y = dy.new_zeros(shape)
+    if shape[dim] == whole:
+        check_range(index, whole, dim)
+    else:
+        index, there = held(index, offset, shape[dim], whole, dim)
+        dy = dy.masked_fill(~there, 0)
+    if y.numel():
+        fit(y, start, dy.shape, dim).scatter_add_(dim, index, dy)
+    return y
+
+
+def scatter(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor | float,
+    offset: int,
+    whole: int,
+) -> torch.Tensor:
+    """torch.scatter into the elements that the shard holds."""
+    size = x.shape[dim]
+    if size == whole:
+        check_range(index, whole, dim)
+        return torch.scatter(x, dim, index, source)
+    mine, there = held(index, offset, size, whole, dim)
+    # What other ranks hold goes to one more element at the end, which is cut off again.
+    spare = x.new_zeros([1 if d == dim else n for d, n in enumerate(x.shape)])
+    mine = mine.masked_fill(~there, size)
+    longer = torch.cat((x, spare), dim)
+    return torch.scatter(longer, dim, mine, source).narrow(dim, 0, size)
+
+
+def scatter_reduce(
+    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, dim: int, how: str, own: bool
+) -> torch.Tensor:
+    """torch.scatter_reduce; `own`: whether the elements of `x` take part."""
+    return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
+
+
+def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """The rows of `weight` by index. Raises OutOfRangeError naming the value."""
+    try:
+        return torch.embedding(weight, index)
+    except IndexError:
+        check_rows(index, weight.shape[0])
+        raise
+
+
+def embedding_held(
+    weight: torch.Tensor, index: torch.Tensor, offset: int, whole: int
+) -> torch.Tensor:
+    """The rows that the shard holds, zeros for the others."""
+    check_rows(index, whole)
+    rows = weight.shape[0]
+    mine = index - offset
+    there = (mine >= 0) & (mine < rows)
+    if not rows:
+        return weight.new_zeros((*index.shape, weight.shape[1]))
+    y = torch.embedding(weight, mine.masked_fill(~there, 0))
+    return y.masked_fill(~there.unsqueeze(-1), 0)
+
+
+def check_rows(index: torch.Tensor, rows: int) -> None:
+    """Raise OutOfRangeError, naming the value, for an index that has no row."""
+    if not index.numel():
+        return
+    least, most = torch.aminmax(index)
+    wrong = least if least < 0 else most
+    if least < 0 or most >= rows:
+        raise OutOfRangeError(
+            f"embedding: index out of range: got {int(wrong)}, but the weight has {rows} rows"
+        )
+
+
+def embedding_grad(
+    dy: torch.Tensor,
+    index: torch.Tensor,
+    shape: Shape,
+    offset: int,
+    padding: int,
+    by_frequency: bool,
+) -> torch.Tensor:
+    """A shard of zeros to whose rows (those from `offset` on) `dy` is added, in a fixed order.
+
+    Rows at index `padding` get nothing; `by_frequency` divides each by how often it occurs.
+    """
+    rows, width = shape
+    flat = index.reshape(-1)
+    source = dy.reshape(flat.numel(), width)
+    mine = flat - offset
+    there = (mine >= 0) & (mine < rows) & (flat != padding)
+    if not bool(there.all()):
+        mine, source = mine[there], source[there]
+    if by_frequency:
+        count = torch.bincount(mine, minlength=rows)
+        source = source / count[mine].unsqueeze(1)
+    return dy.new_zeros((rows, width)).index_add_(0, mine, source)
+
+
+def one_hot(index: torch.Tensor, offset: int, size: int, whole: int) -> torch.Tensor:
+    """index[..., None] == class, as int64, for the classes from `offset` on."""
+    check_range(index, whole, index.ndim)
+    classes = torch.arange(offset, offset + size, device=index.device)
+    return (index.unsqueeze(-1) == classes).to(torch.int64)

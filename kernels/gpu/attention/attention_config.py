@@ -1,0 +1,116 @@
+"""The tiles of attention: from the table of configurations, or by dtype, shape and GPU."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...attention_ref import WIDEST
+from ..launch.configs import architecture, config
+from ..reduce.reduction_tiles import power_of_2
+
+
+class Sizes(NamedTuple):
+    """Queries and keys that one program takes at a time, its warps and its stages."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+# By the widest of the features, for 16-bit dtypes; float32 and float64 have less room.
+_FORWARD = {64: Sizes(128, 64, 4, 3), 128: Sizes(128, 64, 8, 3), 256: Sizes(64, 32, 8, 2)}
+_OF_QUERIES = {64: Sizes(128, 64, 8, 2), 128: Sizes(128, 64, 8, 2), 256: Sizes(32, 32, 4, 1)}
+_OF_KEYS = {64: Sizes(32, 128, 8, 2), 128: Sizes(32, 64, 8, 2), 256: Sizes(32, 32, 8, 1)}
+_TABLES = {"forward": _FORWARD, "queries": _OF_QUERIES, "keys": _OF_KEYS}
+# For what would spill registers there. By the work, the widest of the features, and what takes
+# registers besides: nothing ("plain"), packed sequences ("packed"), a mask or dropout ("apart").
+_ELSEWHERE = {
+    "sm_80": {
+        ("forward", 64, "apart"): Sizes(128, 32, 8, 3),
+        ("forward", 128, "packed"): Sizes(128, 32, 8, 3),
+        ("queries", 64, "apart"): Sizes(128, 32, 8, 2),
+        ("queries", 128, "plain"): Sizes(64, 64, 8, 2),
+        ("queries", 128, "apart"): Sizes(64, 32, 8, 2),
+        ("keys", 64, "apart"): Sizes(32, 32, 4, 2),
+        ("keys", 128, "apart"): Sizes(16, 64, 8, 1),
+    },
+    "sm_100": {
+        ("keys", 128, "plain"): Sizes(32, 64, 8, 1),
+        ("keys", 128, "packed"): Sizes(32, 32, 8, 1),
+        ("keys", 128, "apart"): Sizes(32, 32, 8, 1),
+    },
+    "gfx942": {
+        ("forward", 128, "apart"): Sizes(128, 32, 8, 1),
+        ("queries", 128, "plain"): Sizes(128, 32, 8, 1),
+        ("queries", 128, "apart"): Sizes(64, 32, 8, 1),
+        ("keys", 256, "plain"): Sizes(16, 64, 8, 1),
+        ("keys", 256, "apart"): Sizes(16, 32, 8, 1),
+    },
+}
+
+
+def shape_class(features: int, queries: int, keys: int, form: str = "plain") -> str:
+    """What shares an entry of the table: lengths and features up to the next power of two.
+
+    >>> shape_class(100, 5000, 8192)
+    '8192x8192x128'
+    """
+    sizes = (power_of_2(max(queries, 1)), power_of_2(max(keys, 1)), _bound(features))
+    return "x".join(map(str, sizes)) + ("" if form == "plain" else f"-{form}")
+
+
+@lru_cache(maxsize=4096)
+def sizes_of(work: str, kind: str, features: int, queries: int, keys: int, form: str) -> Sizes:
+    """The tile that the table of configurations has for this GPU, or else the rule's.
+
+    The work is "forward", or the gradients of "queries" or "keys"; `kind` is that of
+    `product_rule.kind_of`, and the form "plain", "packed" or "apart".
+    """
+    arch = architecture()
+    rule = by_rule(work, kind, features, queries, keys, form, arch)
+    name = shape_class(features, queries, keys, form)
+    return Sizes(**config(f"attention_{work}", kind, name, rule._asdict(), arch))
+
+
+def by_rule(
+    work: str, kind: str, features: int, queries: int, keys: int, form: str, arch: str
+) -> Sizes:
+    """The largest tile for which that GPU has the registers, and no larger than there is work."""
+    bound = _bound(features)
+    known = _ELSEWHERE.get(arch, {})
+    most = _TABLES[work][bound]
+    if kind == "double":
+        most = Sizes(16, 16, 4, 1)
+    elif kind != "half":
+        most = Sizes(32, 32, 8, 1) if bound < WIDEST else Sizes(16, 16, 4, 1)
+    elif (work, bound, form) in known:
+        most = known[work, bound, form]
+    elif form == "apart":
+        most = most._replace(warps=8)
+    else:
+        most = known.get((work, bound, "plain"), most)
+    if arch.startswith("gfx"):
+        most = most._replace(stages=1)
+    return Sizes(_within(most.queries, queries), _within(most.keys, keys), *most[2:])
+
+
+def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Sizes]:
+    """The rule's tile and what the tuner may try instead of it, for so many queries and keys."""
+    found = [by_rule(work, kind, features, length, length, "plain", architecture())]
+    tried = (32, 64, 128) if kind == "half" else (16, 32, 64)
+    lengths = sorted({_within(size, length) for size in tried})
+    for queries in lengths:
+        for keys in lengths:
+            for warps in (4, 8):
+                found += [Sizes(queries, keys, warps, stages) for stages in (1, 2, 3)]
+    return list(dict.fromkeys(found))
+
+
+def _bound(features: int) -> int:
+    return next(width for width in (64, 128, WIDEST) if features <= width)
+
+
+def _within(size: int, most: int) -> int:
+    return max(min(size, power_of_2(max(most, 1))), 16)

@@ -1,0 +1,128 @@
+"""The forward of attention without a matrix of scores: sums are scaled anew when the top rises.
+
+Source: Dao, "FlashAttention-2" (2023). Scores are kept in base 2.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ..launch.jit_kernel import Kernel
+from .attention_tiles import (
+    LOG2_E,
+    described,
+    kept,
+    keys_of,
+    load_rows,
+    logical_of,
+    masked,
+    seen,
+    sequence,
+    store_rows,
+)
+
+
+@triton.jit
+def _over_keys(
+    y, total, top, q, k, v, mask, i, logical, low, high, k_step, v_step, i_step, j_step,
+    rows, columns, first, window, scale, least, seed, call,
+    D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    MASK: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr, PRECISION: tl.constexpr,
+    CHECKED: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """Take the keys from `low` to `high` into the rows of y, their sums and their tops."""
+    for j0 in range(low, high, BN):
+        j = j0 + tl.arange(0, BN)
+        keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED, TMA)
+        scores = tl.dot(q, keys.T, input_precision=PRECISION, out_dtype=y.dtype) * scale
+        if CHECKED:
+            there = seen(i[:, None], j[None, :], rows, columns, first, window, CAUSAL, WINDOW)
+            scores = masked(scores, mask, i[:, None], j[None, :], i_step, j_step, there, MASK)
+            scores = tl.where(there, scores, float("-inf"))
+        risen = tl.maximum(top, tl.max(scores, 1))
+        # A row that has seen no key yet has no top to take away.
+        base = tl.where(risen == float("-inf"), 0.0, risen) if CHECKED else risen
+        p = tl.exp2(scores - base[:, None])
+        shrink = tl.exp2(top - base)
+        total = total * shrink + tl.sum(p, 1)
+        if DROP:
+            p = tl.where(kept(logical, j0, seed, call, least, BN, QUADS), p, 0.0)
+        values = load_rows(v, v_step, j0, columns, DV, BN, BV, not CHECKED, TMA)
+        p = p.to(values.dtype)
+        y = y * shrink[:, None]
+        y = tl.dot(p, values, y, input_precision=PRECISION, out_dtype=y.dtype)
+        top = risen
+    return y, total, top
+
+
+@Kernel
+def forward(
+    q, k, v, mask, y, logs, q_starts, k_starts,
+    q_batch, q_head, q_step, k_batch, k_head, k_step, v_batch, v_head, v_step,
+    y_batch, y_head, y_step, m_batch, m_head, i_step, j_step,
+    heads, group, rows, columns, pitch, first, window, scale: tl.float64,
+    logical_batch, logical_head, logical_row, least, seed, call, rescale: tl.float64,
+    D: tl.constexpr, DV: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    MASK: tl.constexpr, PACKED: tl.constexpr, DROP: tl.constexpr, QUADS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
+):  # fmt: skip
+    """One program for BM queries of a head.
+
+    The blocks of the last queries, which see the most keys, begin first.
+    """
+    WIDE: tl.constexpr = logs.dtype.element_ty
+    blocks = tl.cdiv(rows, BM)
+    block = blocks - 1 - tl.program_id(0) % blocks
+    head = (tl.program_id(0) // blocks % heads).to(tl.int64)
+    batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    if PACKED:  # sequences one after the other, each with its own length
+        start, rows = sequence(q_starts + batch)
+        logs += head * pitch + start
+        q += start * q_step
+        y += start * y_step
+        start, columns = sequence(k_starts + batch)
+        k += start * k_step
+        v += start * v_step
+        first = columns - rows  # the last query is at the place of the last key
+    else:
+        logs += (batch * heads + head) * pitch
+    q += batch * q_batch + head * q_head
+    k += batch * k_batch + head // group * k_head
+    v += batch * v_batch + head // group * v_head
+    y += batch * y_batch + head * y_head
+    if MASK != "":
+        mask += batch * m_batch + head * m_head
+    i0 = block * BM
+    if i0 < rows:
+        i = i0 + tl.arange(0, BM)
+        logical = i.to(tl.int64)
+        if DROP:
+            logical = logical_of(
+                i, batch, head, first, columns, logical_batch, logical_head, logical_row
+            )
+        low, full, high = keys_of(i0, columns, first, window, BM, BN, CAUSAL, WINDOW, MASK)
+        queries = load_rows(q, q_step, i0, rows, D, BM, BD, False)
+        of_k = described(k, k_step, columns, D, BN, BD, TMA)
+        of_v = described(v, v_step, columns, DV, BN, BV, TMA)
+        sums = tl.zeros((BM,), WIDE)
+        top = tl.full((BM,), float("-inf"), WIDE)
+        out = tl.zeros((BM, BV), WIDE)
+        factor = (scale * LOG2_E).to(WIDE)
+        out, sums, top = _over_keys(
+            out, sums, top, queries, of_k, of_v, mask, i, logical, low, full, k_step, v_step,
+            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, False, BN, BD, BV, TMA,
+        )  # fmt: skip
+        out, sums, top = _over_keys(
+            out, sums, top, queries, of_k, of_v, mask, i, logical, full, high, k_step, v_step,
+            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, True, BN, BD, BV, TMA,
+        )  # fmt: skip
+        out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen
+        if DROP:
+            out *= rescale.to(WIDE)
+        store_rows(y, y_step, i0, rows, DV, out, BM, BV)
+        tl.store(logs + i, (top + tl.log2(sums)) / LOG2_E, mask=i < rows)

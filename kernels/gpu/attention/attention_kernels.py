@@ -1,0 +1,274 @@
+"""Scaled dot product attention and its gradient without a matrix of scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import attention_ref as reference
+from ..launch.configs import architecture
+from ..launch.jit_kernel import INTERPRETED, Kernel
+from ..launch.launch_trace import aligned
+from ..matmul.gemm_config import kind_of
+from ..matmul.gemm_tma import give_scratch
+from ..pointwise.copy_kernels import fill, triangle
+from ..random.philox_kernels import signed
+from ..reduce.reduction_tiles import cdiv, power_of_2
+from .attention_backward import of_keys, of_queries, row_sums
+from .attention_config import Sizes, sizes_of
+from .attention_forward import forward
+
+TORCH = {"scores of a dtype that is not floating": "attention makes none; torch says what is wrong"}
+
+
+def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
+    y = triangle(x, first, True, value) if x.dtype.is_floating_point else None
+    return reference.causal_fill(x, value, first) if y is None else y
+
+
+COPIES = ("sm_90",)  # where tiles are copied by the hardware
+_LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
+
+
+class Drop(NamedTuple):
+    """Dropout of pairs of a query and a key; see `kernels/random_ref.py`.
+
+    The logical tensor has `heads` heads of `queries` rows; these begin at (batch, head) of it, and
+    at row `first` of the `Form`.
+    """
+
+    p: float
+    seed: int
+    call: int
+    heads: int
+    queries: int
+    batch: int = 0
+    head: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Which pairs of a query and a key there are: all, or of a key at most as far as the query.
+
+    The first query is at place `first`. A `window` leaves pairs fewer than so many places apart.
+    Where a batch of one holds several sequences, `starts` says where each begins, in queries and in
+    keys, and where the last one ends; `longest` how many queries and keys one has at most. There
+    the last query is at the place of the last key, whatever `first` says.
+    """
+
+    causal: bool
+    scale: float
+    first: int = 0
+    window: int = 0
+    drop: Drop | None = None
+    starts: tuple[Tensor, Tensor] | None = None
+    longest: tuple[int, int] = (0, 0)
+
+
+class Heads(NamedTuple):
+    """q, k, v of 4 dims whose last one is dense, and a mask that is expanded."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+
+    def shape(self, form: Form) -> tuple[int, int, int, int]:
+        """Batch, heads, and the queries and keys of one sequence."""
+        batch, heads, rows, _ = self.q.shape
+        if form.starts is None:
+            return batch, heads, rows, self.k.shape[2]
+        return form.starts[0].numel() - 1, heads, *form.longest
+
+    def name(self, form: Form) -> str:
+        """What sets pairs apart: nothing but their places ("plain" or "packed"), or more."""
+        if self.mask is not None or form.drop is not None:
+            return "apart"
+        return "plain" if form.starts is None else "packed"
+
+    def constants(self, form: Form, sizes: Sizes) -> tuple[Any, ...]:
+        """The constants of every kernel."""
+        d, dv = self.q.shape[-1], self.v.shape[-1]
+        mask = "" if self.mask is None else "bool" if self.mask.dtype is torch.bool else "add"
+        quads = form.starts is None and self.k.shape[2] % 4 == 0
+        return (
+            d, dv, form.causal, form.window > 0, mask, form.starts is not None,
+            form.drop is not None, quads, "tf32" if kind_of(self.q.dtype) == "tf32" else "ieee",
+            sizes.queries, sizes.keys, padded(d), padded(dv),
+        )  # fmt: skip
+
+    def numbers(self, form: Form) -> tuple[Any, ...]:
+        """The numbers with which the arguments of every kernel end."""
+        _, heads, rows, columns = self.shape(form)
+        pitch = self.q.shape[2]  # of what is kept for each row
+        common = (
+            heads, heads // self.k.shape[1], rows, columns, pitch, form.first, form.window,
+            form.scale,
+        )  # fmt: skip
+        drop = form.drop
+        if drop is None:
+            return (*common, 0, 0, 0, 0, 0, 0, 1.0)
+        start = drop.batch * drop.heads + drop.head
+        rescale = 1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0
+        return (
+            *common, start, drop.heads, drop.queries, int(drop.p * 2.0**32), signed(drop.seed),
+            signed(drop.call), rescale,
+        )  # fmt: skip
+
+
+def padded(features: int) -> int:
+    return max(power_of_2(features), 16)
+
+
+def dense(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like(x: Tensor, features: int, packed: bool) -> Tensor:
+    """A tensor of so many features to fill, whose heads lie in memory as those of x do.
+
+    Of packed sequences it is zeros: some rows may be in none.
+    """
+    batch, heads, rows, _ = x.shape
+    inside = x.stride(1) < x.stride(2)
+    shape = (batch, rows, heads, features) if inside else (batch, heads, rows, features)
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    if packed:
+        fill(y, 0)
+    return y.transpose(1, 2) if inside else y
+
+
+def _steps(*tensors: Tensor, packed: bool = False) -> tuple[int, ...]:
+    """Of batches, heads and rows; packed sequences are all in batch 0."""
+    return tuple([s for x in tensors for s in (0 if packed else x.stride(0), *x.stride()[1:3])])
+
+
+def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
+    return (0, 0, 0, 0) if mask is None else mask.stride()
+
+
+def _run(
+    kernel: Kernel, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes,
+    tma: bool | None = None,
+) -> None:  # fmt: skip
+    if tma:
+        give_scratch()
+    constants = h.constants(f, s) if tma is None else (*h.constants(f, s), tma)
+    kernel.launch((programs,), (*args, *h.numbers(f)), constants, warps=s.warps, stages=s.stages)
+
+
+def _copied(h: Heads, form: Form, keys: int) -> bool:
+    """Whether the hardware copies the tiles of keys and values, and it is worth it."""
+    if architecture() not in COPIES or INTERPRETED or keys < _LONG:
+        return False
+    return h.q.dtype.itemsize == 2 and h.name(form) != "apart" and all(map(_aligned, (h.k, h.v)))
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether every row begins at a multiple of 16 bytes."""
+    return aligned(x) and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
+
+
+def _sizes(work: str, h: Heads, form: Form) -> Sizes:
+    _, _, rows, columns = h.shape(form)
+    features = max(h.q.shape[-1], h.v.shape[-1])
+    return sizes_of(work, kind_of(h.q.dtype), features, rows, columns, h.name(form))
+
+
+def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Tensor]:
+    """The output, and the logarithm of each row's sum."""
+    batch, heads, rows, columns = h.shape(form)
+    packed = form.starts is not None
+    sizes = sizes or _sizes("forward", h, form)
+    y = _like(h.q, h.v.shape[-1], packed)
+    wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
+    logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
+    if packed:
+        fill(logs, -math.inf)
+    steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
+    starts = form.starts or (None, None)
+    programs = cdiv(rows, sizes.queries) * batch * heads
+    args = (*h, y, logs, *starts, *steps)
+    _run(forward, programs, args, h, form, sizes, _copied(h, form, columns))
+    return y, logs
+
+
+class Given(NamedTuple):
+    """What the gradients are made of, in the order that the kernels take."""
+
+    dy: Tensor
+    h: Heads
+    logs: Tensor
+    sums: Tensor  # of dy * y, for each row
+
+    def args(self, form: Form, *made: Tensor) -> tuple[Any, ...]:
+        """The arguments before the numbers of a kernel that fills these."""
+        packed = form.starts is not None
+        q, k, v, mask = self.h
+        steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
+        steps = (*steps, *_steps(*made, packed=packed))
+        starts = form.starts or (None, None)
+        return (self.dy, *self.h, self.logs, self.sums, *made, *starts, *steps)
+
+
+def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
+    """What `fill_queries` and `fill_keys` take."""
+    dy, y = dense(dy), dense(y)
+    batch, heads, rows, features = y.shape
+    sums = torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device)
+    block = min(64, padded(rows))
+    row_sums.launch(
+        (cdiv(rows, block) * batch * heads,),
+        (dy, y, sums, *_steps(dy, y), heads, rows),
+        (features, block, padded(features)),
+    )
+    return Given(dy, h, logs, sums)
+
+
+def fill_queries(dq: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
+    """Make the gradient for q."""
+    batch, heads, rows, columns = g.h.shape(form)
+    sizes = sizes or _sizes("queries", g.h, form)
+    programs = cdiv(rows, sizes.queries) * batch * heads
+    copied = _copied(g.h, form, columns)
+    _run(of_queries, programs, g.args(form, dq), g.h, form, sizes, copied)
+
+
+def fill_keys(dk: Tensor, dv: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
+    """Make the gradients for k and v."""
+    batch, _, _, columns = g.h.shape(form)
+    sizes = sizes or _sizes("keys", g.h, form)
+    programs = cdiv(columns, sizes.keys) * batch * g.h.k.shape[1]
+    _run(of_keys, programs, g.args(form, dk, dv), g.h, form, sizes)
+
+
+def attend_grad(
+    dy: Tensor, h: Heads, y: Tensor, logs: Tensor, form: Form
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients for q, k and v."""
+    dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
+    g = with_sums(dy, h, y, logs)
+    fill_queries(dq, g, form)
+    fill_keys(dk, dv, g, form)
+    return dq, dk, dv
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    if 0 in (q.numel(), k.numel()):
+        return reference.flash_attention(q, k, v, causal, scale)
+    return attend(Heads(dense(q), dense(k), dense(v), None), Form(causal, scale))
+
+
+def flash_attention_grad(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, logs: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    if 0 in (q.numel(), k.numel()):
+        return reference.flash_attention_grad(dy, q, k, v, y, logs, causal, scale)
+    h = Heads(dense(q), dense(k), dense(v), None)
+    return attend_grad(dy, h, y, logs, Form(causal, scale))

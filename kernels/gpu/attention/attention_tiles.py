@@ -1,0 +1,129 @@
+"""What forward and backward of attention share: who sees whom, which pairs are dropped, tiles."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ..random.philox_kernels import words_of
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def described(x, step, count, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
+    """What `load_rows` takes: x, or with TMA what the hardware copies its rows by."""
+    if TMA:
+        return tl.make_tensor_descriptor(x, [count, D], [step, 1], [ROWS, BD])
+    else:
+        return x
+
+
+@triton.jit
+def load_rows(
+    x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr,
+    TMA: tl.constexpr = False,
+):  # fmt: skip
+    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
+    if TMA:
+        return x.load([first, 0])
+    else:
+        row = tl.arange(0, ROWS)[:, None]
+        column = tl.arange(0, BD)[None, :]
+        at = x + tl.cast(first, tl.int64) * step + (row * step + column)
+        if BD == D:
+            if ALL:
+                return tl.load(at)
+            else:
+                return tl.load(at, mask=row < count - first, other=0.0)
+        elif ALL:
+            return tl.load(at, mask=column < D, other=0.0)
+        else:
+            return tl.load(at, mask=(row < count - first) & (column < D), other=0.0)
+
+
+@triton.jit
+def store_rows(x, step, first, count, D, value, ROWS: tl.constexpr, BD: tl.constexpr):
+    """Write `load_rows` back."""
+    row = tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BD)[None, :]
+    at = x + tl.cast(first, tl.int64) * step + (row * step + column)
+    tl.store(at, value.to(x.dtype.element_ty), mask=(row < count - first) & (column < D))
+
+
+@triton.jit
+def sequence(starts):
+    """Where a sequence starts, and its length."""
+    start, end = tl.load(starts).to(tl.int64), tl.load(starts + 1).to(tl.int64)
+    return start, (end - start).to(tl.int32)
+
+
+@triton.jit
+def seen(i, j, rows, columns, first, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
+    """Whether query i, of logical index first + i, sees key j."""
+    there = (i < rows) & (j < columns)
+    if CAUSAL:
+        there = there & (j <= i + first)
+    if WINDOW:
+        there = there & (i + first - j < window) & (j - i - first < window)
+    return there
+
+
+@triton.jit
+def masked(scores, mask, i, j, i_step, j_step, there, MASK: tl.constexpr):
+    """Scores, in base 2, with a mask added ("add") or -inf where it is False ("bool")."""
+    if MASK != "":
+        at = mask + i.to(tl.int64) * i_step + j.to(tl.int64) * j_step
+        if MASK == "bool":
+            scores = tl.where(tl.load(at, mask=there, other=0) != 0, scores, float("-inf"))
+        else:
+            scores += tl.load(at, mask=there, other=0.0).to(scores.dtype) * LOG2_E
+    return scores
+
+
+@triton.jit
+def kept(row, first_j, seed, call, least, BN: tl.constexpr, QUADS: tl.constexpr):
+    """Whether the pairs of queries and BN keys are kept; their words are those of `philox.py`.
+
+    `row` is the logical index of each query's pair with key 0. Where all are multiples of 4
+    (QUADS) one group of words serves four keys.
+    """
+    if QUADS:
+        groups = (row[:, None] + first_j >> 2) + tl.arange(0, BN // 4)[None, :]
+        a, b, c, d = words_of(groups, seed, call)
+        words = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (row.shape[0], BN))
+    else:
+        e = row[:, None] + first_j + tl.arange(0, BN)[None, :]
+        a, b, c, d = words_of(e >> 2, seed, call)
+        words = tl.where(e & 2 == 0, tl.where(e & 1 == 0, a, b), tl.where(e & 1 == 0, c, d))
+    return words.to(tl.int64) >= least
+
+
+@triton.jit
+def logical_of(i, batch, head, first, columns, logical_batch, logical_head, logical_row):
+    """The logical index of each query's pair with key 0."""
+    row = (logical_batch + batch * logical_head + head) * logical_row
+    return (row + first + i.to(tl.int64)) * columns
+
+
+@triton.jit
+def keys_of(
+    i0, columns, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """The keys that BM queries from i0 on see: from the first to the third of these numbers.
+
+    Before the second, all of the queries see all keys.
+    """
+    low = i0 * 0
+    high = columns + i0 * 0
+    full = columns // BN * BN
+    if CAUSAL:
+        high = tl.minimum(high, i0 + BM + first)
+        full = tl.minimum(full, tl.maximum(0, i0 + first + 1) // BN * BN)
+    if WINDOW:
+        low = tl.maximum(0, i0 + first - window + 1) // BN * BN
+        high = tl.minimum(high, i0 + BM + first + window)
+    if WINDOW or MASK != "":
+        full = low
+    return low, full, high

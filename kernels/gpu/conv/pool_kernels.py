@@ -1,0 +1,331 @@
+"""Pooling: a thread for each element of the result. Gradients look up the windows over an element.
+
+Nothing is added by atomics: the gradient of an element is the sum over the windows that cover it,
+in their order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ... import pool_ref as reference
+from ...pool_ref import Ints, MaxSizes
+from ..launch.aot_cases import Case
+from ..launch.jit_kernel import Kernel
+from ..reduce.reduction_tiles import cdiv
+
+TORCH: dict[str, str] = {}
+
+_BLOCK = 512
+Triple = tuple[int, int, int]
+
+
+@triton.jit
+def _spot(begin, step, d, h, w):
+    """(plane, place of depth, height and width) of the elements from `begin` on."""
+    size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
+    inner = begin % size + step
+    plane = begin // size + inner // size
+    inner = (inner % size).to(tl.int32)
+    return plane, inner // (h * w), inner // w % h, inner % w
+
+
+@triton.jit
+def _of(number, SIZES: tl.constexpr):
+    """The place of depth, height and width that has this number in a window of these sizes."""
+    across: tl.constexpr = SIZES[1] * SIZES[2]
+    return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
+
+
+@triton.jit
+def _wide(v):
+    return v if v.dtype == tl.float64 else v.to(tl.float32)
+
+
+@Kernel
+def _max(
+    x, y, indices, count: tl.int64, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
+    inside = begin + step < count
+    plane, i, j, k = _spot(begin, step, od, oh, ow)
+    base = x + plane * (tl.full((), d, tl.int64) * h * w)
+    best = tl.full((BLOCK,), 0, x.dtype.element_ty)
+    where = tl.full((BLOCK,), -1, tl.int32)
+    for tap in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(tap, K)
+        a, b, c = i * S[0] - P[0] + r * D[0], j * S[1] - P[1] + s * D[1], k * S[2] - P[2] + t * D[2]
+        ok = inside & (a >= 0) & (a < d) & (b >= 0) & (b < h) & (c >= 0) & (c < w)
+        at = (a * h + b) * w + c
+        v = tl.load(base + at, mask=ok, other=0)
+        # As in torch, the first of the largest, or the last NaN.
+        better = ok & ((where < 0) | (v > best) | (v != v))
+        best = tl.where(better, v, best)
+        where = tl.where(better, at, where)
+    tl.store(y + begin + step, best, mask=inside)
+    tl.store(indices + begin + step, where.to(tl.int64), mask=inside)
+
+
+@Kernel
+def _max_grad(
+    dy, indices, dx, count: tl.int64, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
+    inside = begin + step < count
+    plane, i, j, k = _spot(begin, step, d, h, w)
+    base = plane * (tl.full((), od, tl.int64) * oh * ow)
+    mine = (i * h + j) * w + k
+    total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    # From the last tap to the first: the windows then come in their order.
+    for back in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
+        a, b, c = i + P[0] - r * D[0], j + P[1] - s * D[1], k + P[2] - t * D[2]
+        ok = inside & (a >= 0) & (b >= 0) & (c >= 0)
+        ok &= (a % S[0] == 0) & (b % S[1] == 0) & (c % S[2] == 0)
+        a, b, c = a // S[0], b // S[1], c // S[2]
+        ok &= (a < od) & (b < oh) & (c < ow)
+        at = base + (a * oh + b) * ow + c
+        ok &= tl.load(indices + at, mask=ok, other=-1) == mine
+        total += _wide(tl.load(dy + at, mask=ok, other=0))
+    tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
+
+
+@Kernel
+def _take(u, indices, y, count: tl.int64, plane, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.load(indices + at, mask=at < count, other=0)
+    v = tl.load(u + at // out * plane + place, mask=at < count, other=0)
+    tl.store(y + at, v, mask=at < count)
+
+
+@triton.jit
+def _window(o, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, ADAPT: tl.constexpr):
+    """(begin, end, end with padding) of the window of an output."""
+    if ADAPT:
+        begin = (o.to(tl.int64) * size // out).to(tl.int32)
+        end = (((o + 1).to(tl.int64) * size + out - 1) // out).to(tl.int32)
+        return begin, end, end
+    else:
+        begin = o * S - P
+        return begin, begin + K, tl.minimum(begin + K, size + P)
+
+
+@triton.jit
+def _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD: tl.constexpr, DIVISOR: tl.constexpr):
+    """What the sum of a window is divided by."""
+    if DIVISOR > 0:
+        return tl.full(a0.shape, DIVISOR, tl.int32)
+    elif PAD:
+        return (a2 - a0) * (b2 - b0) * (c2 - c0)
+    else:
+        depth = tl.minimum(a2, d) - tl.maximum(a0, 0)
+        height = tl.minimum(b2, h) - tl.maximum(b0, 0)
+        return depth * height * (tl.minimum(c2, w) - tl.maximum(c0, 0))
+
+
+@Kernel
+def _avg(
+    x, y, count: tl.int64, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+    ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """K are the sizes of the largest windows."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
+    inside = begin + step < count
+    plane, i, j, k = _spot(begin, step, od, oh, ow)
+    a0, a1, a2 = _window(i, d, od, K[0], S[0], P[0], ADAPT)
+    b0, b1, b2 = _window(j, h, oh, K[1], S[1], P[1], ADAPT)
+    c0, c1, c2 = _window(k, w, ow, K[2], S[2], P[2], ADAPT)
+    base = x + plane * (tl.full((), d, tl.int64) * h * w)
+    total = _wide(tl.zeros((BLOCK,), y.dtype.element_ty))
+    for tap in range(K[0] * K[1] * K[2]):
+        r, s, t = _of(tap, K)
+        a, b, c = a0 + r, b0 + s, c0 + t
+        ok = inside & (a >= 0) & (a < tl.minimum(a1, d)) & (b >= 0) & (b < tl.minimum(b1, h))
+        ok &= (c >= 0) & (c < tl.minimum(c1, w))
+        total += _wide(tl.load(base + (a * h + b) * w + c, mask=ok, other=0))
+    size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
+    tl.store(y + begin + step, (total / size).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _first_over(i, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+                ADAPT: tl.constexpr):  # fmt: skip
+    """The first output whose window may cover an element."""
+    if ADAPT:
+        return (i.to(tl.int64) * out // size).to(tl.int32)
+    else:
+        return tl.maximum(i + P - K + S, 0) // S
+
+
+@Kernel
+def _avg_grad(
+    dy, dx, count: tl.int64, d, h, w, od, oh, ow,
+    K: tl.constexpr, S: tl.constexpr, P: tl.constexpr,
+    ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr,
+    OVER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """OVER is how many windows may cover an element."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
+    inside = begin + step < count
+    plane, i, j, k = _spot(begin, step, d, h, w)
+    i0 = _first_over(i, d, od, K[0], S[0], P[0], ADAPT)
+    j0 = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
+    k0 = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
+    base = dy + plane * (tl.full((), od, tl.int64) * oh * ow)
+    total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    for over in range(OVER[0] * OVER[1] * OVER[2]):
+        r, s, t = _of(over, OVER)
+        a, b, c = i0 + r, j0 + s, k0 + t
+        a0, a1, a2 = _window(a, d, od, K[0], S[0], P[0], ADAPT)
+        b0, b1, b2 = _window(b, h, oh, K[1], S[1], P[1], ADAPT)
+        c0, c1, c2 = _window(c, w, ow, K[2], S[2], P[2], ADAPT)
+        ok = inside & (a < od) & (b < oh) & (c < ow) & (a0 <= i) & (i < a1)
+        ok &= (b0 <= j) & (j < b1) & (c0 <= k) & (k < c1)
+        v = _wide(tl.load(base + (a * oh + b) * ow + c, mask=ok, other=0))
+        size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
+        total += tl.where(ok, v / tl.where(ok, size, 1), 0.0)
+    tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
+
+
+def _three(sizes: Any, fill: int) -> Triple:
+    """The sizes of two or three plane dims as three."""
+    found: Triple = (*(fill,) * (3 - len(sizes)), *map(int, sizes))  # type: ignore[assignment]
+    return found
+
+
+def _grid(count: int) -> tuple[int]:
+    return (cdiv(count, _BLOCK),)
+
+
+def _out_shape(pool: Any, x: Tensor, planes: int, *sizes: Any) -> Ints:
+    """The result's shape, with torch's errors."""
+    blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
+    found = pool(blank, planes, *sizes)
+    shape: Ints = tuple((found[0] if isinstance(found, tuple) else found).shape)
+    return shape
+
+
+def _max_constants(sizes: MaxSizes) -> tuple[Any, ...]:
+    size, stride, padding, dilation, _ = sizes
+    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1), _BLOCK
+
+
+def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
+    shape = _out_shape(reference.max_pool, x, planes, sizes)
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    indices = torch.empty(shape, dtype=torch.int64, device=x.device)
+    dims = (*_three(x.shape[-planes:], 1), *_three(shape[-planes:], 1))
+    constants = _max_constants(sizes)
+    _max.launch(_grid(y.numel()), (x.contiguous(), y, indices, y.numel(), *dims), constants)
+    return y, indices
+
+
+def max_pool_grad(dy: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
+    if x.numel() == 0:
+        return torch.zeros_like(x)
+    indices = max_pool(x, planes, sizes)[1]
+    dx = torch.empty(x.shape, dtype=dy.dtype, device=x.device)
+    dims = (*_three(x.shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
+    constants = _max_constants(sizes)
+    _max_grad.launch(
+        _grid(dx.numel()), (dy.contiguous(), indices, dx, dx.numel(), *dims), constants
+    )
+    return dx
+
+
+def max_pool_take(u: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
+    indices = max_pool(x, planes, sizes)[1]
+    y = torch.empty(indices.shape, dtype=u.dtype, device=u.device)
+    plane, out = prod(u.shape[-planes:]), max(prod(y.shape[-planes:]), 1)
+    args = (u.contiguous(), indices, y, y.numel(), plane, out)
+    _take.launch(_grid(y.numel()), args, (_BLOCK,))
+    return y
+
+
+def _averaged(x: Tensor, shape: Ints, planes: int, constants: tuple[Any, ...]) -> Tensor:
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    dims = (*_three(x.shape[-planes:], 1), *_three(shape[-planes:], 1))
+    args = (x.contiguous(), y, y.numel(), *dims)
+    _avg.launch(_grid(y.numel()), args, (*constants, _BLOCK))
+    return y
+
+
+def _spread(
+    dy: Tensor, shape: Ints, planes: int, constants: tuple[Any, ...], over: Triple
+) -> Tensor:
+    dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
+    dims = (*_three(shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
+    args = (dy.contiguous(), dx, dx.numel(), *dims)
+    _avg_grad.launch(_grid(dx.numel()), args, (*constants, over, _BLOCK))
+    return dx
+
+
+def _avg_constants(size: Ints, stride: Ints, padding: Ints, pad: bool, divisor: int | None) -> Any:
+    return _three(size, 1), _three(stride, 1), _three(padding, 0), False, pad, divisor or 0
+
+
+def avg_pool(
+    x: Tensor, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool, pad: bool,
+    divisor: int | None,
+) -> Tensor:  # fmt: skip
+    sizes = (size, stride, padding, ceil, pad, divisor)
+    shape = _out_shape(reference.avg_pool, x, planes, *sizes)
+    return _averaged(x, shape, planes, _avg_constants(size, stride, padding, pad, divisor))
+
+
+def avg_pool_grad(
+    dy: Tensor, shape: Ints, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool,
+    pad: bool, divisor: int | None,
+) -> Tensor:  # fmt: skip
+    over = _three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
+    return _spread(dy, shape, planes, _avg_constants(size, stride, padding, pad, divisor), over)
+
+
+def _adaptive_constants(inputs: Any, outputs: Any) -> tuple[Any, ...]:
+    """The sizes of the largest windows; they begin anywhere."""
+    largest = tuple([
+        max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
+        for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
+    ])  # fmt: skip
+    return largest, (1, 1, 1), (0, 0, 0), True, True, 0
+
+
+def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
+    shape = _out_shape(reference.adaptive_avg_pool, x, planes, size)
+    return _averaged(x, shape, planes, _adaptive_constants(x.shape[-planes:], shape[-planes:]))
+
+
+def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> Tensor:
+    inputs, outputs = shape[-planes:], tuple(dy.shape[-planes:])
+    # As many windows cover an element as elements would be in a window the other way round.
+    over: Triple = _adaptive_constants(outputs, inputs)[0]
+    return _spread(dy, shape, planes, _adaptive_constants(inputs, outputs), over)
+
+
+_DIMS = ("i64?", *("i32?",) * 6)
+_WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
+
+CASES = [
+    *[
+        Case(_max, (f"*{dtype}", f"*{dtype}", "*i64", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK))
+        for dtype in ("bf16", "fp32")
+    ],
+    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK)),
+    Case(_take, ("*bf16", "*i64", "*bf16", "i64?", "i32?", "i32?"), (_BLOCK,)),
+    Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, _BLOCK)),
+    Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, _BLOCK)),
+    Case(_avg_grad, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, (1, 2, 2), _BLOCK)),
+]

@@ -1,0 +1,199 @@
+"""Places: elements read or written at an index along one dim, of tensors seen as [lead, dim, rest].
+
+An index is a vector, used for every element of `lead` and `rest`, or has an entry per element.
+Offsets between rows are of 64 bits, those inside a block of 32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...indexing_ref import check_range
+from ..launch.jit_kernel import Kernel
+from ..pointwise.copy_kernels import fill
+from ..reduce.reduction_tiles import cdiv, power_of_2
+
+BLOCK = 1024
+_ROWS_FROM = 64  # a rest of this many elements has programs of its own for each row
+
+
+class Along(NamedTuple):
+    """The dim that an index counts in: of `whole` elements the tensor holds `size` from `offset`.
+
+    `padding` is never found; with `wrap` negative entries count from the end.
+    """
+
+    size: int
+    offset: int
+    whole: int
+    padding: int = -1
+    wrap: bool = False
+
+
+def checked(index: Tensor, along: Along, dim: int) -> Tensor:
+    """The index, dense. On the CPU a wrong entry raises; a GPU would have to be waited for."""
+    if index.device.type == "cpu":
+        check_range(index, along.whole, dim, -along.whole if along.wrap else 0)
+    return index.contiguous()
+
+
+@triton.jit
+def find(i, size, offset, whole, padding, WRAP: tl.constexpr):
+    """(the place in the tensor, whether it holds the element, whether there is such an element)"""
+    i = i.to(tl.int64)
+    if WRAP:
+        i = tl.where(i < 0, i + whole, i)
+    there = (i >= 0) & (i < whole)
+    found = i - offset
+    return found, there & (found >= 0) & (found < size) & (i != padding), there
+
+
+@triton.jit
+def _split(entries, rest, BLOCK: tl.constexpr):
+    """This program's positions in a flat [lead, entries, rest], and these parts of them."""
+    plane = tl.full((), entries, tl.int64) * rest  # a size of 1 is a constant of the compiler
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
+    inner = begin % plane + step
+    lead = begin // plane + inner // plane
+    inner = inner % plane
+    return begin + step, lead, inner // rest, inner % rest
+
+
+@triton.jit
+def _or_nan(v, there):
+    """NaN where an element was asked for that is not there, in types that have it."""
+    if v.dtype.is_floating():
+        return tl.where(there, v, float("nan"))
+    else:
+        return v
+
+
+@Kernel
+def gather_rows(
+    x, index, y, rest, entries, size, offset, whole, WRAP: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One block of one row: y[lead, entry, :] = x[lead, index[entry], :]."""
+    row = tl.program_id(0).to(tl.int64)
+    lead = row // entries
+    i = tl.load(index + row % entries)
+    found, held, there = find(i, size, offset, whole, -1, WRAP)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + (lead * size + found) * rest + at, mask=held & (at < rest), other=0)
+    tl.store(y + row * rest + at, _or_nan(v, there), mask=at < rest)
+
+
+@Kernel
+def gather_each(
+    x, index, y, count: tl.int64, rest, entries, size, offset, whole,
+    WRAP: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at, lead, entry, last = _split(entries, rest, BLOCK)
+    inside = at < count
+    i = tl.load(index + (at if EACH else entry), mask=inside, other=0)
+    found, held, there = find(i, size, offset, whole, -1, WRAP)
+    v = tl.load(x + (lead * size + found) * rest + last, mask=inside & held, other=0)
+    tl.store(y + at, _or_nan(v, there), mask=inside)
+
+
+@Kernel
+def place_each(
+    index, targets, count: tl.int64, rest, entries, size, offset, whole, padding, nowhere: tl.int64,
+    WRAP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """For every entry of an index the place in the flat tensor, `nowhere` where it is not held."""
+    at, lead, _, last = _split(entries, rest, BLOCK)
+    inside = at < count
+    i = tl.load(index + at, mask=inside, other=0)
+    found, held, _ = find(i, size, offset, whole, padding, WRAP)
+    place = tl.where(held, (lead * size + found) * rest + last, nowhere)
+    tl.store(targets + at, place, mask=inside)
+
+
+@Kernel
+def mark_last(places, last, count: tl.int64, nowhere: tl.int64, BLOCK: tl.constexpr):
+    """The number of the last entry that goes to each place."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.load(places + at, mask=at < count, other=0)
+    tl.atomic_max(last + place, at, mask=(at < count) & (place < nowhere))
+
+
+@Kernel
+def write_last(
+    y, places, last, values, count: tl.int64, rest, entries, size, nowhere: tl.int64,
+    EACH: tl.constexpr, ONE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the values (or the one) of the entries that are the last of their places."""
+    at, lead, entry, inner = _split(entries, rest, BLOCK)
+    inside = at < count
+    number = at if EACH else entry
+    place = tl.load(places + number, mask=inside, other=0)
+    inside &= place < nowhere
+    inside &= tl.load(last + place, mask=inside, other=-1) == number
+    v = tl.load(values + (at * 0 if ONE else at), mask=inside)
+    tl.store(y + (place if EACH else (lead * size + place) * rest + inner), v, mask=inside)
+
+
+def plain(x: Tensor) -> Tensor:
+    """Dense, and bools as bytes."""
+    x = x.contiguous()
+    return x.view(torch.uint8) if x.dtype is torch.bool else x
+
+
+def gathered(
+    x: Tensor, index: Tensor, lead: int, entries: int, rest: int, along: Along, each: bool
+) -> Tensor:
+    """The elements at an index as [lead, entries, rest]; zeros where they are not held."""
+    y = torch.empty((lead, entries, rest), dtype=x.dtype, device=x.device)
+    source, result = plain(x), plain(y)
+    sizes = (rest, entries, along.size, along.offset, along.whole)
+    if rest >= _ROWS_FROM and not each:
+        block = min(power_of_2(rest), 2 * BLOCK)
+        grid = (lead * entries, cdiv(rest, block))
+        gather_rows.launch(grid, (source, index, result, *sizes), (along.wrap, block))
+    else:
+        gather_each.launch(
+            (cdiv(y.numel(), BLOCK),),
+            (source, index, result, y.numel(), *sizes),
+            (along.wrap, each, BLOCK),
+        )
+    return y
+
+
+def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int) -> Tensor:
+    """Where in a flat [lead, along.size, rest] each entry goes; `nowhere` if it is not held."""
+    places = torch.empty(index.numel(), dtype=torch.int64, device=index.device)
+    place_each.launch(
+        (cdiv(index.numel(), BLOCK),),
+        (index, places, index.numel(), rest, entries, *along[:4], nowhere),
+        (along.wrap, BLOCK),
+        warps=8,  # divisions of 64 bits take registers
+    )
+    return places
+
+
+def write(
+    y: Tensor, places: Tensor, values: Tensor | float, entries: int, rest: int, size: int,
+    each: bool,
+) -> None:  # fmt: skip
+    """Put values, or one number, into a dense y; of entries for one place the last stays."""
+    nowhere = y.numel() if each else size
+    last = fill(torch.empty(nowhere, dtype=torch.int64, device=y.device), -1)
+    mark_last.launch(
+        (cdiv(places.numel(), BLOCK),), (places, last, places.numel(), nowhere), (BLOCK,)
+    )
+    lead = 1 if each else y.numel() // max(size * rest, 1)
+    count = places.numel() if each else lead * entries * rest
+    one = not isinstance(values, Tensor)
+    if not isinstance(values, Tensor):
+        values = fill(torch.empty((), dtype=y.dtype, device=y.device), values)
+    write_last.launch(
+        (cdiv(count, BLOCK),),
+        (plain(y), places, last, plain(values), count, rest, entries, size, nowhere),
+        (each, one, BLOCK),
+    )

@@ -1,0 +1,165 @@
+"""Runs: rows joined by the place they go to, in their order and without atomics.
+
+Rows are sorted by place; the sorted ones are cut in chunks of a fixed size. A program adds a
+chunk's runs one after the other: those inside the chunk are done, and what belongs to a run across
+chunks is kept. A second pass joins these, each run by the program of the chunk where it begins.
+Products and extremes are made in the same way; NaN is the greatest and the least.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.jit_kernel import Kernel
+from ..pointwise.copy_kernels import fill
+from ..pointwise.scalar_functions import maximum, minimum
+from ..reduce.reduction_tiles import cdiv, power_of_2
+from ..reduce.reductions import neutral
+from ..sort.sort_kernels import sort_rows
+
+_LANES = 128  # chunks times columns of one program, at least
+_WIDEST = 1024  # columns of one program: 16 bytes for each thread
+
+
+@triton.jit
+def combine(a, b, KIND: tl.constexpr):
+    """Two values of a run, the earlier first."""
+    if KIND == "sum":
+        return a + b
+    elif KIND == "prod":
+        return a * b
+    elif KIND == "max":
+        return maximum(a, b)
+    else:
+        return minimum(a, b)
+
+
+@Kernel
+def add_chunks(
+    places, order, source, y, head, tail, count: tl.int64, rows: tl.int64, width,
+    KIND: tl.constexpr, NEUTRAL: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    begin = chunk * CHUNK
+    known = begin < count
+    current = tl.load(places + begin, mask=known, other=-1)
+    before = tl.load(places + begin - 1, mask=known & (begin > 0), other=-1)
+    own = current != before  # whether the run began in this chunk
+    nothing = tl.full((LANES, BLOCK), NEUTRAL, head.dtype.element_ty)
+    total = nothing
+    spot = chunk[:, None] * width + column
+    for step in range(CHUNK):
+        live = begin + step < count
+        place = tl.load(places + begin + step, mask=live, other=-1)
+        ends = live & (place != current)
+        done = (ends & own & (current < rows))[:, None] & (column < width)
+        tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+        tl.store(head + spot, total, mask=(ends & (own == 0))[:, None] & (column < width))
+        total = tl.where(ends[:, None], nothing, total)
+        own = own | ends
+        current = tl.where(ends, place, current)
+        row = tl.load(order + begin + step, mask=live, other=0)
+        wanted = (live & (place < rows))[:, None] & (column < width)
+        v = tl.load(source + row[:, None] * width + column, mask=wanted, other=0).to(total.dtype)
+        if KIND == "sum":
+            total += v
+        else:
+            total = tl.where(wanted, combine(total, v, KIND), total)
+    after = tl.load(places + begin + CHUNK, mask=begin + CHUNK < count, other=-1)
+    goes_on = known & (after == current)
+    inside = column < width
+    done = (known & own & (goes_on == 0) & (current < rows))[:, None] & inside
+    tl.store(y + current[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+    tl.store(tail + spot, total, mask=(goes_on & own)[:, None] & inside)
+    tl.store(head + spot, total, mask=(known & (own == 0))[:, None] & inside)
+
+
+@Kernel
+def combine_chunks(
+    places, y, head, tail, count: tl.int64, rows: tl.int64, width,
+    KIND: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    column = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    begin = chunk * CHUNK
+    behind = begin + CHUNK
+    known = behind < count
+    before = tl.load(places + begin - 1, mask=known & (begin > 0), other=-1)
+    first = tl.load(places + begin, mask=known, other=-1)
+    last = tl.load(places + behind - 1, mask=known, other=-1)
+    after = tl.load(places + behind, mask=known, other=-2)
+    mine = known & (after == last) & (last < rows) & ((first != last) | (before != first))
+    inside = column < width
+    total = tl.load(tail + chunk[:, None] * width + column, mask=mine[:, None] & inside, other=0)
+    following = chunk + 1
+    live = mine
+    while tl.max(live.to(tl.int32)) > 0:
+        at = following * CHUNK
+        place = tl.load(places + at, mask=live & (at < count), other=-1)
+        live = live & (place == last)
+        spot = following[:, None] * width + column
+        more = live[:, None] & inside
+        v = tl.load(head + spot, mask=more, other=0)
+        if KIND == "sum":
+            total += v
+        else:
+            total = tl.where(more, combine(total, v, KIND), total)
+        following += 1
+    done = mine[:, None] & inside
+    tl.store(y + last[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
+
+
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    """What joined values of a dtype are kept in."""
+    if dtype is torch.float64:
+        return dtype
+    return torch.float32 if dtype.is_floating_point else torch.int64
+
+
+def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
+    """[rows, width] of zeros to which the rows of `source` are added, each at its place.
+
+    Those at places from `rows` on are left out.
+    """
+    if not source.numel() or not rows:
+        y = torch.empty((rows, source.shape[1]), dtype=source.dtype, device=source.device)
+        return fill(y, 0)
+    return reduce_runs(*sort_rows(places, most=rows), source, rows)
+
+
+def reduce_runs(
+    places: Tensor,
+    order: Tensor,
+    source: Tensor,
+    rows: int,
+    kind: str = "sum",
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """[rows, width] of the "sum", "prod", "max" or "min" of the rows of `source` at each place.
+
+    `places` are sorted, and `order` tells which row each one is of. Where there is none stands
+    what is neutral.
+    """
+    count, width = source.shape
+    wide = wide_of(source.dtype)
+    y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
+    fill(y, neutral(kind, y.dtype))
+    chunk = 16 if count < 4096 else 64
+    chunks = cdiv(count, chunk)
+    block = min(power_of_2(width), _WIDEST)
+    lanes = max(_LANES // block, 1)
+    head, tail = torch.empty((2, chunks, width), dtype=wide, device=source.device).unbind()
+    grid = (cdiv(chunks, lanes), cdiv(width, block))
+    constants = (chunk, lanes, block)
+    add_chunks.launch(
+        grid,
+        (places, order, source.contiguous(), y, head, tail, count, rows, width),
+        (kind, neutral(kind, wide), *constants),
+    )
+    combine_chunks.launch(grid, (places, y, head, tail, count, rows, width), (kind, *constants))
+    return y

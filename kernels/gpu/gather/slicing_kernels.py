@@ -1,0 +1,47 @@
+"""Slices of shards: zeros or copies with a part written over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...slicing_ref import Cuts
+from ..pointwise.copy_kernels import contiguous, copy_into, fill
+
+
+def take(x: Tensor, cuts: Cuts | None, shape: Sequence[int]) -> Tensor:
+    return _put(x, shape, None if cuts is None else (cuts[1], cuts[0]))
+
+
+def put(shape: Sequence[int], cuts: Cuts | None, dy: Tensor) -> Tensor:
+    return _put(dy, shape, cuts)
+
+
+def _put(
+    x: Tensor, shape: Sequence[int], cuts: tuple[tuple[slice | int, ...], ...] | None
+) -> Tensor:
+    y = torch.empty(tuple(shape), dtype=x.dtype, device=x.device)
+    if cuts is None:
+        return fill(y, 0)
+    part = y[cuts[0]]
+    if part.numel() < y.numel():
+        fill(y, 0)
+    copy_into(part, x[cuts[1]])
+    return y
+
+
+def put_into(x: Tensor, cuts: Cuts | None, value: Tensor) -> Tensor:
+    y = contiguous(x)
+    if cuts is not None:
+        mine, place = cuts
+        copy_into(y[mine], value[place])
+    return y
+
+
+def clear(x: Tensor, cuts: Cuts | None) -> Tensor:
+    y = contiguous(x)
+    if cuts is not None:
+        fill(y[cuts[0]], 0)
+    return y

@@ -1,0 +1,1 @@
+"""Launching Triton kernels: configurations, replay of host code, ahead-of-time cases."""

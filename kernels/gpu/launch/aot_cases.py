@@ -1,0 +1,79 @@
+"""Cases: the forms of Triton kernels that are compiled ahead of time and held to a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .jit_kernel import Kernel
+
+NVIDIA = ("sm_80", "sm_90", "sm_100")
+TARGETS = (*NVIDIA, "gfx942")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One compiled form: the types of the arguments in their order, and the constants.
+
+    A type is Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a number; "?" marks one that
+    is not known to be divisible by 16, and None an argument that is not given. A form that only
+    some targets have names them in `targets`, and says `why`.
+    """
+
+    kernel: Kernel
+    types: tuple[str | None, ...]
+    constants: tuple[Any, ...] = ()
+    warps: int = 4
+    stages: int = 3
+    fused: bool = True
+    targets: tuple[str, ...] = TARGETS
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        assert len(self.types) + len(self.constants) == len(self.kernel.names), self
+        assert set(self.targets) <= set(TARGETS), self.targets
+        assert self.targets == TARGETS or self.why, f"{self}: why not on every target?"
+
+    @property
+    def key(self) -> str:
+        """What the budget calls it."""
+        return f"{module_of(self.kernel)}.{self}"
+
+    def __str__(self) -> str:
+        types = ",".join(kind or "-" for kind in self.types)
+        constants = ",".join(getattr(value, "__name__", str(value)) for value in self.constants)
+        return f"{self.kernel.name}({types}; {constants}) {self.warps}x{self.stages}"
+
+
+def module_of(kernel: Kernel) -> str:
+    """The name of the family that a kernel is in."""
+    return str(kernel.jit.fn.__module__).rpartition(".")[2]
+
+
+def per_maker(
+    kernel: Kernel,
+    types: tuple[str | None, ...],
+    constants: tuple[Any, ...],
+    warps: int,
+    stages: int,
+    on_amd: int,
+) -> list[Case]:
+    """The cases of a form whose stages are others on AMD; none there for 0."""
+    if stages == on_amd:
+        return [Case(kernel, types, constants, warps, stages)]
+    why = "AMD has less shared memory, so fewer stages or other tiles"
+    found = [Case(kernel, types, constants, warps, stages, targets=NVIDIA, why=why)]
+    if on_amd:
+        amd = tuple(target for target in TARGETS if target not in NVIDIA)
+        found.append(Case(kernel, types, constants, warps, on_amd, targets=amd, why=why))
+    return found
+
+
+def tensors(dtype: str, *names: str) -> tuple[str, ...]:
+    """Aligned pointers to a dtype, one for each name.
+
+    >>> from onefold.kernels.gpu.launch.aot_cases import tensors
+    >>> tensors("bf16", "x", "y")
+    ('*bf16', '*bf16')
+    """
+    return (f"*{dtype}",) * len(names)

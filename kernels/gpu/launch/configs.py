@@ -1,0 +1,106 @@
+"""Configs: the tile configurations of kernels, from a committed table, or else by their rule.
+
+`configs.json` holds what `python -m onefold.kernels.tune` found fastest on a kind of GPU. Nothing
+is timed while a program runs: every rank of a job makes the same choice, in every run, and so adds
+in the same order. Another kind of GPU, or another table, may have other tiles, and then sums may
+differ in their last bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ....errors import OnefoldValueError
+from .aot_cases import Case
+
+PATH = Path(__file__).with_name("configs.json")
+Config = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """How the configurations of one kernel are tried: what the tuner needs of its family.
+
+    `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
+    sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
+    random numbers, and returns a function that runs the kernel on them and gives its result.
+    `cases(name, sizes, config)` are the forms that are compiled ahead of time for an entry of the
+    table. A family lists its own as `TUNED`.
+    """
+
+    kernel: str
+    dtypes: tuple[torch.dtype, ...]
+    shapes: Mapping[str, tuple[int, ...]]  # sizes that stand for a shape class
+    allowed: Callable[[torch.dtype, tuple[int, ...]], Sequence[Config]]
+    call: Callable[[Config, torch.dtype, tuple[int, ...]], Callable[[], torch.Tensor]]
+    cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]]
+    name: Callable[[torch.dtype], str] = str
+
+
+def config(
+    kernel: str, dtype: torch.dtype | str, shape_class: str, rule: Config, arch: str = ""
+) -> Config:
+    """The configuration of a kernel on this GPU: the table's, or else the rule's.
+
+    A kernel that treats dtypes alike gives their common name. OnefoldValueError where the table has
+    other parameters than the rule.
+
+    >>> import torch
+    >>> from onefold.kernels.gpu.launch.configs import config
+    >>> config("no such kernel", torch.float32, "large", {"BLOCK": 64, "warps": 4})
+    {'BLOCK': 64, 'warps': 4}
+    """
+    found = _table().get(key(kernel, dtype, shape_class, arch or architecture()))
+    if found is None:
+        return rule
+    if set(found) != set(rule):
+        raise OnefoldValueError(
+            f"{PATH.name} gives {kernel} the parameters {', '.join(found)}; its rule has "
+            f"{', '.join(rule)}. Tune it again: python -m onefold.kernels.tune {kernel}"
+        )
+    return found
+
+
+def key(kernel: str, dtype: torch.dtype | str, shape_class: str, arch: str) -> str:
+    """The name of one entry of the table."""
+    return f"{kernel} {str(dtype).removeprefix('torch.')} {shape_class} {arch}"
+
+
+@cache
+def architecture() -> str:
+    """The kind of this machine's first GPU, as compilers name it; "" without one.
+
+    All GPUs of a job are taken to be of one kind.
+    """
+    if not torch.cuda.is_available():
+        return ""
+    if torch.version.hip is not None:
+        return str(torch.cuda.get_device_properties(0).gcnArchName).split(":")[0]
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(0))
+
+
+def read(path: Path) -> dict[str, dict[str, int]]:
+    """The entries of a table. OnefoldValueError where the file is none."""
+    try:
+        table: Any = json.loads(path.read_text())
+        return {str(name): {k: int(v) for k, v in entry.items()} for name, entry in table.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise OnefoldValueError(f"{path} is no table of configurations: {error}") from error
+
+
+def write(path: Path, table: Mapping[str, Config]) -> None:
+    """One line for each entry, sorted."""
+    lines = [f"{json.dumps(name)}: {json.dumps(dict(table[name]))}" for name in sorted(table)]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n" if lines else "{}\n")
+
+
+@cache
+def _table() -> dict[str, dict[str, int]]:
+    return read(PATH)

@@ -1,0 +1,215 @@
+"""Replay: a tape done again with other tensors of the same layouts, by a function written for it.
+
+The first time every launch goes through its `Kernel`, which gives the compiled form. From then on
+the function is Python text such as
+
+    def replay(x0, x1):
+        if current() != device: return plainly(x0, x1)
+        a0 = x0.data_ptr()
+        a1 = x1.data_ptr()
+        if (a0 | a1) & 15: return plainly(x0, x1)
+        x2 = empty(*layout2)
+        a2 = x2.data_ptr()
+        s = stream(device)
+        run0(4, 1, 1, s, form0, data0, None, None, None, a0, a1, a2, 4096, 1024)
+        return x2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import jit_kernel
+from .launch_trace import Copy, Launch, LaunchTrace, MemoryRef, NotTraceable
+from .symbolic_numbers import Number
+
+ALIGNMENT = 16  # bytes
+
+# torch.empty_strided without its checks of arguments, which take a microsecond.
+_guards: Any = torch._C._dynamo.guards
+_EMPTY: dict[str, Callable[..., Tensor]] = {
+    "cpu": _guards._empty_strided_cpu,
+    "cuda": _guards._empty_strided_cuda,
+}
+
+
+class Replay:
+    """A tape to be done again, for one function and one combination of layouts.
+
+    `names` is how the arguments unpack into tensors, as text: "x0", "_" or "(x1, _, (x2,),)"; or
+    "n3" for a number at place 3 of which any value will do.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], trace: LaunchTrace, result: Any, names: Sequence[str]
+    ) -> None:
+        self.function = function
+        self.device, self.index = trace.device, trace.index
+        self.given = trace.given
+        self.places = trace.places
+        self.steps = trace.steps
+        self.guarded = trace.guarded
+        self.names = names
+        self.several = type(result) is tuple
+        self.results: list[MemoryRef | None] = []
+        for x in result if self.several else (result,):
+            self.results.append(None if x is None else self._result(trace.memory_ref(x)))
+
+    def _result(self, place: MemoryRef) -> MemoryRef:
+        """Where a result lies; if it is all of what is allocated, that is so in its layout."""
+        number = place.source
+        whole = self.places[number]
+        if place.dtype is not whole.dtype:
+            raise NotTraceable
+        first = number >= self.given and all(x is None or x.source != number for x in self.results)
+        if first and place.offset == 0 and prod(place.shape) == prod(whole.shape):
+            self.places[number] = place
+        return place
+
+    def like(self, other: Replay) -> bool:
+        """Whether the same was noted."""
+        return bool(self._recorded() == other._recorded())
+
+    def _recorded(self) -> Any:
+        steps = [
+            (step.kernel, step.grid, [(type(x), repr(x)) for x in step.all_args], step.options)
+            if isinstance(step, Launch)
+            else step
+            for step in self.steps
+        ]
+        return self.places, steps, self.guarded, self.several, self.results
+
+    def once(self, tensors: Sequence[Tensor], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """What the function gives for these arguments, and the compiled forms."""
+        sources = list(tensors)
+        for place in self.places[self.given :]:
+            sources.append(
+                torch.empty_strided(
+                    place.shape, place.strides, dtype=place.dtype, device=self.device
+                )
+            )
+        forms = []
+        for step in self.steps:
+            if isinstance(step, Copy):
+                self._at(step.target, sources).copy_(self._at(step.source, sources))
+                continue
+            if not isinstance(step, Launch):
+                step()
+                continue
+            given = [self._given(x, sources, args) for x in step.args]
+            forms.append(step.kernel.launch(step.grid, given, step.constants, *step.options))
+        found = [None if place is None else self._at(place, sources) for place in self.results]
+        return tuple(found) if self.several else found[0], forms
+
+    def _given(self, x: Any, sources: Sequence[Tensor], args: Sequence[Any]) -> Any:
+        if isinstance(x, MemoryRef):
+            return self._at(x, sources)
+        return x.of(args) if isinstance(x, Number) else x
+
+    def _at(self, place: MemoryRef, sources: Sequence[Tensor]) -> Tensor:
+        source = sources[place.source]
+        if place == self.places[place.source]:
+            return source
+        offset = source.storage_offset() * source.itemsize + place.offset
+        made = torch.empty(0, dtype=place.dtype, device=self.device)
+        storage = source.untyped_storage()
+        return made.set_(storage, offset // place.dtype.itemsize, place.shape, place.strides)
+
+    def fits(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether addresses and torch's state are what plans are for."""
+        return all(x.data_ptr() % ALIGNMENT == 0 for x in tensors) and all(
+            state() == value for state, value in self.guarded
+        )
+
+    def written(self, forms: Sequence[Any]) -> Callable[..., Any]:
+        """The function that does all this with these compiled forms."""
+        current, stream = jit_kernel.driver_functions()
+        values: dict[str, Any] = {
+            "plainly": self.function,
+            "current": current,
+            "stream": stream,
+            "device": self.index,
+            "empty": _EMPTY[self.device.type],
+        }
+        exec("\n    ".join(self._lines(values, forms)), values)
+        function: Callable[..., Any] = values["replay"]
+        return function
+
+    def _lines(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
+        """The text, whose names get values."""
+        parameters = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
+        plainly = f": return plainly({', '.join(parameters)})"
+        yield f"def replay({', '.join(parameters)}):"
+        yield "if current() != device" + plainly
+        for i, (state, value) in enumerate(self.guarded):
+            values[f"state{i}"], values[f"value{i}"] = state, value
+            yield f"if state{i}() != value{i}" + plainly
+        for parameter, name in zip(parameters, self.names, strict=True):
+            if name[0] == "(":
+                yield f"{name} = {parameter}"
+        launches = [step for step in self.steps if isinstance(step, Launch)]
+        read = {x.source for step in launches for x in step.args if isinstance(x, MemoryRef)}
+        for number in range(self.given):
+            yield f"a{number} = x{number}.data_ptr()"
+        if self.given:
+            bits = " | ".join(f"a{number}" for number in range(self.given))
+            yield f"if ({bits}) & {ALIGNMENT - 1}" + plainly
+        for number, place in enumerate(self.places[self.given :], self.given):
+            values[f"layout{number}"] = place.shape, place.strides, place.dtype
+            yield f"x{number} = empty(*layout{number})"
+            if number in read:
+                yield f"a{number} = x{number}.data_ptr()"
+        yield from self._runs(values, forms)
+        found = ", ".join(map(self._found, self.results))
+        yield f"return ({found},)" if self.several else f"return {found}"
+
+    def _found(self, place: MemoryRef | None) -> str:
+        """The tensor at a place as text."""
+        if place is None:
+            return "None"
+        name = f"x{place.source}"
+        if place == self.places[place.source]:
+            return name
+        start = place.offset // place.dtype.itemsize
+        at = f"{name}.storage_offset() + {start}" if place.source < self.given else start
+        return f"{name}.as_strided({tuple(place.shape)}, {tuple(place.strides)}, {at})"
+
+    def _runs(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
+        left = iter(forms)
+        if forms:
+            yield "s = stream(device)"
+        for i, step in enumerate(self.steps):
+            if isinstance(step, Copy):
+                yield f"{self._found(step.target)}.copy_({self._found(step.source)})"
+                continue
+            if not isinstance(step, Launch):
+                values[f"call{i}"] = step
+                yield f"call{i}()"
+                continue
+            form = next(left)
+            values[f"run{i}"] = form.run
+            values[f"form{i}"], values[f"data{i}"] = form.function, form.packed_metadata
+            args = [_argument(arg, f"v{i}_{j}", values) for j, arg in enumerate(step.all_args)]
+            grid = ", ".join(map(str, jit_kernel.three(step.grid)))
+            yield f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
+
+
+def _argument(arg: Any, name: str, values: dict[str, Any]) -> str:
+    """An argument of a launch as text."""
+    if isinstance(arg, MemoryRef):
+        return f"a{arg.source}" + (f" + {arg.offset}" if arg.offset else "")
+    if isinstance(arg, Number):
+        text = f"n{arg.place}"
+        for i, step in enumerate(arg.steps):
+            values[f"{name}_{i}"] = step
+            text = f"{name}_{i}({text})"
+        return text
+    if arg is None or type(arg) in (int, bool):
+        return repr(arg)
+    values[name] = arg
+    return name

@@ -1,0 +1,178 @@
+"""Launch: a Triton kernel called through a handle that is found again by what its code depends on.
+
+Triton's own launch binds arguments by name and reads each one's properties in Python, 5 to 10
+microseconds a call. Here the compiled form is kept by the dtypes and alignments of the tensors, the
+divisibility of the integers and the constants, and called at once with plain addresses.
+
+Kernels run on the device of their tensors, in torch's current stream there. Nothing here is locked:
+two threads that launch a form at the same time for the first time both compile it, which is wasted
+work and no fault. Triton's launch hooks see the first launch of a form only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from inspect import signature
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton import knobs
+from triton.runtime import driver
+
+from .launch_trace import active
+
+_ALIGNMENT = 16  # bytes; and what integers are specialised on
+_NARROW = 2**31  # bytes; AMD's loads of smaller tensors take offsets of 32 bits
+ON_AMD = torch.version.hip is not None
+INTERPRETED = bool(knobs.runtime.interpret)
+
+
+class Kernel:
+    """A Triton kernel; its constants (`tl.constexpr`) are the last of its parameters.
+
+    An integer that is annotated `tl.int64` may be any of 64 bits, and nothing is compiled anew
+    when it changes. The first argument is a tensor, and all tensors are on its device.
+
+    >>> from onefold.kernels.gpu.launch.jit_kernel import Kernel
+    >>> @Kernel  # doctest: +SKIP
+    ... def double(x, y, n, BLOCK: tl.constexpr): ...
+    >>> double.launch((blocks,), (x, y, n), (1024,), warps=4)  # doctest: +SKIP
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.name = function.__name__
+        given = signature(function).parameters.values()
+        plain = [parameter.name for parameter in given if "int64" in str(parameter.annotation)]
+        self.jit: Any = triton.jit(function, do_not_specialize=plain)
+        self.names: tuple[str, ...] = tuple(self.jit.arg_names)
+        self.plain = [name in plain for name in self.names]
+        self._compiled: dict[Any, Any] = {}
+
+    def launch(
+        self,
+        grid: tuple[int, ...],
+        args: Sequence[Any],
+        constants: Sequence[Any] = (),
+        warps: int = 4,
+        stages: int = 3,
+        fused: bool = True,
+    ) -> Any:
+        """Run `grid` programs, and return the compiled form. A grid with a zero does nothing.
+
+        `fused=False` keeps every multiplication and addition an operation of its own (no fma), for
+        kernels whose bits must not depend on the compiler.
+        """
+        assert len(args) + len(constants) == len(self.names), (self.names, args, constants)
+        if 0 in grid:
+            return None
+        trace = active()
+        if trace is not None:
+            trace.launched(self, grid, args, constants, (warps, stages, fused))
+            return None
+        if INTERPRETED:
+            self.jit[grid](*args, *constants)
+            return None
+        device = args[0].get_device()
+        key: list[Any] = [device, warps, stages, fused, *constants]
+        passed: list[Any] = []
+        for arg, plain in zip(args, self.plain, strict=False):
+            if isinstance(arg, Tensor):
+                at = arg.data_ptr()
+                key += arg.dtype, at % _ALIGNMENT == 0
+                if ON_AMD:
+                    key.append(arg.untyped_storage().size() < _NARROW)
+                passed.append(at)
+            else:
+                key.append(_kind(arg) if type(arg) is int and not plain else type(arg))
+                passed.append(arg)
+        compiled = self._compiled.get(form := tuple(key))
+        if compiled is not None:
+            start(compiled, grid, device, (*passed, *constants))
+            return compiled
+        options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fused}
+        compiled = self._compiled[form] = self._compile(grid, device, (*args, *constants), options)
+        return compiled
+
+    def _compile(
+        self, grid: tuple[int, ...], device: int, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """The form for these arguments, which has then been run once."""
+        assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
+        with torch.cuda.device(device):
+            return self.jit[grid](*args, **options)
+
+    def prepared(
+        self,
+        grid: tuple[int, ...],
+        numbers: Sequence[int],
+        constants: Sequence[Any],
+        tensors: int,
+        warps: int = 4,
+        fused: bool = True,
+    ) -> Callable[[Sequence[Any]], None]:
+        """A launch whose last numbers and constants are always these.
+
+        What it takes are the arguments before them: so many tensors, always of the same dtypes, and
+        then floats, or integers that are annotated `tl.int64`.
+        """
+        ends = (*numbers, *constants)
+        handles: dict[int, Any] = {}  # by device, for tensors that are all aligned
+
+        def run(args: Sequence[Any]) -> None:
+            if active() is not None:
+                self.launch(grid, (*args, *numbers), constants, warps, fused=fused)
+                return
+            device = args[0].get_device()
+            addresses = [x.data_ptr() for x in args[:tensors]]
+            # One that is not aligned is seen in the low bits of them all together.
+            bits = 0
+            for at in addresses:
+                bits |= at
+            compiled = handles.get(device)
+            if compiled is not None and bits % _ALIGNMENT == 0:
+                start(compiled, grid, device, (*addresses, *args[tensors:], *ends))
+                return
+            compiled = self.launch(grid, (*args, *numbers), constants, warps, fused=fused)
+            if compiled is not None and bits % _ALIGNMENT == 0 and not ON_AMD:
+                handles[device] = compiled
+
+        return run
+
+
+def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ...]) -> None:
+    """Run a compiled kernel on a device, in torch's current stream there."""
+    current, stream_of = driver_functions()
+    if current() != device:
+        with torch.cuda.device(device):
+            start(compiled, grid, device, args)
+        return
+    compiled.run(
+        *three(grid), stream_of(device), compiled.function, compiled.packed_metadata,
+        None, None, None, *args,
+    )  # fmt: skip
+
+
+def three(grid: tuple[int, ...]) -> tuple[int, ...]:
+    """The grid with all its dims."""
+    return grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+
+
+@cache
+def driver_functions() -> tuple[Callable[[], int], Callable[[int], int]]:
+    """What tells the current device, and the handle of a device's current stream.
+
+    CUDA is in use by then, so that torch need not be asked to begin with it.
+    """
+    return torch._C._cuda_getDevice, driver.active.get_current_stream
+
+
+@lru_cache(maxsize=65536)
+def _kind(number: int) -> int:
+    """What compiled code depends on, of an integer: 1, a multiple of 16, and of how many bits."""
+    kind = (number == 1) + 2 * (number % _ALIGNMENT == 0)
+    if -(2**31) <= number < 2**31:
+        return kind
+    return kind + (4 if number < 2**63 else 8)

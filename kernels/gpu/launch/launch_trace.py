@@ -1,0 +1,219 @@
+"""Tape: what a function of tensors allocates and launches, noted instead of done.
+
+The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
+Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
+torch's work on them other than a dense copy, ends the attempt: such a function cannot be noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from .symbolic_numbers import ValueNeeded, is_symbol, kind_of
+
+_ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
+_VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
+
+
+class NotTraceable(Exception):
+    """The function does what no tape holds."""
+
+
+class MemoryRef(NamedTuple):
+    """Where a tensor lies: in the memory of the argument or allocation with this number."""
+
+    source: int
+    offset: int  # bytes
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Launch(NamedTuple):
+    """One launch: tensors among the arguments are places, symbols are numbers."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    constants: tuple[Any, ...]
+    options: tuple[int, int, bool]  # warps, stages, fused
+
+    @property
+    def all_args(self) -> tuple[Any, ...]:
+        return self.args + self.constants
+
+
+class Copy(NamedTuple):
+    """A dense copy that torch makes of odd strides."""
+
+    source: MemoryRef
+    target: MemoryRef
+
+
+class FakeTensor(Tensor):
+    """A tensor without memory; `bare`, on torch's device "meta", knows whose view it is."""
+
+    bare: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, device: torch.device) -> Self:
+        fake: Self = Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=device,
+        )
+        fake.bare = inner
+        return fake
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: Any) -> Any:
+        raise NotTraceable
+
+    def data_ptr(self) -> int:
+        raise NotTraceable
+
+
+class LaunchTrace(TorchDispatchMode):
+    """What is done while it is active."""
+
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        on_device = tensors[0] if tensors else torch.empty(0, device=device)
+        self.device, self.index = on_device.device, on_device.get_device()
+        self.places: list[MemoryRef] = []  # of the arguments, then of the allocations
+        self.steps: list[Launch | Copy | Callable[[], Any]] = []
+        self.guarded: list[tuple[Callable[[], Any], Any]] = []
+        self._sources: dict[int, int] = {}  # by storage
+        self._kept: list[Tensor] = []  # so that no storage is taken for another
+        self.fake_tensors = [self._source(x) for x in tensors]
+        self.given = len(tensors)
+
+    def _source(self, x: Tensor) -> FakeTensor:
+        inner = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        return self._allocated(inner)
+
+    def _allocated(self, inner: Tensor) -> FakeTensor:
+        number = len(self.places)
+        self._kept.append(inner)
+        self._sources[inner.untyped_storage()._cdata] = number
+        self.places.append(MemoryRef(number, 0, tuple(inner.shape), inner.stride(), inner.dtype))
+        return FakeTensor(inner, self.device)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function._schema.name.removeprefix("aten::")
+        given, kwargs = tree_flatten((args, kwargs or {}))[0], dict(kwargs or {})
+        of_fakes = any(isinstance(x, FakeTensor) for x in given)
+        allocates = name in _ALLOCATIONS
+        device = torch.device(kwargs.get("device") or (self.device if of_fakes else "cpu"))
+        if not of_fakes and not (allocates and self._is_here(device)):
+            # What torch makes of no argument is of no account, unless a kernel is given it.
+            if torch.Tag.nondeterministic_seeded in function.tags:
+                raise NotTraceable
+            return function(*args, **kwargs)
+        if name == "clone":
+            return self._copied(args[0], function(args[0].bare, **kwargs))
+        if not allocates and name not in _VIEWS and not _is_view(function._schema):
+            raise NotTraceable
+        args, kwargs = tree_map_only(FakeTensor, lambda x: x.bare, (args, kwargs))
+        if allocates:
+            if not self._is_here(device):
+                raise NotTraceable
+            return self._allocated(function(*args, **{**kwargs, "device": "meta"}))
+        return tree_map_only(
+            Tensor, lambda x: FakeTensor(x, self.device), function(*args, **kwargs)
+        )
+
+    def _copied(self, x: FakeTensor, inner: Tensor) -> FakeTensor:
+        source = self.memory_ref(x)
+        if source.dtype is not self.places[source.source].dtype:
+            raise NotTraceable
+        made = self._allocated(inner)
+        self.steps.append(Copy(source, self.places[-1]))
+        return made
+
+    def _is_here(self, device: torch.device) -> bool:
+        return device.type == self.device.type and device.index in (None, self.device.index)
+
+    def memory_ref(self, x: Any) -> MemoryRef:
+        """Raises NotTraceable for what is no shadow, or has other values than its memory."""
+        if not isinstance(x, FakeTensor):
+            raise NotTraceable
+        inner = x.bare
+        if inner.is_conj() or inner.is_neg():
+            raise NotTraceable
+        source = self._sources[inner.untyped_storage()._cdata]
+        offset = int(inner.storage_offset()) * inner.itemsize
+        return MemoryRef(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)
+
+    def launched(
+        self, kernel: Any, grid: Any, args: Any, constants: Any, options: tuple[int, int, bool]
+    ) -> None:
+        given = []
+        for x, any_value in zip(args, kernel.plain, strict=False):
+            if isinstance(x, Tensor):
+                given.append(self.memory_ref(x))
+            elif is_symbol(x):
+                if kind_of(x) is int and not any_value:
+                    raise ValueNeeded(x.number.place)
+                given.append(x.number)
+            else:
+                given.append(x)
+        for x in (*grid, *constants, *options):
+            if is_symbol(x):
+                raise ValueNeeded(x.number.place)
+        self.steps.append(Launch(kernel, tuple(grid), tuple(given), tuple(constants), options))
+
+
+def _is_view(schema: Any) -> bool:
+    aliases = [value.alias_info for value in schema.returns]
+    return bool(aliases) and all(info is not None and not info.is_write for info in aliases)
+
+
+_active: ContextVar[LaunchTrace | None] = ContextVar("tape", default=None)
+active = _active.get
+
+
+def record(function: Callable[..., Any], trace: LaunchTrace, args: Sequence[Any]) -> Any:
+    """What the function gives for these arguments, which have the tape's shadows in them."""
+    token = _active.set(trace)
+    try:
+        with trace:
+            return function(*args)
+    finally:
+        _active.reset(token)
+
+
+def before_launch(call: Callable[[], Any]) -> None:
+    """Call this now, and whenever a plan gets here."""
+    trace = active()
+    if trace is not None:
+        trace.steps.append(call)
+    call()
+
+
+def guarded(state: Callable[[], Any]) -> Any:
+    """What this says of torch's state; a plan is for the state in which it was made."""
+    value = state()
+    trace = active()
+    if trace is not None and (state, value) not in trace.guarded:
+        trace.guarded.append((state, value))
+    return value
+
+
+def aligned(x: Tensor, alignment: int = 16) -> bool:
+    """Whether the address is a multiple of so many bytes; plans are for arguments that are."""
+    trace = active()
+    address = x.data_ptr() if trace is None else trace.memory_ref(x).offset
+    return address % alignment == 0

@@ -1,0 +1,34 @@
+"""Registry: what the modules of kernels/gpu list, each of its own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+from types import ModuleType
+from typing import Any
+
+from ... import gpu
+from .configs import Tuned
+
+
+def modules() -> Iterator[ModuleType]:
+    """The modules of kernels/gpu, by name."""
+    for name in sorted(info.name for info in walk_packages(gpu.__path__, f"{gpu.__name__}.")):
+        yield import_module(name)
+
+
+def listed(name: str) -> Iterator[Any]:
+    """The parts of the lists that modules have by this name.
+
+    >>> from onefold.kernels.gpu.launch.registry import listed
+    >>> [tuned.kernel for tuned in listed("TUNED") if tuned.kernel == "matmul"]
+    ['matmul']
+    """
+    for module in modules():
+        yield from getattr(module, name, ())
+
+
+def all_tuned() -> dict[str, Tuned]:
+    """What can be tuned, by kernel."""
+    return {tuned.kernel: tuned for tuned in listed("TUNED")}

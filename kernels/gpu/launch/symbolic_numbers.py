@@ -1,0 +1,92 @@
+"""Symbols: numbers in place of a function's own, which it may hand to a launch and not ask for.
+
+So a plan is for all values of a number that only a kernel reads: learning rates, counters. Python's
+functions written in C read a value without asking; see `probes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, nan
+from typing import Any, NamedTuple
+
+_KEPT = set(
+    """__class__ __delattr__ __dir__ __doc__ __getattribute__ __init__ __init_subclass__ __new__
+    __setattr__ __subclasshook__""".split()
+)
+_FAR = 7919  # from any dim
+
+
+class ValueNeeded(Exception):
+    """The function depends on the value of the number at a place among its arguments."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class Number(NamedTuple):
+    """The number at a place among a function's arguments, and what is made of it."""
+
+    place: int
+    steps: tuple[Callable[[Any], Any], ...] = ()
+
+    def of(self, args: Sequence[Any]) -> Any:
+        found = args[self.place]
+        for step in self.steps:
+            found = step(found)
+        return found
+
+
+def _needed(symbol: Any, *_: Any) -> Any:
+    raise ValueNeeded(symbol.number.place)
+
+
+def _that_asks(kind: type) -> Any:
+    members = {
+        name: _needed if callable(getattr(kind, name)) else property(_needed)
+        for name in dir(kind)
+        if name not in _KEPT
+    }
+    return type(f"Any{kind.__name__}", (kind,), members)
+
+
+_CLASSES = {kind: _that_asks(kind) for kind in (int, float)}
+_SYMBOLS = tuple(_CLASSES.values())
+
+
+def symbol(value: Any, number: Number) -> Any:
+    """An int or float with this value that stands for the number."""
+    made = _CLASSES[type(value)](value)
+    made.value, made.number = value, number
+    return made
+
+
+def is_symbol(x: Any) -> bool:
+    return isinstance(x, _SYMBOLS)
+
+
+def kind_of(x: Any) -> type:
+    """The type of x; of a symbol that of the number."""
+    return type(x.value) if is_symbol(x) else type(x)
+
+
+def through(function: Callable[[Any], Any], x: Any) -> Any:
+    """What a function makes of a number; a plan does so with each number that it is given.
+
+    >>> through(float, 3)
+    3.0
+    """
+    if not is_symbol(x):
+        return function(x)
+    if function is type(x.value):
+        return x
+    return symbol(function(x.value), Number(x.number.place, (*x.number.steps, function)))
+
+
+def probes(value: Any) -> list[Any]:
+    """Other values with which to note a function, to see whether it reads the number unasked."""
+    if type(value) is int:
+        return [value + _FAR, -_FAR - value]
+    near = value / 2 + 0.125
+    return [near if near != value and abs(near) < inf else 0.375, inf, nan]

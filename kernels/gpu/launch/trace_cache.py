@@ -1,0 +1,243 @@
+"""Plans: what a Triton kernel does is noted once for each combination of layouts, and then done
+again.
+
+A Triton kernel chooses tiles, splits and views by the shapes, strides and dtypes of its arguments:
+the same each time. So a call with known layouts has no more to do than to allocate the results,
+read the addresses and start the kernels; see `replay`.
+
+A plan is made when its layouts are met for the second time, and holds no tensor. It is for all
+values of those numbers that only kernels read (see `symbols`). What cannot be noted (see `trace`),
+or is given tensors at addresses that are no multiple of 16 bytes, is called as it is; on AMD, where
+compiled code depends on the size of the memory around a tensor, all is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
+from itertools import count
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...cross_entropy_ref import Classes
+from ...fused_attention_ref import Pairs
+from .host_replay import Replay
+from .jit_kernel import INTERPRETED, ON_AMD
+from .launch_trace import LaunchTrace, NotTraceable, record
+from .symbolic_numbers import Number, ValueNeeded, probes, symbol
+
+Function = Callable[..., Any]
+
+AT_ONCE = False  # whether a plan is made the first time; in tests
+_MOST = 4096  # plans of one function
+_MOST_MET = 512  # combinations of layouts without one: numbers may be new each time
+_LONGEST = 16  # of longer lists it takes less time to do the work than to read all layouts
+_BY_VALUE = {
+    Classes,
+    Pairs,
+    int,
+    bool,
+    str,
+    NoneType,
+    type,
+    torch.dtype,
+    torch.device,
+    torch.memory_format,
+}
+_NUMBERS = {int, float}
+_GROUPS = (tuple, list)
+
+
+class _NoKey(Exception):
+    """An argument is of a kind of which no plan is made."""
+
+
+@cache
+def replayed(function: Function) -> Function:
+    """The function, with plans for tensors, numbers, words, and short lists of them.
+
+    With other arguments it is called as it is.
+    """
+    if ON_AMD:
+        return function
+    plans: dict[Any, Function] = {}
+    met: set[Any] = set()  # once
+    read: set[int] = set()  # places of arguments whose number the function asks for
+
+    @wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        names = tuple(named)
+        if names:
+            args = (*args, *named.values())
+        try:
+            key = (
+                names,
+                *[
+                    (arg.dtype, arg.shape, arg.stride(), arg.device)
+                    if type(arg) is Tensor
+                    else _key_of(arg, place in read)
+                    for place, arg in enumerate(args)
+                ],
+            )
+        except _NoKey:
+            return _by_name(function, names)(*args)
+        plan = plans.get(key)
+        if plan is not None:
+            return plan(*args)
+        if key not in met and not AT_ONCE:
+            if len(met) >= _MOST_MET:
+                met.clear()
+            met.add(key)
+            return _by_name(function, names)(*args)
+        met.discard(key)
+        if len(plans) >= _MOST:
+            plans.clear()
+        bound = _by_name(function, names)
+        replay = _recorded(bound, args, read)
+        # By the values of the numbers that were read.
+        key = (names, *[_key_of(arg, place in read) for place, arg in enumerate(args)])
+        plan = plans[key] = bound if replay is None else _first(bound, replay, plans, key)
+        return plan(*args)
+
+    return call
+
+
+def _by_name(function: Function, names: tuple[str, ...]) -> Function:
+    """The function of the same arguments, the last of which it is given by these names."""
+    if not names:
+        return function
+    count = len(names)
+
+    def call(*args: Any) -> Any:
+        return function(*args[:-count], **dict(zip(names, args[-count:], strict=True)))
+
+    return call
+
+
+def _first(function: Function, replay: Replay, plans: dict[Any, Function], key: Any) -> Function:
+    """The plan of a call, which puts a faster one in its place."""
+
+    def slowly(*args: Any) -> Any:
+        tensors = list(_tensors(args))
+        if not replay.fits(tensors):
+            return function(*args)
+        result, forms = replay.once(tensors, args)
+        if not INTERPRETED:
+            plans[key] = replay.written(forms)
+        return result
+
+    return slowly
+
+
+def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay | None:
+    """The replay of a call, or None where there can be none.
+
+    It is for all values of the numbers but those at the places `read`, to which are added places
+    of numbers that the function turns out to ask for.
+    """
+    while True:
+        left = [i for i, arg in enumerate(args) if type(arg) in _NUMBERS and i not in read]
+        try:
+            replay = _replay(function, args, left)
+        except ValueNeeded as needed:
+            read.add(needed.place)
+            continue
+        except NotTraceable:
+            return None
+        except Exception:  # noqa: BLE001 - what is wrong with the arguments the function itself says
+            if not left:
+                return None
+            read.update(left)
+            continue
+        needed_unseen = {i for i in left if not _for_all_values(replay, function, args, left, i)}
+        if not needed_unseen:
+            return replay
+        read.update(needed_unseen)
+
+
+def _for_all_values(
+    replay: Replay, function: Function, args: Sequence[Any], left: Sequence[int], place: int
+) -> bool:
+    """Whether other numbers at a place make no difference."""
+    try:
+        return all(
+            replay.like(_replay(function, [*args[:place], value, *args[place + 1 :]], left))
+            for value in probes(args[place])
+        )
+    except Exception:  # noqa: BLE001 - that the function has for this value
+        return False
+
+
+def _replay(function: Function, args: Sequence[Any], left: Sequence[int]) -> Replay:
+    """The replay of a call, with symbols for the numbers at the places that are left."""
+    tensors = list(_tensors(args))
+    devices = [x.device for x in tensors] or [x for x in args if type(x) is torch.device]
+    if len(set(devices)) != 1 or any(x.requires_grad for x in tensors):
+        raise NotTraceable
+    trace = LaunchTrace(tensors, devices[0])
+    given = _put(args, iter(trace.fake_tensors))
+    names = _unpacked(args, count())
+    for i in left:
+        given[i] = symbol(args[i], Number(i))
+        names[i] = f"n{i}"
+    return Replay(function, trace, record(function, trace, given), names)
+
+
+def _key_of(arg: Any, read: bool = True) -> Any:
+    """What a plan depends on, of an argument: of a number that is not read only the type."""
+    kind = type(arg)
+    if kind in _NUMBERS and not read:
+        return kind
+    if kind in _BY_VALUE:
+        return kind, arg
+    if kind is float:
+        return kind, arg or repr(arg)  # 0.0 and -0.0 are equal
+    if kind is tuple and _BY_VALUE.issuperset(kinds := tuple(map(type, arg))):
+        return kinds, arg
+    if kind is Tensor:
+        return arg.dtype, arg.shape, arg.stride(), arg.device
+    if kind is slice:
+        return kind, arg.start, arg.stop, arg.step
+    if isinstance(arg, _GROUPS) and len(arg) <= _LONGEST:
+        return kind, *map(_key_of, arg)
+    raise _NoKey
+
+
+def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, _GROUPS):
+            yield from _tensors(arg)
+
+
+def _put(args: Sequence[Any], tensors: Iterator[Any]) -> list[Any]:
+    """The arguments with others in place of their tensors."""
+    return [
+        next(tensors)
+        if isinstance(arg, Tensor)
+        else _remade(type(arg), _put(arg, tensors))
+        if isinstance(arg, _GROUPS)
+        else arg
+        for arg in args
+    ]
+
+
+def _remade(kind: Any, parts: Sequence[Any]) -> Any:
+    """A list, tuple or named tuple of these parts."""
+    return kind(parts) if kind in (tuple, list, torch.Size) else kind._make(parts)
+
+
+def _unpacked(args: Sequence[Any], numbers: Iterator[int]) -> list[str]:
+    """How the arguments unpack into tensors, as text."""
+    return [
+        f"x{next(numbers)}"
+        if isinstance(arg, Tensor)
+        else f"({''.join(f'{part}, ' for part in _unpacked(arg, numbers))})"
+        if isinstance(arg, _GROUPS)
+        else "_"
+        for arg in args
+    ]

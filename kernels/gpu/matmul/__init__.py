@@ -1,0 +1,1 @@
+"""Matrix products: tiles, configurations, epilogues, float8."""

@@ -1,0 +1,213 @@
+"""Products of matrices and of batches of them: which kernel makes them, and in how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.aot_cases import Case
+from ..launch.configs import Config, Tuned
+from ..launch.jit_kernel import Kernel
+from ..reduce.reduction_tiles import cdiv
+from ..update.pointer_table import DTYPES as POINTED
+from . import gemm_tma as descriptors
+from .gemm_config import Tile, kind_of, parts_of, shape_class, tile_of, tiles_allowed
+from .gemm_operands import Pair, pair
+from .gemm_tiles import apply_epilogue, cases, form, tiles
+
+_BLOCK = 1024
+_WIDEST = 256  # rows or steps of a tile at most
+
+
+class Epilogue(NamedTuple):
+    """What is done to a product before it is stored: see `product_tiles.apply_epilogue`.
+
+    x and z have a row for each of the product's, or are one row for all.
+    """
+
+    bias: Tensor | None = None
+    x: Tensor | None = None
+    z: Tensor | None = None
+    kept: Tensor | None = None
+    chain: Any = None
+    dtype: torch.dtype | None = None  # to which the product is rounded for the chain
+
+    def args(self, n: int) -> tuple[Any, ...]:
+        """The arguments of `apply_epilogue`: bias, x, z, kept, and the steps of the rows of x
+        and z.
+        """
+        bias = self.bias
+        if bias is not None and bias.shape != (n,):
+            bias = bias.expand(n)
+        if bias is not None:
+            bias = bias.contiguous()
+        x, x_row = _by_rows(self.x)
+        z, z_row = _by_rows(self.z)
+        return bias, x, z, self.kept, x_row, z_row
+
+    @property
+    def form(self) -> tuple[Any, Any]:
+        """The constants of `apply_epilogue`."""
+        return self.chain, None if self.dtype is None else POINTED[self.dtype]
+
+
+def _by_rows(x: Tensor | None) -> tuple[Tensor | None, int]:
+    if x is None:
+        return None, 0
+    if x.stride(-1) != 1:
+        x = x.contiguous()
+    return x, x.stride(0) if x.ndim == 2 else 0
+
+
+NOTHING = Epilogue()
+
+
+@Kernel
+def _sum_parts(
+    parts, y, bias, x, z, kept, m, n, size, count, x_row, z_row,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    # Always from the first part to the last.
+    total = tl.load(parts + at, mask=inside, other=0)
+    for _ in range(1, count):
+        parts += size
+        total += tl.load(parts + at, mask=inside, other=0)
+    row = tl.where(inside, at // n % m, m)
+    total = apply_epilogue(total, bias, x, z, kept, row, at % n, m, n, x_row, z_row, CHAIN, ROUND)
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
+
+
+def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Epilogue = NOTHING) -> None:
+    """y = the sum of the parts (dim 0), finished as a product is; y has rows of n elements."""
+    size = y.numel()
+    args = end.args(n)
+    _sum_parts.launch(
+        (cdiv(size, _BLOCK),),
+        (parts, y, *args[:4], m, n, size, parts.shape[0], *args[4:]),
+        (*end.form, _BLOCK),
+    )
+
+
+def product(
+    a: Tensor, b: Tensor, end: Epilogue = NOTHING, exact: bool = False,
+    dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`.
+
+    `dtype` is that of the result where `end` changes it.
+    """
+    lead: tuple[int, ...] = ()
+    if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
+        lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    y = torch.empty(shape, dtype=dtype or a.dtype, device=a.device)
+    if y.numel() == 0:
+        return y
+    p = pair(a, b)
+    kind = kind_of(a.dtype)
+    if exact and kind == "tf32":
+        kind = "ieee"
+    tile = plain = tile_of(kind, p.m, p.n, p.k, p.batches)
+    if end.x is not None or end.chain is not None:
+        smaller = tile_of(kind, p.m, p.n, p.k, p.batches, False)
+        # With the same steps along the sum, so that its bits are those of the product alone.
+        tile = smaller if smaller.k == plain.k else plain
+    _make(p, y, end, kind, tile, parts_of(p.m, p.n, p.k, p.batches, plain))
+    return y
+
+
+def _make(p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, cut: tuple[int, int]) -> None:
+    """Fill y with the product of a pair, in tiles of this size; `cut` is the sum's, in parts."""
+    parts, span = cut
+    if parts > 1:
+        wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
+        scratch = torch.empty((parts, *y.shape), dtype=wide, device=y.device)
+        _launch(p, scratch, NOTHING, kind, tile, parts, span)
+        sum_parts(scratch, y, p.m, p.n, end)
+    elif descriptors.suit(p, y, kind, tile):
+        descriptors.run(p, y, end.args(p.n), end.form, kind, tile)
+    else:
+        _launch(p, y, end, kind, tile, 1, span)
+
+
+def _launch(
+    p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, parts: int, span: int
+) -> None:
+    args = end.args(p.n)
+    even = p.k % tile.k == 0
+    wide = max(p.a_step, p.b_step, p.n) * _WIDEST >= 2**31 or p.k >= 2**31
+    count = cdiv(p.m, tile.m) * cdiv(p.n, tile.n)
+    tiles.launch(
+        (count * p.batches * parts,),
+        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, p.inner, *p.strides,
+         p.batches, span, *args[4:]),
+        form(p.a_columns, p.b_columns, kind, even, wide, tile, end.form),
+        warps=tile.warps,
+        stages=tile.stages,
+    )  # fmt: skip
+
+
+def _allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]:
+    m, n, k = sizes
+    return [tile._asdict() for tile in tiles_allowed(kind_of(dtype), m, n, k)]
+
+
+def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
+    m, n, k = sizes
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(r, k, dtype=dtype, device=device, generator=draws) for r in (m, n))
+    p, y = pair(a, b.t()), torch.empty(m, n, dtype=dtype, device=device)
+
+    def run() -> Tensor:
+        tile = Tile(**config)
+        _make(p, y, NOTHING, kind_of(dtype), tile, parts_of(m, n, k, 1, tile))
+        return y
+
+    return run
+
+
+_DTYPES = {"half": "bf16", "tf32": "fp32", "ieee": "fp32", "double": "fp64", "whole": "i64"}
+
+
+def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
+    """In each layout that a layer's products have, forward and backward."""
+    tile, dtype = Tile(**config), _DTYPES[kind]
+    found: list[Case] = []
+    for layout in ("nn", "nt", "tn"):
+        for even in (True, False):
+            found += cases(dtype, kind, tile, layout, even)
+        if descriptors.may_copy(kind, tile):
+            found.append(descriptors.case(dtype, kind, tile, layout))
+    return found
+
+
+_SIZES = (
+    (8192, 8192, 8192), (8192, 4096, 4096), (4096, 4096, 4096), (2048, 2048, 2048),
+    (1024, 1024, 1024), (8192, 16384, 4096), (8192, 4096, 16384), (16, 4096, 4096),
+)  # fmt: skip
+TUNED = [
+    Tuned(
+        "matmul",
+        (torch.bfloat16, torch.float32),
+        {shape_class(*sizes): sizes for sizes in _SIZES},
+        _allowed,
+        _call,
+        _cases,
+        kind_of,
+    )
+]
+CASES = [
+    Case(
+        _sum_parts,
+        ("*fp32", f"*{dtype}", *(None,) * 4, *("i32",) * 6),
+        (None, None, _BLOCK),
+    )
+    for dtype in ("bf16", "fp32")
+]

@@ -1,0 +1,161 @@
+"""The tile of a matrix product, and the parts of its sum: from the table, or by dtype and shape."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ..launch.configs import config
+from ..launch.launch_trace import guarded
+
+AMD = torch.version.hip is not None
+_BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
+
+
+class Tile(NamedTuple):
+    """Rows and columns of the result that one program makes, and the step along the sum."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+
+# From the fastest per element to the smallest. By how the sum is made: "half" and "tf32" on tensor
+# cores, "ieee" and "double" by multiply-add, "whole" numbers by product and sum of whole tiles.
+_TILES = {
+    "half": (
+        Tile(128, 256, 64, 8, 3),
+        Tile(128, 128, 64, 8, 3),
+        Tile(64, 128, 64, 4, 4),
+        Tile(64, 64, 64, 4, 4),
+        Tile(32, 64, 64, 4, 4),
+        Tile(16, 64, 128, 4, 3),
+        Tile(64, 16, 128, 4, 3),
+        Tile(16, 16, 128, 4, 3),
+    ),
+    "tf32": (
+        Tile(128, 128, 32, 8, 3),
+        Tile(64, 64, 32, 4, 4),
+        Tile(16, 64, 64, 4, 3),
+        Tile(64, 16, 64, 4, 3),
+        Tile(16, 16, 64, 4, 3),
+    ),
+    "ieee": (
+        Tile(128, 64, 16, 8, 3),
+        Tile(64, 64, 16, 4, 3),
+        Tile(32, 32, 32, 4, 3),
+        Tile(16, 32, 32, 4, 3),
+        Tile(32, 16, 32, 4, 3),
+        Tile(16, 16, 32, 4, 3),
+    ),
+    "double": (
+        Tile(64, 64, 16, 4, 3),
+        Tile(32, 32, 16, 4, 3),
+        Tile(16, 16, 16, 4, 3),
+    ),
+    "whole": (Tile(16, 16, 16, 4, 1),),
+}
+# 64 KiB of shared memory and no asynchronous copies: two stages, and no tile wider than 128.
+_TILES_AMD = {
+    kind: tuple(tile._replace(stages=min(tile.stages, 2)) for tile in tiles if tile.n <= 128)
+    for kind, tiles in _TILES.items()
+}
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """How sums of products of this dtype are made; float32 as torch's matmul precision says."""
+    if dtype in (torch.float16, torch.bfloat16):
+        return "half"
+    if dtype is torch.float32:
+        # Both torch.set_float32_matmul_precision and allow_tf32 are seen here.
+        precision = guarded(torch.get_float32_matmul_precision)
+        return "ieee" if precision == "highest" else "tf32"
+    return "double" if dtype is torch.float64 else "whole"
+
+
+def count(m: int, n: int, tile: Tile) -> int:
+    """The number of tiles of an (m, n) result."""
+    return -(-m // tile.m) * -(-n // tile.n)
+
+
+def _fits(size: int, least: int, step: int) -> bool:
+    """Whether a step along a dim is not mostly beyond its end."""
+    return step == least or step < 2 * size
+
+
+def shape_class(m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> str:
+    """Products that share an entry of the table: sizes up to the next power of two.
+
+    >>> shape_class(8192, 5000, 100)
+    '8192x8192x128'
+    """
+    sizes = "x".join(str(1 << max(size - 1, 0).bit_length()) for size in (m, n, k))
+    return sizes + ("-batched" if batches > 1 else "") + ("" if plain else "-finished")
+
+
+@lru_cache(maxsize=4096)
+def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
+    """The tile that the table of configurations has for this GPU, or else the rule's.
+
+    >>> tile_of("half", 8192, 8192, 8192)
+    Tile(m=128, n=256, k=64, warps=8, stages=3)
+    """
+    rule = by_rule(kind, m, n, k, batches, plain)
+    name = shape_class(m, n, k, batches, plain)
+    return Tile(**config("matmul", kind, name, rule._asdict()))
+
+
+def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
+    """The largest tile of which there are enough, or else the smallest that is not mostly empty.
+
+    A product that is not `plain` is finished in registers, of which the largest tile leaves none.
+    """
+    fit = [
+        tile
+        for tile in (_TILES_AMD if AMD else _TILES)[kind]
+        if _fits(m, 16, tile.m) and _fits(n, 16, tile.n) and (plain or tile.n <= 128)
+    ]
+    # The small dim of a long, thin product decides; tiles that are square come before thin ones.
+    broad = [tile for tile in fit if min(tile.m, tile.n) * 2 > min(m, n, 64)] or fit
+    chosen = next((tile for tile in broad if count(m, n, tile) * batches >= _BUSY), broad[-1])
+    step = chosen.k
+    while step > 16 and step >= 2 * k:
+        step //= 2
+    return chosen._replace(k=step)
+
+
+def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
+    """The rule's tile and what the tuner may try instead of it."""
+    rule = by_rule(kind, m, n, k)
+    found = [rule]
+    for tile in (_TILES_AMD if AMD else _TILES)[kind]:
+        if _fits(m, 16, tile.m) and _fits(n, 16, tile.n):
+            for warps in sorted({4, 8, tile.warps}):
+                for stages in (2,) if AMD else (2, 3, 4, 5):
+                    found.append(tile._replace(k=min(tile.k, rule.k), warps=warps, stages=stages))
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=4096)
+def parts_of(m: int, n: int, k: int, batches: int, tile: Tile) -> tuple[int, int]:
+    """How many parts the sum over k has, each made by programs of its own, and the terms of one.
+
+    More than one only where the result has few tiles and the sum is long, as for the gradient of a
+    weight. It depends on the shape and the tile alone, so that a sum is always made in one order.
+
+    >>> parts_of(64, 64, 65536, 1, Tile(64, 64, 64, 4, 4))
+    (128, 512)
+    """
+    tiles = count(m, n, tile) * batches
+    least = 8 * tile.k  # terms that are worth a program
+    parts = min(2 * _BUSY // max(tiles, 1), k // least)
+    if parts < 2:
+        return 1, k
+    while parts & (parts - 1):
+        parts &= parts - 1
+    span = -(-k // (parts * tile.k)) * tile.k
+    return -(-k // span), span

@@ -1,0 +1,150 @@
+"""Products of matrices whose tiles the hardware copies: one program for each multiprocessor.
+
+From compute capability 9.0 on. Source: the persistent matmul of Triton's tutorials.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.aot_cases import Case, tensors
+from ..launch.jit_kernel import INTERPRETED, Kernel
+from ..launch.launch_trace import aligned, before_launch
+from .gemm_config import Tile, count
+from .gemm_operands import Pair
+from .gemm_tiles import GELU_AND_SUM, GROUP_OF_ROWS, apply_epilogue, place
+
+_ALIGNMENT = 16  # bytes, of each row's address
+# Below so many tiles, or products of two numbers, descriptors cost more than copies by them save.
+_LEAST = 256
+_WORK = 2**32
+
+
+@Kernel
+def _persistent(
+    a, b, y, bias, x, z, kept, m, n, k, a_step, b_step, x_row, z_row,
+    A_T: tl.constexpr, B_T: tl.constexpr, KIND: tl.constexpr,
+    CHAIN: tl.constexpr, ROUND: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    if A_T:
+        of_a = tl.make_tensor_descriptor(a, [k, m], [a_step, 1], [BK, BM])
+    else:
+        of_a = tl.make_tensor_descriptor(a, [m, k], [a_step, 1], [BM, BK])
+    if B_T:
+        of_b = tl.make_tensor_descriptor(b, [n, k], [b_step, 1], [BN, BK])
+    else:
+        of_b = tl.make_tensor_descriptor(b, [k, n], [b_step, 1], [BK, BN])
+    of_y = tl.make_tensor_descriptor(y, [m, n], [n, 1], [BM, BN // 2])
+    tiles = tl.cdiv(m, BM) * tl.cdiv(n, BN)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = place(tile, m, n, BM, BN, GROUP)
+        first_m, first_n = tile_m * BM, tile_n * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for done in range(0, k, BK):
+            if A_T:
+                u = of_a.load([done, first_m]).T
+            else:
+                u = of_a.load([first_m, done])
+            if B_T:
+                v = of_b.load([first_n, done]).T
+            else:
+                v = of_b.load([done, first_n])
+            total = tl.dot(u, v, total, input_precision="tf32" if KIND == "tf32" else "ieee")
+        # In two halves, so that the results take half the room and another stage fits.
+        halves = tl.permute(tl.reshape(total, (BM, 2, BN // 2)), (0, 2, 1))
+        left, right = tl.split(halves)
+        row = (first_m + tl.arange(0, BM))[:, None]
+        column = (first_n + tl.arange(0, BN // 2))[None, :]
+        left = apply_epilogue(
+            left, bias, x, z, kept, row, column, m, n, x_row, z_row, CHAIN, ROUND,
+        )  # fmt: skip
+        of_y.store([first_m, first_n], left.to(y.dtype.element_ty))
+        right = apply_epilogue(
+            right, bias, x, z, kept, row, column + BN // 2, m, n, x_row, z_row, CHAIN, ROUND,
+        )  # fmt: skip
+        of_y.store([first_m, first_n + BN // 2], right.to(y.dtype.element_ty))
+
+
+@cache
+def _processors(device: int) -> int:
+    """Multiprocessors of a device whose hardware copies tiles, else 0."""
+    if torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] < 9:
+        return 0
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _scratch(size: int, alignment: int, stream: object) -> Tensor:
+    """Memory in which a kernel describes its tensors."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def give_scratch() -> None:
+    """Let the next kernel that is launched have the memory that it describes tensors in."""
+    before_launch(_set_scratch)
+
+
+def _set_scratch() -> None:
+    triton.set_allocator(_scratch)
+
+
+def may_copy(kind: str, tile: Tile) -> bool:
+    """Whether tiles of this size are copied by descriptors, where the operands are so."""
+    return kind in ("half", "tf32") and tile.m >= 64 and tile.n >= 64
+
+
+def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
+    """Whether these operands are described and copied so, and it is worth it."""
+    if INTERPRETED or p.batches != 1 or not may_copy(kind, tile):
+        return False
+    if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
+        return False
+    if _processors(p.a.device.index) == 0:
+        return False
+    size = y.element_size()
+    steps = (p.a_step, p.b_step, p.n)
+    even = not any(step * size % _ALIGNMENT for step in steps)
+    return even and all(aligned(x, _ALIGNMENT) for x in (p.a, p.b, y))
+
+
+def run(
+    p: Pair, y: Tensor, args: tuple[object, ...], out: tuple[object, ...], kind: str, tile: Tile,
+    programs: int = 0,
+) -> None:  # fmt: skip
+    """Make y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
+    give_scratch()
+    programs = programs or _processors(p.a.device.index)
+    _persistent.launch(
+        (min(count(p.m, p.n, tile), programs),),
+        (p.a, p.b, y, *args[:4], p.m, p.n, p.k, p.a_step, p.b_step, *args[4:]),
+        (p.a_columns, p.b_columns, kind, *out, tile.m, tile.n, tile.k, GROUP_OF_ROWS),
+        warps=tile.warps,
+        stages=tile.stages,
+    )
+
+
+def case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
+    """The compiled form of a tile, on the GPUs that have it."""
+    given = f"*{dtype}" if chain else None
+    types = (*tensors(dtype, "a", "b", "y"), *(given,) * 2, None, given, *("i32",) * 7)
+    constants = (
+        layout[0] == "t", layout[1] == "t", kind,
+        *((GELU_AND_SUM, tl.bfloat16) if chain else (None, None)),
+        tile.m, tile.n, tile.k, GROUP_OF_ROWS,
+    )  # fmt: skip
+    why = "older GPUs do not copy tiles by descriptors"
+    targets = ("sm_90", "sm_100")
+    return Case(_persistent, types, constants, tile.warps, tile.stages, targets=targets, why=why)
+
+
+_LARGE = Tile(128, 256, 64, 8, 3)
+CASES = [
+    *[case("bf16", "half", _LARGE, layout) for layout in ("nn", "nt", "tn")],
+    case("bf16", "half", Tile(128, 128, 64, 8, 3), "nt", chain=True),
+    case("fp32", "tf32", Tile(128, 128, 32, 8, 3)),
+]

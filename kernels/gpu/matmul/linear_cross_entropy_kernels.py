@@ -1,0 +1,59 @@
+"""The cross entropy of a linear layer's outputs in chunks, by the Triton kernels of product and
+loss.
+
+One kernel makes the losses and the gradient of a chunk's logits; products add to the weight's
+gradient as they are stored.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ... import linear_cross_entropy_ref as torchs
+from ..launch.aot_cases import Case
+from ..pointwise.copy_kernels import cat, copy_into, reshape
+from ..reduce.cross_entropy_kernels import row_losses, row_losses_and_grad
+from ..reduce.reduce_kernels import total
+from ..reduce.reduction_tiles import wide_of
+from .gemm import Epilogue, product
+
+TORCH = {"no elements": "torch knows what the loss of nothing is"}
+CASES: list[Case] = []  # it has no kernels of its own
+
+
+def _chunks(x: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Some rows, and their targets."""
+    rows = reshape(x, (x.shape[:-1].numel(), x.shape[-1])).split(torchs.CHUNK)
+    return list(zip(rows, reshape(target, (-1,)).split(torchs.CHUNK), strict=True))
+
+
+def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    if not x.numel() or not weight.numel():
+        return torchs.linear_cross_entropy(x, weight, target, ignore_index)
+    losses = [
+        row_losses(product(rows, weight.t()), wanted, ignore_index)
+        for rows, wanted in _chunks(x, target)
+    ]
+    return total(cat(losses), None, False, x.dtype)
+
+
+def linear_cross_entropy_with_grads(
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not x.numel() or not weight.numel():
+        return torchs.linear_cross_entropy_with_grads(x, weight, target, ignore_index)
+    chunks = _chunks(x, target)
+    dx = torch.empty((target.numel(), x.shape[-1]), dtype=x.dtype, device=x.device)
+    dw: Tensor | None = None
+    losses = []
+    for number, ((rows, wanted), part) in enumerate(
+        zip(chunks, dx.split(torchs.CHUNK), strict=True), 1
+    ):
+        each, slope = row_losses_and_grad(product(rows, weight.t()), wanted, ignore_index)
+        losses.append(each)
+        copy_into(part, product(slope, weight))
+        dtype = weight.dtype if number == len(chunks) else wide_of(weight.dtype)
+        dw = product(slope.t(), rows, Epilogue(x=dw), dtype=dtype)
+    assert dw is not None
+    return total(cat(losses), None, False, x.dtype), dx.view(x.shape), dw

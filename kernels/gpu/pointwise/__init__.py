@@ -1,0 +1,1 @@
+"""Pointwise kernels that are generated from expressions, and copies."""

@@ -1,0 +1,223 @@
+"""Pointwise functions: the Triton kernels of torch's own, each a kernel made for its dtypes
+and strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...scalar_expression import Adapt, adapt_of, is_declared
+from ..launch.aot_cases import Case
+from ..launch.symbolic_numbers import kind_of, through
+from .codegen import generate
+from .copy_kernels import MOVED, fill
+from .evaluate import TooLarge, plan
+from .expression import WORK, Expression, Writer
+from .jit_functions import is_known, takes_of
+from .strided_layout import Pattern, broadcast_strides, dense_strides, order_of
+
+# What Triton does not do here: the Triton kernel calls torch.
+TORCH = {
+    "complex numbers": "Triton has no complex type",
+    "uint16, uint32, uint64 and float8": "torch has few pointwise functions for them",
+    "digamma, polygamma": "libdevice has neither",
+    "isclose of integers": "torch compares them partly as floats",
+    "tensors of 2^31 rows or more that do not merge": "rows are counted in int32",
+    "tensors on several devices": "torch takes numbers on the host as 0-d tensors",
+}
+
+_MOST_PLANS = 4096
+
+
+class Pointwise:
+    """A torch function as one kernel.
+
+    `adapt` gives the kernel's function and its arguments for those of the torch function; from the
+    torch function itself come shapes, dtypes and errors.
+    """
+
+    def __init__(self, torchs: Callable[..., Any], adapt: Adapt) -> None:
+        self.torchs = torchs
+        self.adapt = adapt
+        self._plans: dict[Any, Callable[..., Tensor]] = {}
+
+    def __call__(self, *args: Any, out: Tensor | None = None) -> Any:
+        """`out` is what the result may be put into: an argument, where all are in row-major order.
+
+        Each element is read by the program that writes it, before it writes.
+        """
+        function, given = self.adapt(*args)
+        key = (function, *[key_of(arg) for arg in args])
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = self._plan(function, given, args)
+        return found(given, args, out)
+
+    def _plan(self, function: str, given: Sequence[Any], args: Sequence[Any]) -> Any:
+        tensors = [arg for arg in given if isinstance(arg, Tensor)]
+        whole = not function or not all(map(supported, given))
+        if whole or len({x.device for x in tensors}) != 1:
+            return lambda given, args, out: self.torchs(*args)
+        # On tensors without elements torch says what it gives, and raises what it raises.
+        dtype = self.torchs(*map(stand_in, args)).dtype
+        if dtype not in WORK:
+            return lambda given, args, out: self.torchs(*args)
+        shape = torch.broadcast_shapes(*[x.shape for x in tensors])
+        inputs = [broadcast_strides(x, shape) for x in tensors]
+        order = order_of(shape, inputs)
+        strides = dense_strides(shape, order)
+        itemsize = max(dtype.itemsize, *[x.itemsize for x in tensors])
+        expression = single(function, given, dtype)
+        try:
+            launch = plan(expression, shape, inputs, [strides], order, itemsize)
+        except TooLarge:
+            return lambda given, args, out: self.torchs(*args)
+        return _runner(expression, given, launch, shape, strides, dtype, tensors[0].device)
+
+
+def _runner(
+    expression: Expression,
+    given: Sequence[Any],
+    launch: Callable[..., None],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Callable[..., Tensor]:
+    at = [i for i, arg in enumerate(given) if isinstance(arg, Tensor)]
+    numbers = [
+        (i, float if made.dtype.is_floating_point else int)
+        for i, made in enumerate(expression.inputs)
+        if made.kind == "number"
+    ]
+
+    def run(given: Sequence[Any], args: Sequence[Any], out: Tensor | None) -> Tensor:
+        y = out
+        if y is None:
+            y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+        launch((*[given[i] for i in at], y, *[through(kind, given[i]) for i, kind in numbers]))
+        return y
+
+    return run
+
+
+def single(function: str, given: Sequence[Any], dtype: torch.dtype) -> Expression:
+    """The expression of one function of tensors and numbers that gives this dtype."""
+    w = Writer()
+    inputs = [
+        w.tensor(arg.dtype)
+        if isinstance(arg, Tensor)
+        else w.number(0.0 if numbers_are_real(given, dtype) else 0)
+        for arg in given
+    ]
+    return w.expression(write(w, function, inputs, given, dtype))
+
+
+def numbers_are_real(given: Sequence[Any], dtype: torch.dtype) -> bool:
+    """Whether a function that gives this dtype takes numbers as float64, not as int64."""
+    return WORK[_common(given) if dtype is torch.bool else dtype].is_floating_point
+
+
+def write(
+    w: Writer, function: str, values: Sequence[int], given: Sequence[Any], dtype: torch.dtype
+) -> int:
+    """Write a function of these values, which are `given` as tensors and numbers."""
+    common = _common(given)
+    inputs = list(values)
+    # Where it is compared, a number is rounded to the dtype of the tensors.
+    for i, (arg, takes) in enumerate(zip(given, takes_of(function), strict=True)):
+        if takes == "c" and not isinstance(arg, Tensor) and common is not WORK[common]:
+            inputs[i] = w.step("copy", [inputs[i]], common)
+    return w.step(function, inputs, dtype, common)
+
+
+def _common(given: Sequence[Any]) -> torch.dtype:
+    """The type to which torch promotes the first two."""
+    first = given[0]
+    if len(given) == 1:
+        return first.dtype  # type: ignore[no-any-return]
+    return torch.result_type(first, given[1])
+
+
+def key_of(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return arg.dtype, arg.shape, arg.stride(), arg.device
+    kind = kind_of(arg)
+    if kind is tuple:
+        return type(arg[0])
+    return kind if kind in (float, int, bool) else arg
+
+
+def supported(arg: Any) -> bool:
+    return arg.dtype in WORK if isinstance(arg, Tensor) else isinstance(arg, (int, float))
+
+
+def stand_in(arg: Any) -> Any:
+    """Without elements; a tensor without dims promotes like a number, so it stays one."""
+    if isinstance(arg, Tensor):
+        return torch.ones((0,) if arg.ndim else (), dtype=arg.dtype)
+    return arg
+
+
+@cache
+def of_torch(function: Any) -> Callable[..., Any] | None:
+    """The Triton kernel of an elementwise function, or of one of torch's that moves values."""
+    adapt = adapt_of(function)
+    if adapt is None or not (is_declared(function) or is_known(function.__name__)):
+        return MOVED.get(function)
+    return Pointwise(function, adapt)
+
+
+def filled(x: Tensor, shape: Sequence[int], value: Any) -> Tensor:
+    return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
+
+
+def _case(expression: Expression, pattern: Pattern, tile: tuple[int, int], size: str) -> Case:
+    """A compiled form; `size` is the type of the sizes and strides."""
+    kernel = generate(expression, pattern)
+    inputs = expression.inputs
+    dtypes = [given.dtype for given in inputs if given.kind == "tensor"]
+    dtypes += [expression.dtype(value) for value in expression.outputs]
+    pointers = [f"*{_TYPES[dtype]}" for dtype in dtypes]
+    numbers = [_TYPES[given.dtype] for given in inputs if given.kind == "number"]
+    rest = len(kernel.names) - len(pointers) - len(numbers) - 2
+    return Case(kernel, (*pointers, *numbers, *(size,) * rest), tile, fused=False)
+
+
+def _cases() -> Iterator[Case]:
+    """What training is made of: each kind of layout, and each kind of function."""
+    flat, bias, crossing = (1, 2048), (8, 256), (64, 64)
+    for dtype in (torch.bfloat16, torch.float32):
+        x = torch.empty(8, 8, dtype=dtype)
+        two, three = Pattern(0, 0, ((1,),) * 2), Pattern(0, 0, ((1,),) * 3)
+        add, mul = single("add", (x, x), dtype), single("mul", (x, x), dtype)
+        yield _case(add, three, flat, "i32")
+        yield _case(mul, three, flat, "i32?")
+        yield _case(mul, Pattern(0, 1, ((None, 1), (0, 1), (None, 1))), bias, "i32")
+        yield _case(add, Pattern(0, 1, ((1, None), (None, 1), (None, 1))), crossing, "i32")
+        yield _case(single("add", (x, 1.0), dtype), two, flat, "i32")
+        yield _case(single("gelu", (x,), dtype), two, flat, "i32")
+        yield _case(single("gelu_tanh_backward", (x, x), dtype), three, flat, "i32")
+        yield _case(single("pow", (x, x), dtype), three, flat, "i32")
+        yield _case(single("lt", (x, 1.0), torch.bool), two, flat, "i32")
+        mask = torch.empty(8, 8, dtype=torch.bool)
+        yield _case(single("where", (mask, 0.0, x), dtype), three, flat, "i32")
+    yield _case(single("copy", (x,), torch.bfloat16), two, flat, "i32")
+    w = Writer()
+    v = w.tensor(torch.bfloat16)
+    squares = w.expression(w.step("square", [v], torch.float32), reduction="mean")
+    yield _case(squares, Pattern(0, 1, ((None, 1), (1, 0))), (1, 1024), "i32")
+
+
+_TYPES = {
+    torch.bool: "i1", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32",
+    torch.float64: "fp64", torch.int64: "i64",
+}  # fmt: skip
+CASES = list(_cases())

@@ -1,0 +1,78 @@
+"""Lazy: the value of a chain that its reader, a reduction, computes as it loads the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from .codegen import HELPERS, kind_of, steps_of
+from .expression import Expression, Writer
+from .jit_functions import from_text
+
+MOST_INPUTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """`function` of dense tensors of one shape, element by element; what a reduction asks of it.
+
+    The function takes `MOST_INPUTS` values, of which it uses as many as there are tensors. What it
+    gives is written to `whole`, if that is there.
+    """
+
+    tensors: tuple[Tensor, ...]
+    function: Any
+    dtype: torch.dtype
+    whole: Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.tensors[0].shape
+
+    @property
+    def ndim(self) -> int:
+        return self.tensors[0].ndim
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    def numel(self) -> int:
+        return self.tensors[0].numel()
+
+    def contiguous(self) -> Prologue:
+        return self
+
+
+@lru_cache(maxsize=1024)
+def function_of(expression: Expression, numbers: Sequence[float | int]) -> Any:
+    """A function of Triton for the only output of an expression, with its numbers in it."""
+    text = _source(expression, numbers)
+    return triton.jit(from_text(text, "chain_of_values", __name__=__name__, **HELPERS))
+
+
+def _source(expression: Expression, numbers: Sequence[float | int]) -> str:
+    count = len(expression.inputs) - len(numbers)
+    values = ", ".join(f"x{i}" for i in range(MOST_INPUTS))
+    lines = [f"def chain_of_values({values}):"]
+    lines += [f"    v{i} = x{i}" for i in range(count)]
+    for i, number in enumerate(numbers, count):
+        literal = repr(number) if abs(number) < float("inf") else f'float("{number}")'
+        lines.append(f"    v{i} = tl.full((), {literal}, {kind_of(expression.inputs[i].dtype)})")
+    lines += [f"    {line}" for line in steps_of(expression)]
+    (value,) = expression.outputs
+    lines.append(f"    return cast(v{value}, {kind_of(expression.dtype(value))})")
+    return "\n".join(lines) + "\n"
+
+
+def gelu_and_sum(dtype: torch.dtype) -> Expression:
+    """x + gelu(v): an example to compile."""
+    w = Writer()
+    v, x = w.tensor(dtype), w.tensor(dtype)
+    return w.expression(w.step("add", [x, w.step("gelu", [v], dtype)], dtype))

@@ -1,0 +1,455 @@
+"""Scalar functions of pointwise kernels: arithmetic, order, logic and bits, as torch defines them.
+
+Arguments come in the type of the work: float32 for half types, int32 for bools.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from .jit_functions import scalar
+
+
+@scalar("c")
+def isnan(x):
+    return x != x
+
+
+@triton.jit
+def cast(x, kind: tl.constexpr):
+    """As torch converts: small integers by way of int32, half types by way of float32."""
+    if x.dtype == kind:
+        return x
+    if kind == tl.int1:
+        return x != 0
+    if x.dtype.is_floating() and kind.is_int() and kind.primitive_bitwidth < 32:
+        return x.to(tl.int32).to(kind)
+    if kind.is_floating() and kind.primitive_bitwidth == 16:
+        return x.to(tl.float32).to(kind)
+    if x.dtype.is_floating() and x.dtype.primitive_bitwidth == 16:
+        return x.to(tl.float32).to(kind)
+    return x.to(kind)
+
+
+@scalar("s")
+def copy(x):
+    return x
+
+
+# Arithmetic.
+
+
+@scalar("rr")
+def add(a, b):
+    return a + b
+
+
+@scalar("rr")
+def sub(a, b):
+    return a - b
+
+
+@scalar("rr")
+def rsub(a, b):
+    return b - a
+
+
+@scalar("rr")
+def mul(a, b):
+    return a * b
+
+
+@scalar("r")
+def neg(x):
+    return -x
+
+
+@scalar("rr")
+def div(a, b):
+    if a.dtype == tl.float32:
+        return tl.div_rn(a, b)
+    return a / b
+
+
+@scalar("rr")
+def div_number(x, NUMBER: tl.constexpr):
+    """Divided by a number that the code has."""
+    return div(x, tl.full((), NUMBER, x.dtype))
+
+
+@scalar("r")
+def reciprocal(x):
+    return div(tl.full((), 1, x.dtype), x)
+
+
+@scalar("rr")
+def number_div(n, x):
+    """As torch divides a number by a tensor: times the reciprocal."""
+    return reciprocal(x) * n
+
+
+@scalar("rr")
+def div_trunc(a, b):
+    if a.dtype.is_floating():
+        return libdevice.trunc(div(a, b))
+    else:
+        return a // b
+
+
+@scalar("rr")
+def div_floor(a, b):
+    if a.dtype.is_floating():
+        rest = libdevice.fmod(a, b)
+        quotient = div(a - rest, b)
+        quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
+        low = tl.floor(quotient)
+        low = tl.where(quotient - low > 0.5, low + 1, low)
+        exact = div(a, b)
+        return tl.where(
+            b == 0, exact, tl.where(quotient == 0, libdevice.copysign(quotient, exact), low)
+        )
+    else:
+        quotient = a // b
+        if a.dtype.is_int_signed():
+            quotient -= ((a - quotient * b != 0) & ((a < 0) != (b < 0))).to(a.dtype)
+        return quotient
+
+
+@scalar("rr")
+def fmod(a, b):
+    if a.dtype.is_floating():
+        return libdevice.fmod(a, b)
+    return a % b
+
+
+@scalar("rr")
+def remainder(a, b):
+    rest = fmod(a, b)
+    return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+@scalar("r")
+def square(x):
+    return x * x
+
+
+@scalar("r")
+def cube(x):
+    return x * x * x
+
+
+@scalar("r")
+def inverse_square(x):
+    return reciprocal(x * x)
+
+
+@scalar("rr")
+def pow(a, b):
+    if a.dtype.is_floating():
+        return libdevice.pow(a, b)
+    else:  # without it, Triton compiles the power of integers for floats
+        return _integer_power(a, b)
+
+
+@triton.jit
+def _integer_power(a, b):
+    """By squaring; a negative exponent gives 0 unless the base is 1 or -1."""
+    result = a * 0 + b * 0 + 1
+    base = a + b * 0
+    rest = b + a * 0
+    for _ in range(a.dtype.primitive_bitwidth):
+        result = tl.where((rest & 1) != 0, result * base, result)
+        base = base * base
+        rest = rest >> 1
+    if a.dtype.is_int_signed():
+        odd = (b & 1) != 0
+        of_unit = tl.where(a == 1, 1, tl.where(a + 1 == 0, tl.where(odd, -1, 1), 0)).to(a.dtype)
+        result = tl.where(b < 0, of_unit, result)
+    return result
+
+
+@scalar("rr")
+def abs_pow(a, b):
+    return pow(tl.abs(a), b)
+
+
+@scalar("rrr")
+def addcmul(x, a, b):
+    return x + a * b
+
+
+@scalar("rrr")
+def addcdiv(x, a, b):
+    return x + div(a, b)
+
+
+@scalar("rrr")
+def lerp(a, b, weight):
+    apart = b - a
+    near = (weight < 0.5) & (weight > -0.5)
+    return tl.where(near, a + weight * apart, b - apart * (1 - weight))
+
+
+# Order.
+
+
+@scalar("cc")
+def eq(a, b):
+    return a == b
+
+
+@scalar("cc")
+def ne(a, b):
+    return a != b
+
+
+@scalar("cc")
+def lt(a, b):
+    return a < b
+
+
+@scalar("cc")
+def le(a, b):
+    return a <= b
+
+
+@scalar("cc")
+def gt(a, b):
+    return a > b
+
+
+@scalar("cc")
+def ge(a, b):
+    return a >= b
+
+
+@triton.jit
+def isclose(a, b, rtol, atol, EQUAL_NAN: tl.constexpr):
+    close = a == b
+    if EQUAL_NAN:
+        close = close | (isnan(a) & isnan(b))
+    error = tl.abs(a - b)
+    return close | ((error <= atol + tl.abs(rtol * b)) & (error < float("inf")))
+
+
+@scalar("cccc")
+def isclose_nan(a, b, rtol, atol):
+    return isclose(a, b, rtol, atol, True)
+
+
+@scalar("cccc")
+def isclose_number(a, b, rtol, atol):
+    return isclose(a, b, rtol, atol, False)
+
+
+@scalar("rr")
+def maximum(a, b):
+    return tl.where((a > b) | isnan(a), a, b)
+
+
+@scalar("rr")
+def minimum(a, b):
+    return tl.where((a < b) | isnan(a), a, b)
+
+
+@scalar("rr")
+def fmax(a, b):
+    return tl.where((a >= b) | isnan(b), a, b)
+
+
+@scalar("rr")
+def fmin(a, b):
+    return tl.where((a <= b) | isnan(b), a, b)
+
+
+@scalar("rrr")
+def clamp(x, low, high):
+    return minimum(maximum(x, low), high)
+
+
+@scalar("orr")
+def where(condition, a, b):
+    return tl.where(condition != 0, a, b)
+
+
+@scalar("r")
+def abs(x):
+    return tl.abs(x)
+
+
+@scalar("r")
+def sign(x):
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@scalar("rr")
+def heaviside(x, at_zero):
+    return tl.where(x == 0, at_zero, (x > 0).to(x.dtype))
+
+
+@scalar("rr")
+def copysign(a, b):
+    return libdevice.copysign(a, b)
+
+
+# Predicates and logic.
+
+
+@scalar("c")
+def isinf(x):
+    return tl.abs(x) == float("inf")
+
+
+@scalar("c")
+def isposinf(x):
+    return x == float("inf")
+
+
+@scalar("c")
+def isneginf(x):
+    return x == float("-inf")
+
+
+@scalar("c")
+def isfinite(x):
+    return tl.abs(x) < float("inf")
+
+
+@scalar("c")
+def signbit(x):
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True) < 0
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True) < 0
+    return x < 0
+
+
+@scalar("o")
+def logical_not(x):
+    return x == 0
+
+
+@scalar("oo")
+def logical_and(a, b):
+    return (a != 0) & (b != 0)
+
+
+@scalar("oo")
+def logical_or(a, b):
+    return (a != 0) | (b != 0)
+
+
+@scalar("oo")
+def logical_xor(a, b):
+    return (a != 0) != (b != 0)
+
+
+@scalar("rrrr")
+def nan_to_num(x, nan, high, low):
+    x = tl.where(isnan(x), nan, x)
+    return tl.where(x == float("inf"), high, tl.where(x == float("-inf"), low, x))
+
+
+# Bits.
+
+
+@scalar("r")
+def bitwise_not(x):
+    return -x - 1
+
+
+@scalar("rr")
+def bitwise_and(a, b):
+    return a & b
+
+
+@scalar("rr")
+def bitwise_or(a, b):
+    return a | b
+
+
+@scalar("rr")
+def bitwise_xor(a, b):
+    return a ^ b
+
+
+@scalar("rr")
+def bitwise_left_shift(a, b):
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < bits)
+    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+
+
+@scalar("rr")
+def bitwise_right_shift(a, b):
+    """Beyond the width of the type only the sign is left."""
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    if a.dtype.is_int_signed():
+        return a >> tl.where((b >= 0) & (b < bits), b, bits - 1)
+    return tl.where((b >= 0) & (b < bits), a >> tl.where(b < bits, b, 0), 0)
+
+
+# Rounding.
+
+
+@scalar("r")
+def floor(x):
+    return tl.floor(x)
+
+
+@scalar("r")
+def ceil(x):
+    return tl.ceil(x)
+
+
+@scalar("r")
+def trunc(x):
+    return libdevice.trunc(x)
+
+
+@scalar("r")
+def round(x):
+    """Halves go to the even neighbour."""
+    return libdevice.rint(x)
+
+
+@scalar("rr")
+def round_scaled(x, scale):
+    return div(libdevice.rint(x * scale), scale)
+
+
+@scalar("rr")
+def round_coarse(x, scale):
+    return libdevice.rint(div(x, scale)) * scale
+
+
+@scalar("r")
+def frac(x):
+    return x - libdevice.trunc(x)
+
+
+# The end of a reduction: the lanes of each row.
+
+
+@triton.jit
+def sum_of_row(x):
+    return tl.sum(x, axis=1)
+
+
+@triton.jit
+def max_of_row(x):
+    """nan where there is one, which tl.max overlooks."""
+    found = tl.max(x, axis=1)
+    if x.dtype.is_floating():
+        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
+    return found
+
+
+@triton.jit
+def min_of_row(x):
+    found = tl.min(x, axis=1)
+    if x.dtype.is_floating():
+        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
+    return found

@@ -1,0 +1,66 @@
+"""Scalar functions of pointwise kernels: the smooth functions that torch has too.
+
+Arguments are float32 or float64. Forms and branches are those of torch.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from .jit_functions import scalar, written
+from .scalar_functions import isnan, maximum
+
+_PI = tl.constexpr(3.141592653589793)
+_LOG_TWO = tl.constexpr(0.6931471805599453)
+
+for _name in "exp exp2 log log2 rsqrt sin cos".split():
+    written(_name, f"tl.{_name}(x)")
+for _name in """expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
+        erfinv lgamma""".split():
+    written(_name, f"libdevice.{_name}(x)")
+
+
+@scalar("r")
+def sqrt(x):
+    if x.dtype == tl.float32:
+        return tl.sqrt_rn(x)
+    return tl.sqrt(x)
+
+
+@scalar("rr")
+def atan2(a, b):
+    return libdevice.atan2(a, b)
+
+
+@scalar("rr")
+def hypot(a, b):
+    return libdevice.hypot(a, b)
+
+
+@triton.jit
+def _log_of_sum(a, b, apart):
+    """The greater one, and how much the logarithm of the sum is apart from it."""
+    return tl.where((a == b) & (tl.abs(a) == float("inf")), a, maximum(a, b) + apart)
+
+
+@scalar("rr")
+def logaddexp(a, b):
+    return _log_of_sum(a, b, libdevice.log1p(tl.exp(-tl.abs(a - b))))
+
+
+@scalar("rr")
+def logaddexp2(a, b):
+    return _log_of_sum(a, b, libdevice.log1p(tl.exp2(-tl.abs(a - b))) / _LOG_TWO)
+
+
+@scalar("rr")
+def xlogy(a, b):
+    return tl.where(isnan(b), b, tl.where(a == 0, 0, a * tl.log(b)))
+
+
+@scalar("r")
+def angle(x):
+    """Of real numbers: 0 or pi."""
+    return tl.where(isnan(x), x, tl.where(x < 0, tl.full((), _PI, x.dtype), 0))

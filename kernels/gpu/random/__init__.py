@@ -1,0 +1,1 @@
+"""Philox random numbers and dropout."""

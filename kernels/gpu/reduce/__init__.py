@@ -1,0 +1,1 @@
+"""Reductions, scans, softmax, normalization and cross entropy."""

@@ -1,0 +1,454 @@
+"""Losses over classes: one pass for the logarithm of the sum, softmax made again in backward.
+
+Nothing of the logits' size is kept between the two: backward reads the logits once from memory, and
+again what it has just read, to write the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ... import cross_entropy_ref as torchs
+from ...cross_entropy_ref import Classes, check_targets
+from ..launch.aot_cases import Case
+from ..launch.configs import Config
+from ..launch.jit_kernel import Kernel
+from .reduction_tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
+from .reductions import reduce_dims
+from .row_configs import Shared
+from .softmax_kernels import base, passed
+
+TORCH = {
+    "no elements": "torch knows what the loss of nothing is",
+    "logits that are no floating point numbers": "torch has the errors",
+    "looking for targets that are no class": "on the CPU only; on the GPU it would wait for it",
+}
+
+
+# Columns of a block of 2 bytes each. With 16 warps one program has a multiprocessor for itself, so
+# that the rows in work together, each read twice, are no more than the cache holds.
+_WIDEST = 16384
+
+
+@triton.jit
+def below(
+    x, lse, first, index, n, step, inside,
+    LSE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """(a, b) so that v - a - b is the logarithm of v's probability."""
+    nothing = tl.zeros((BK,), WIDE)
+    if LSE == "found":
+        top, total = passed(x, first, n, step, inside, WIDE, BK, BR)
+        return base(top), tl.log(total)
+    elif LSE == "given":
+        return tl.load(lse + index, mask=inside, other=0.0).to(WIDE), nothing
+    else:
+        return nothing, nothing
+
+
+@triton.jit
+def share_of(smoothing: tl.constexpr, total, WIDE: tl.constexpr, BK: tl.constexpr):
+    """What label smoothing gives to each class."""
+    return tl.full((BK,), smoothing, WIDE) / tl.full((BK,), total, WIDE)
+
+
+@Kernel
+def _cross_entropy(
+    x, target, weight, lse, y, kept, n, inner, offset, total, ignored,
+    LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    step = 1 if ROWS else inner
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    local = wanted - offset
+    here = inside & (wanted != ignored) & (local >= 0) & (local < n)
+    own = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0).to(WIDE)
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    loss = ((a - own) + b) * (1.0 - SMOOTHING)
+    if WEIGHTED:
+        loss *= tl.load(weight + tl.where(here, wanted, 0), mask=here, other=0.0).to(WIDE)
+    loss = tl.where(here, loss, 0.0)
+    if SMOOTHING != 0.0:
+        each = tl.zeros((BK, BR), WIDE)
+        at = tl.arange(0, BR)
+        for start in range(0, n, BR):
+            r = start + at
+            mask = inside[:, None] & (r < n)[None, :]
+            where = first[:, None] + r[None, :].to(tl.int64) * step
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            v = (a[:, None] - v) + b[:, None]
+            if WEIGHTED:
+                v *= tl.load(weight + offset + r, mask=r < n, other=0.0).to(WIDE)[None, :]
+            each += tl.where(mask, v, 0.0)
+        smooth = tl.sum(each, 1) * share_of(SMOOTHING, total, WIDE, BK)
+        loss += tl.where(wanted != ignored, smooth, 0.0)
+    tl.store(y + index, loss.to(y.dtype.element_ty), mask=inside)
+
+
+@Kernel
+def _totals(
+    target, weight, loss, y, sums, rows, classes, ignored,
+    WEIGHTED: tl.constexpr, MEAN: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of all targets: what they weigh, what all classes weigh, and the mean of the losses."""
+    at = tl.arange(0, BLOCK)
+    mass = tl.zeros((BLOCK,), WIDE)
+    every = tl.zeros((BLOCK,), WIDE)
+    lost = tl.zeros((BLOCK,), WIDE)
+    for start in range(0, rows, BLOCK):
+        mask = start + at < rows
+        wanted = tl.load(target + start + at, mask=mask, other=ignored).to(tl.int64)
+        valid = mask & (wanted != ignored)
+        if WEIGHTED:
+            known = valid & (wanted >= 0) & (wanted < classes)
+            mass += tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+        else:
+            mass += valid.to(WIDE)
+        if MEAN:
+            lost += tl.load(loss + start + at, mask=mask, other=0.0).to(WIDE)
+    if MEAN:
+        tl.store(y, (tl.sum(lost) / tl.sum(mass)).to(y.dtype.element_ty))
+    else:
+        if WEIGHTED:
+            for start in range(0, classes, BLOCK):
+                r = start + at
+                every += tl.load(weight + r, mask=r < classes, other=0.0).to(WIDE)
+        tl.store(sums, tl.sum(mass))
+        tl.store(sums + 1, tl.sum(every))
+
+
+@Kernel
+def _cross_entropy_grad(
+    x, dy, target, weight, lse, sums, dx, losses, kept, n, inner, offset, total, ignored,
+    LSE: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, EACH: tl.constexpr,
+    MEAN: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Without dy it is 1; `losses` is where the losses themselves are wanted, too."""
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    step = 1 if ROWS else inner
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    valid = inside & (wanted != ignored)
+    local = tl.where(valid, wanted - offset, -1)
+    if dy is None:
+        g = valid.to(WIDE)
+    elif EACH:
+        g = tl.load(dy + index, mask=valid, other=0.0).to(WIDE)
+    else:
+        g = tl.where(valid, tl.load(dy).to(WIDE), 0.0)
+    if MEAN:
+        g /= tl.load(sums)
+    share = g * share_of(SMOOTHING, total, WIDE, BK)
+    own = g * (1.0 - SMOOTHING)
+    if WEIGHTED:
+        known = valid & (wanted >= 0) & (wanted < total)
+        own *= tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+    every = own
+    if SMOOTHING != 0.0:
+        every += share * tl.load(sums + 1) if WEIGHTED else share * total
+    a, b = below(x, lse, first, index, n, step, inside, LSE, WIDE, BK, BR)
+    if losses is not None:
+        here = (local >= 0) & (local < n)
+        logit = tl.load(x + first + tl.where(here, local, 0) * step, mask=here, other=0.0)
+        lost = (a - logit.to(WIDE)) + b
+        tl.store(losses + index, tl.where(here, lost, 0.0), mask=inside)
+    at = tl.arange(0, BR)
+    # From the end on: what was read last is still in the cache.
+    NARROW: tl.constexpr = x.dtype.element_ty.primitive_bitwidth <= 16 and not WEIGHTED
+    STAGES: tl.constexpr = 3 if NARROW else 2
+    for done in tl.range(0, n, BR, num_stages=STAGES):
+        r = (n - 1) // BR * BR - done + at
+        mask = inside[:, None] & (r < n)[None, :]
+        where = first[:, None] + r[None, :].to(tl.int64) * step
+        d = tl.zeros((BK, BR), WIDE)
+        if LSE != "none":
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            d = tl.exp((v - a[:, None]) - b[:, None]) * every[:, None]
+        d -= tl.where(r[None, :] == local[:, None], own[:, None], 0.0)
+        if SMOOTHING != 0.0:
+            if WEIGHTED:
+                w = tl.load(weight + offset + r, mask=r < n, other=0.0).to(WIDE)
+                d -= share[:, None] * w[None, :]
+            else:
+                d -= share[:, None]
+        tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
+
+
+@Kernel
+def _target_weights(
+    target, weight, sums, y, rows, weights, total, ignored,
+    WEIGHTED: tl.constexpr, SMOOTHING: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < rows
+    wanted = tl.load(target + index, mask=inside, other=ignored).to(tl.int64)
+    valid = wanted != ignored
+    v = valid.to(WIDE)
+    if WEIGHTED:
+        known = valid & (wanted >= 0) & (wanted < weights)
+        v = tl.load(weight + tl.where(known, wanted, 0), mask=known, other=0.0).to(WIDE)
+        if SMOOTHING != 0.0:
+            share = share_of(SMOOTHING, total, WIDE, BLOCK) * tl.load(sums + 1)
+            v = tl.where(valid, v * (1.0 - SMOOTHING) + share, 0.0)
+    tl.store(y + index, v.to(y.dtype.element_ty), mask=inside)
+
+
+def _suits(x: Tensor) -> bool:
+    return x.numel() > 0 and x.dtype in NUMBERS and x.dtype.is_floating_point
+
+
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = tiles(outer, n, inner, False, _WIDEST // (dtype.itemsize // 2))
+    return t, t.warps
+
+
+_SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_grad", _rule)
+
+
+def _sizes(x: Tensor) -> tuple[Tensor, int, int, int]:
+    """Dense memory of the logits as (outer, classes, inner), and these three sizes."""
+    return one_group(x, (1 if x.ndim > 1 else 0,))
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def _length(x: Tensor | None) -> int:
+    return 0 if x is None else x.shape[0]
+
+
+def _losses(
+    x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes,
+    form: str, dtype: torch.dtype, config: Config | None = None,
+) -> Tensor:  # fmt: skip
+    """The loss of each target."""
+    check_targets(target, classes)
+    dense, outer, n, inner = _sizes(x)
+    t, warps = _SHARED.of(x.dtype, outer, n, inner, config)
+    y = torch.empty(target.shape, dtype=dtype, device=x.device)
+    _cross_entropy.launch(
+        t.grid,
+        (dense, target.contiguous(), _dense(weight), _dense(lse), y, t.kept, t.n, t.inner,
+         classes.first, classes.total, classes.ignore_index),
+        (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)], t.rows,
+         t.kept_block, t.block),
+        warps=warps,
+    )  # fmt: skip
+    return y
+
+
+def _run_totals(
+    target: Tensor, weight: Tensor | None, loss: Tensor | None, y: Tensor, classes: Classes,
+    wide: torch.dtype,
+) -> None:  # fmt: skip
+    _totals.launch(
+        (1,),
+        (target.contiguous(), _dense(weight), loss, y, y, target.numel(), _length(weight),
+         classes.ignore_index),
+        (weight is not None, loss is not None, TRITON[wide], 1024),
+    )  # fmt: skip
+
+
+def cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None, classes: Classes
+) -> Tensor:
+    if not _suits(x):
+        return torchs.cross_entropy(x, target, weight, lse, classes)
+    form = "none" if lse is None else "given"
+    return _losses(x, target, weight, lse, classes, form, (x if lse is None else lse).dtype)
+
+
+def whole_cross_entropy(
+    x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
+    dim = 1 if x.ndim > 1 else 0
+    fits = _suits(x) and target.shape == x.shape[:dim] + x.shape[dim + 1 :]
+    if not fits or target.dtype.is_floating_point:
+        attrs = (log_input, reduction, ignore_index, smoothing)
+        return torchs.whole_cross_entropy(x, target, weight, *attrs)
+    classes = Classes(0, x.shape[dim], ignore_index, smoothing)
+    form = "none" if log_input else "found"
+    wide = wide_of(x.dtype)
+    dtype = x.dtype if reduction == "none" else wide
+    each = _losses(x, target, weight, None, classes, form, dtype)
+    if reduction == "none":
+        return each
+    if reduction == "sum":
+        return reduce_dims(each, tuple(range(each.ndim)), False, "sum", x.dtype, wide)
+    y = torch.empty((), dtype=x.dtype, device=x.device)
+    _run_totals(target, weight, each, y, classes, wide)
+    return y
+
+
+def _grad(
+    dy: Tensor | None, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes, form: str, mean: bool, losses: Tensor | None = None,
+    config: Config | None = None,
+) -> Tensor:  # fmt: skip
+    dense, outer, n, inner = _sizes(x)
+    t, warps = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    wide = wide_of(x.dtype)
+    sums: Tensor | None = None
+    if mean or (weight is not None and classes.smoothing != 0.0):
+        sums = torch.empty(2, dtype=wide, device=x.device)
+        _run_totals(target, weight, None, sums, classes, wide)
+    _cross_entropy_grad.launch(
+        t.grid,
+        (dense, _dense(dy), target.contiguous(), _dense(weight), _dense(lse), sums, dx, losses,
+         t.kept, t.n, t.inner, classes.first, classes.total, classes.ignore_index),
+        (form, weight is not None, float(classes.smoothing), dy is not None and dy.ndim > 0, mean,
+         TRITON[wide], t.rows, t.kept_block, t.block),
+        warps=warps,
+    )  # fmt: skip
+    return dx
+
+
+def cross_entropy_grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
+    classes: Classes,
+) -> Tensor:  # fmt: skip
+    if not _suits(x):
+        return torchs.cross_entropy_grad(dy, x, target, weight, lse, classes)
+    form = "none" if lse is None else "given"
+    return _grad(dy, x, target, weight, lse, classes, form, False)
+
+
+def whole_cross_entropy_grad(
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
+    if not _suits(x):
+        attrs = (log_input, reduction, ignore_index, smoothing)
+        return torchs.whole_cross_entropy_grad(dy, x, target, weight, *attrs)
+    classes = Classes(0, x.shape[1 if x.ndim > 1 else 0], ignore_index, smoothing)
+    form = "none" if log_input else "found"
+    return _grad(dy, x, target, weight, None, classes, form, reduction == "mean")
+
+
+def row_losses(x: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    """The loss of each row of logits, unrounded."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    return _losses(x, target, None, None, classes, "found", wide_of(x.dtype))
+
+
+def row_losses_and_grad(x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """The loss of each row of logits, unrounded, and the gradient of their sum."""
+    classes = Classes(0, x.shape[1], ignore_index, 0.0)
+    check_targets(target, classes)
+    losses = torch.empty(target.shape, dtype=wide_of(x.dtype), device=x.device)
+    return losses, _grad(None, x, target, None, None, classes, "found", False, losses)
+
+
+def target_weights(
+    target: Tensor, weight: Tensor | None, classes: Classes, dtype: torch.dtype
+) -> Tensor:
+    if target.numel() == 0 or target.device.type == "meta":
+        return torchs.target_weights(target, weight, classes, dtype)
+    wide = wide_of(dtype)
+    y = torch.empty(target.shape, dtype=dtype, device=target.device)
+    sums: Tensor | None = None
+    if weight is not None and classes.smoothing != 0.0:
+        sums = torch.empty(2, dtype=wide, device=target.device)
+        _run_totals(target, weight, None, sums, classes, wide)
+    _target_weights.launch(
+        (-(-target.numel() // 1024),),
+        (target.contiguous(), _dense(weight), sums, y, target.numel(), _length(weight),
+         classes.total, classes.ignore_index),
+        (weight is not None, float(classes.smoothing), TRITON[wide], 1024),
+    )  # fmt: skip
+    return y
+
+
+def _call(x: Tensor) -> tuple[Tensor, Tensor, Classes]:
+    """Logits, targets and classes for the tuner."""
+    rows = x.squeeze(2)
+    n = rows.shape[1]
+    return rows, torch.arange(rows.shape[0], device=x.device) % n, Classes(0, n, -100, 0.0)
+
+
+def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows, target, classes = _call(x)
+    return lambda: _losses(rows, target, None, None, classes, "found", rows.dtype, config)
+
+
+def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows, target, classes = _call(x)
+    return lambda: _grad(
+        None, rows, target, None, None, classes, "found", False, config=config
+    )  # fmt: skip
+
+
+_SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
+_NUMBERS = ("i32",) * 5 + ("i32?",)
+
+
+def _case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
+    types = (f"*{dtype}", "*i64", None, None, "*fp32", *_NUMBERS)
+    return Case(_cross_entropy, types, ("found", False, 0.0, tl.float32, rows, kept, block), warps)
+
+
+def _grad_case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
+    x = f"*{dtype}"
+    types = (x, "*fp32", "*i64", None, None, "*fp32", x, None, *_NUMBERS)
+    constants = ("found", False, 0.0, False, True, tl.float32, rows, kept, block)
+    return Case(_cross_entropy_grad, types, constants, warps)
+
+
+def _cases(
+    case: Callable[[str, bool, int, int, int], Case],
+    dtype: str,
+    sizes: tuple[int, ...],
+    chosen: Config,
+) -> list[Case]:
+    return [case(dtype, sizes[2] == 1, chosen["kept"], chosen["block"], chosen["warps"])]
+
+
+TUNED = [
+    _SHARED.tuned(_SIZES, _tuned, partial(_cases, _case)),
+    _GRAD_SHARED.tuned(_SIZES, _tuned_grad, partial(_cases, _grad_case)),
+]
+CASES = [
+    case("bf16", *shape)
+    for case in (_case, _grad_case)
+    for shape in ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
+]
+CASES += [
+    Case(
+        _target_weights,
+        ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?"),
+        (True, 0.1, tl.float32, 1024),
+    ),
+    Case(
+        _cross_entropy,
+        ("*fp32", "*i64", "*fp32", "*fp32", "*fp32", *_NUMBERS),
+        ("given", True, 0.1, tl.float32, True, 1, _WIDEST // 2),
+        warps=8,
+    ),
+    Case(
+        _cross_entropy_grad,
+        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", None, *_NUMBERS),
+        ("given", True, 0.1, True, False, tl.float32, True, 1, _WIDEST // 2),
+        warps=8,
+    ),
+    Case(
+        _cross_entropy_grad,
+        ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS),
+        ("found", False, 0.0, False, False, tl.float32, True, 1, _WIDEST),
+        warps=16,
+    ),
+    Case(
+        _totals,
+        ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),
+        (False, True, tl.float32, 1024),
+    ),
+]

@@ -1,0 +1,184 @@
+"""layer_norm and rms_norm: one program for a row or a few, statistics in two passes or Welford's.
+
+Rows that fit stay in registers; those wider than 32768 are passed over twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ... import norm_ref as torchs
+from ..launch.aot_cases import Case, tensors
+from ..launch.configs import Config
+from ..launch.jit_kernel import Kernel
+from . import norm_grad_kernels
+from .norm_grad_kernels import (
+    layer_norm_grad,
+    layer_norm_with_stats_grad,
+    rms_norm_grad,
+    squares_of,
+)
+from .reduction_tiles import TRITON, Tiles, first_of, holding, wide_of
+from .row_configs import Shared, as_rows
+from .variance_kernels import welford
+
+Shape = tuple[int, ...]
+TORCH = {"no elements": "nothing to do"}
+
+__all__ = [
+    "CASES", "TORCH", "TUNED", "layer_norm", "layer_norm_grad", "layer_norm_with_stats",
+    "layer_norm_with_stats_grad", "rms_norm", "rms_norm_grad",
+]  # fmt: skip
+
+
+@triton.jit
+def _scaled(v, weight, bias, r, inside, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+    if WEIGHT:
+        v *= tl.load(weight + r, mask=inside, other=0.0).to(v.dtype)[None, :]
+    if BIAS:
+        v += tl.load(bias + r, mask=inside, other=0.0).to(v.dtype)[None, :]
+    return v
+
+
+@Kernel
+def _norm(
+    x, weight, bias, y, mean, rstd, rows, n, eps: tl.float64,
+    CENTRED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, KEPT: tl.constexpr,
+    ONE: tl.constexpr, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    row, first, inside = first_of(rows, n, 1, True, BK)
+    at = tl.arange(0, BR)
+    average = tl.zeros((BK,), WIDE)
+    if ONE:
+        mask = inside[:, None] & (at < n)[None, :]
+        v = tl.load(x + first[:, None] + at[None, :], mask=mask, other=0.0).to(WIDE)
+        if CENTRED:
+            average = tl.sum(v, 1) / n
+            v = tl.where(mask, v - average[:, None], 0.0)
+            if x.dtype.element_ty == WIDE:  # narrow ones are less exact than the mean is anyway
+                rest = tl.sum(v, 1) / n
+                average += rest
+                v = tl.where(mask, v - rest[:, None], 0.0)
+        r = 1.0 / tl.sqrt(tl.sum(v * v, 1) / n + eps.to(WIDE))
+        v = _scaled(v * r[:, None], weight, bias, at, at < n, WEIGHT, BIAS)
+        tl.store(y + first[:, None] + at[None, :], v.to(y.dtype.element_ty), mask=mask)
+    else:
+        if CENTRED:
+            _, average, squares = welford(x, first, 0, n, n, 1, inside, WIDE, BK, BR)
+        else:
+            squares = squares_of(x, first, n, inside, WIDE, BK, BR)
+        r = 1.0 / tl.sqrt(squares / n + eps.to(WIDE))
+        for start in range(0, n, BR):
+            c = start + at
+            mask = inside[:, None] & (c < n)[None, :]
+            where = first[:, None] + c[None, :]
+            v = tl.load(x + where, mask=mask, other=0.0).to(WIDE)
+            v = (v - average[:, None]) * r[:, None]
+            v = _scaled(v, weight, bias, c, c < n, WEIGHT, BIAS)
+            tl.store(y + where, v.to(y.dtype.element_ty), mask=mask)
+    if KEPT:
+        tl.store(mean + row, average, mask=inside)
+        tl.store(rstd + row, r, mask=inside)
+
+
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+    t = holding(outer, n, inner, 32768)
+    return t, t.warps
+
+
+_SHARED = Shared("norm", _rule)
+
+
+def _run(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float,
+    centred: bool, kept: bool = False, config: Config | None = None,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    rows = as_rows(x, len(shape))
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    lead = x.shape[: x.ndim - len(shape)]
+    wide = wide_of(x.dtype)
+    mean: Tensor | None = None
+    rstd: Tensor | None = None
+    if kept:
+        statistics = (*lead, *(1,) * len(shape))
+        mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
+    columns = prod(shape)
+    t, warps = _SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
+    one = t.block >= columns
+    _norm.launch(
+        t.grid,
+        (rows, _dense(weight), _dense(bias), y, mean, rstd, rows.shape[0], columns, eps),
+        (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
+         t.block),
+        warps=warps,
+    )  # fmt: skip
+    return y, mean, rstd
+
+
+def _dense(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
+) -> Tensor:
+    if x.numel() == 0:
+        return torchs.layer_norm(x, weight, bias, shape, eps)
+    return _run(x, weight, bias, shape, eps, True)[0]
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
+) -> Tensor:
+    if x.numel() == 0:
+        return torchs.rms_norm(x, weight, bias, shape, eps)
+    return _run(x, weight, bias, shape, eps, False)[0]
+
+
+def layer_norm_with_stats(
+    x: Tensor, weight: Tensor, bias: Tensor, shape: Shape, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    if x.numel() == 0:
+        return torchs.layer_norm_with_stats(x, weight, bias, shape, eps)
+    y, mean, rstd = _run(x, weight, bias, shape, eps, True, kept=True)
+    assert mean is not None and rstd is not None
+    return y, mean, rstd
+
+
+def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
+    rows = x.squeeze(2)
+    weight, bias = rows[:2].contiguous()
+    return lambda: _run(rows, weight, bias, weight.shape, 1e-5, True, config=config)[0]
+
+
+def _case(dtype: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
+    return Case(
+        _norm,
+        (*tensors(dtype, "x", "weight", "bias", "y"), *tensors("fp32", "mean", "rstd"),
+         "i32", "i32", "fp64"),
+        (centred, True, centred, centred, one, tl.float32, kept, block),
+        warps,
+    )  # fmt: skip
+
+
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
+    kept, block, warps = chosen["kept"], chosen["block"], chosen["warps"]
+    one = block >= sizes[1]
+    return [_case(dtype, centred, one, kept, block, warps) for centred in (True, False)]
+
+
+TUNED = [_SHARED.tuned(norm_grad_kernels.SIZES, _tuned, _cases), *norm_grad_kernels.TUNED]
+CASES = [
+    _case(dtype, centred, one, kept, block, min(max(kept * block // 1024, 1), 16))
+    for dtype in ("bf16", "fp32")
+    for centred in (True, False)
+    for one, kept, block in ((True, 8, 256), (True, 1, 4096), (True, 1, 32768), (False, 1, 8192))
+    if dtype == "bf16" or block == 4096
+]  # fmt: skip
+CASES += norm_grad_kernels.CASES

@@ -1,0 +1,216 @@
+"""Tiles: a tensor as (outer, reduced, inner), and which part of it each program works on.
+
+A program has BK kept elements, each with all that is reduced to it (or, where few are kept, one
+chunk of it), and takes BR of them at a time. With inner size 1 these are rows, read along them;
+else columns, read across them, so that neighbouring threads always read neighbouring memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+NUMBERS = {
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
+}  # fmt: skip
+_TILE = 4096  # elements of a tile: 32 for each thread of 4 warps
+_FEW = 256  # with fewer programs the chip is not full
+_MANY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How a tensor of shape (outer, n, inner) is shared out among programs."""
+
+    outer: int
+    n: int
+    inner: int
+    rows: bool
+    kept_block: int
+    block: int
+    splits: int
+    chunk: int
+
+    @property
+    def kept(self) -> int:
+        return self.outer * self.inner
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.programs, self.splits
+
+    @property
+    def warps(self) -> int:
+        """So many that each thread has 32 elements of a tile, or 64 of the largest."""
+        return min(max(self.kept_block * self.block // 1024, 1), 16)
+
+    @property
+    def programs(self) -> int:
+        if self.rows:
+            return -(-self.outer // self.kept_block)
+        return self.outer * -(-self.inner // self.kept_block)
+
+
+def power_of_2(size: int) -> int:
+    """The least power of 2 that is not smaller."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def cdiv(size: int, block: int) -> int:
+    """How many blocks cover so many elements. Triton's own takes microseconds on the host."""
+    return -(-size // block)
+
+
+@lru_cache(maxsize=4096)
+def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048) -> Tiles:
+    """The rule's tiles for this shape: the same for every GPU.
+
+    `split`: whether a program may have one chunk only of what is reduced; `widest`: the most
+    elements of a row that one tile has.
+    """
+    rows = inner == 1
+    if rows:
+        block = min(power_of_2(n), widest)
+        kept_block = max(min(_TILE // block, power_of_2(-(-outer // _FEW))), 1)
+    else:
+        kept_block = min(power_of_2(inner), 128)
+        block = min(power_of_2(n), max(_TILE // kept_block, 1))
+    found = Tiles(outer, n, inner, rows, kept_block, block, 1, _up(n, block))
+    programs = found.programs
+    if not split or programs >= _FEW or n <= 4 * block:
+        return found
+    splits = min(-(-n // (4 * block)), -(-_MANY // programs))
+    chunk = _up(-(-n // splits), block)
+    return Tiles(outer, n, inner, rows, kept_block, block, -(-n // chunk), chunk)
+
+
+@lru_cache(maxsize=4096)
+def holding(outer: int, n: int, inner: int, most: int) -> Tiles:
+    """Tiles that hold all that is reduced to an element, where that is `most` or less of a row.
+
+    Of columns, 16 at least are read side by side, and 1024 elements of each are held.
+    """
+    whole = power_of_2(n)
+    if inner == 1:
+        return tiles(outer, n, inner, False, whole if whole <= most else 8192)
+    if whole > 1024:
+        return Tiles(outer, n, inner, False, min(power_of_2(inner), 16), 256, 1, _up(n, 256))
+    kept = min(power_of_2(inner), max(16, min(_TILE // whole, 128)))
+    return Tiles(outer, n, inner, False, kept, whole, 1, whole)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def groups(shape: Sequence[int], dims: Sequence[int]) -> list[tuple[int, bool]]:
+    """The sizes of runs of dims that are all kept (False) or all reduced (True), in their order.
+
+    >>> from onefold.kernels.gpu.reduce.reduction_tiles import groups
+    >>> groups((2, 3, 1, 5), (2, 3))
+    [(6, False), (5, True)]
+    """
+    found: list[tuple[int, bool]] = []
+    for dim, size in enumerate(shape):
+        reduced = dim in dims
+        if size == 1:
+            continue
+        if found and found[-1][1] == reduced:
+            found[-1] = (found[-1][0] * size, reduced)
+        else:
+            found.append((size, reduced))
+    return found
+
+
+def one_group(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, int, int, int]:
+    """Dense memory of x as (outer, n, inner) with the dims as n, and these three sizes.
+
+    Dims that do not lie side by side are moved to the end, which copies x.
+    """
+    order, sizes = _one_group(x.shape, tuple(dims))
+    if order is not None:
+        x = x.permute(order)
+    return x.contiguous(), *sizes
+
+
+@lru_cache(maxsize=4096)
+def _one_group(
+    shape: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[tuple[int, ...] | None, tuple[int, int, int]]:
+    """The order of the dims, where it must change, and (outer, n, inner)."""
+    found = groups(shape, dims)
+    if [reduced for _, reduced in found].count(True) <= 1:
+        return None, triple(found)
+    kept = tuple(dim for dim in range(len(shape)) if dim not in dims)
+    return (*kept, *dims), (
+        prod(shape[dim] for dim in kept),
+        prod(shape[dim] for dim in dims),
+        1,
+    )
+
+
+def triple(found: list[tuple[int, bool]]) -> tuple[int, int, int]:
+    """(outer, n, inner) of groups of which one at most is reduced."""
+    at = next((i for i, (_, reduced) in enumerate(found) if reduced), len(found))
+    outer = prod(size for size, _ in found[:at])
+    n = found[at][0] if at < len(found) else 1
+    return outer, n, prod(size for size, _ in found[at + 1 :])
+
+
+def dims_of(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """The reduced dims, counted from 0; None and () mean all of them."""
+    if dim is None or dim == ():
+        return tuple(range(ndim))
+    given = (dim,) if isinstance(dim, int) else dim
+    return tuple(sorted(d % ndim for d in given)) if ndim else ()
+
+
+def reduced_shape(shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> tuple[int, ...]:
+    """The shape of the result of a reduction over these dims."""
+    if keepdim:
+        return tuple(1 if dim in dims else size for dim, size in enumerate(shape))
+    return tuple(size for dim, size in enumerate(shape) if dim not in dims)
+
+
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    """What numbers of this dtype are worked on as."""
+    if dtype.is_floating_point:
+        return torch.float64 if dtype is torch.float64 else torch.float32
+    return torch.int64 if dtype is torch.int64 else torch.int32
+
+
+TRITON = {
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.int32: tl.int32,
+    torch.int64: tl.int64,
+}
+
+
+@triton.jit
+def first_of(kept, n, inner, ROWS: tl.constexpr, BK: tl.constexpr):
+    """Of the kept elements of this program: index, where the first of each lies, which exist."""
+    pid = tl.program_id(0)
+    at = tl.arange(0, BK)
+    if ROWS:
+        index = pid.to(tl.int64) * BK + at
+        return index, index * n, index < kept
+    else:
+        blocks = tl.cdiv(inner, BK)
+        outer = (pid // blocks).to(tl.int64)
+        column = (pid % blocks) * BK + at
+        return outer * inner + column, outer * n * inner + column, column < inner
+
+
+@triton.jit
+def is_nan(v):
+    """Where v is no number."""
+    return v != v

@@ -1,0 +1,295 @@
+"""Folds: sums, products and extrema over any dims, and what is a sum of some function.
+
+Where few elements are kept, chunks are folded first, and then their results in their order. The
+shape and its tile alone decide their size, so the bits are the same in every run and on every rank
+(see `configs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import ceil, inf
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.aot_cases import Case
+from ..launch.configs import Config
+from ..launch.jit_kernel import Kernel
+from ..pointwise.prologue import MOST_INPUTS, Prologue, function_of, gelu_and_sum
+from .reduction_tiles import TRITON, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
+from .row_configs import Given, Shared
+
+
+@triton.jit
+def _times(a, b):
+    return a * b
+
+
+@triton.jit
+def mapped(v, center, MAP: tl.constexpr, ORDER: tl.constexpr):
+    """A function of each element, of which the sum is taken."""
+    if MAP == "abs":
+        return tl.abs(v)
+    elif MAP == "square":
+        return v * v
+    elif MAP == "apart":
+        return (v - center) * (v - center)
+    elif MAP == "power":
+        return tl.exp2(ORDER * tl.log2(tl.abs(v)))
+    else:
+        return v
+
+
+@triton.jit
+def finished(v, count, FINISH: tl.constexpr, ORDER: tl.constexpr):
+    """A function of the whole result: ORDER is less than the count by, or the order of a root."""
+    if FINISH == "mean":
+        return v / (tl.full(v.shape, count, v.dtype) - ORDER)
+    elif FINISH == "sqrt":
+        return tl.sqrt(v)
+    elif FINISH == "root":
+        return tl.exp2(tl.log2(v) / ORDER)
+    else:
+        return v
+
+
+@triton.jit
+def _chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
+    """A function of v and of the elements of the others; of those not there it uses nothing."""
+    v1, v2, v3 = v, v, v
+    if x1 is not None:
+        v1 = tl.load(x1 + at, mask=mask, other=0)
+    if x2 is not None:
+        v2 = tl.load(x2 + at, mask=mask, other=0)
+    if x3 is not None:
+        v3 = tl.load(x3 + at, mask=mask, other=0)
+    return CHAIN(v, v1, v2, v3)
+
+
+@Kernel
+def _reduce(
+    x, x1, x2, x3, whole, center, y, kept, n, inner, chunk, count,
+    KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr, ORDER: tl.constexpr,
+    WIDE: tl.constexpr, NEUTRAL: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
+    BR: tl.constexpr, CHAIN: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    split = tl.program_id(1).to(tl.int64)
+    begin = split * chunk
+    step = 1 if ROWS else inner
+    first = (first + begin * step)[:, None]
+    x += first
+    at = tl.arange(0, BR)
+    average = tl.zeros((BK, 1), WIDE)
+    if MAP == "apart":
+        average = tl.load(center + index, mask=inside, other=0).to(WIDE)[:, None]
+    total = tl.full((BK, BR), NEUTRAL, WIDE)
+    for start in range(0, chunk, BR):
+        r = start + at
+        mask = inside[:, None] & (begin + r < n)[None, :]
+        place = r[None, :].to(tl.int64) * step
+        v = tl.load(x + place, mask=mask, other=0)
+        if CHAIN is not None:
+            v = _chained(v, x1, x2, x3, first + place, mask, CHAIN)
+            if whole is not None:
+                tl.store(whole + (first + place), v, mask=mask)
+        if MAP == "nonzero":
+            v = (v != 0).to(WIDE)
+        v = tl.where(mask, mapped(v.to(WIDE), average, MAP, ORDER), NEUTRAL)
+        if KIND == "sum":
+            total += v
+        elif KIND == "prod":
+            total *= v
+        elif KIND == "max":
+            total = tl.where((v > total) | is_nan(v), v, total)
+        else:
+            total = tl.where((v < total) | is_nan(v), v, total)
+    if KIND == "sum":
+        result = tl.sum(total, 1)
+    elif KIND == "prod":
+        result = tl.reduce(total, 1, _times)
+    else:
+        broken = is_nan(total)
+        numbers = tl.where(broken, NEUTRAL, total)
+        result = tl.max(numbers, 1) if KIND == "max" else tl.min(numbers, 1)
+        if total.dtype.is_floating():
+            result = tl.where(tl.max(broken.to(tl.int32), 1) > 0, float("nan"), result)
+    result = finished(result, count, FINISH, ORDER)
+    tl.store(y + split * kept + index, result.to(y.dtype.element_ty), mask=inside)
+
+
+_NEUTRAL: dict[str, float] = {"sum": 0, "prod": 1, "max": -inf, "min": inf}
+
+
+def neutral(kind: str, wide: torch.dtype) -> float:
+    """What changes no result of this kind."""
+    if kind in ("sum", "prod") or wide.is_floating_point:
+        return _NEUTRAL[kind]
+    info = torch.iinfo(wide)
+    return info.min if kind == "max" else info.max
+
+
+def _launch(
+    x: Tensor | Prologue, center: Tensor | None, y: Tensor, given: Given, count: int,
+    constants: tuple[Any, ...],
+) -> None:  # fmt: skip
+    t, warps = given
+    tensors = x.tensors if isinstance(x, Prologue) else (x,)
+    absent = (None,) * (MOST_INPUTS - len(tensors))
+    chain, whole = (x.function, x.whole) if isinstance(x, Prologue) else (None, None)
+    _reduce.launch(
+        t.grid,
+        (*tensors, *absent, whole, center, y, t.kept, t.n, t.inner, t.chunk, count),
+        (*constants, t.rows, t.kept_block, t.block, chain),
+        warps=warps,
+        fused=chain is None,
+    )
+
+
+def reduce_dims(
+    x: Tensor | Prologue,
+    dims: tuple[int, ...],
+    keepdim: bool,
+    kind: str,
+    dtype: torch.dtype,
+    wide: torch.dtype | None = None,
+    map: str = "none",
+    finish: str = "none",
+    count: int = 1,
+    order: float = 0,
+    center: Tensor | None = None,
+) -> Tensor:
+    """x folded over the dims: worked on as `wide`, given as `dtype`.
+
+    Several groups of dims are folded one after the other, the last first. With `center`, which has
+    an element for each kept one, there must be one group only.
+    """
+    wide = wide or wide_of(dtype)
+    result = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
+    x = x.contiguous()
+    worked = (order, TRITON[wide], neutral(kind, wide))
+    *before, last = _steps(tuple(x.shape), dims, x.dtype, wide)
+    for given in before:
+        y = torch.empty((given[0].splits, given[0].kept), dtype=wide, device=x.device)
+        _launch(x, center, y, given, count, (kind, map, "none", *worked))
+        x, center, map = y, None, "none"
+    _launch(x, center, result, last, count, (kind, map, finish, *worked))
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _steps(
+    shape: tuple[int, ...], dims: tuple[int, ...], dtype: torch.dtype, wide: torch.dtype
+) -> tuple[Given, ...]:
+    """The tiles of one launch after the other: for each group of dims, and for what it is split."""
+    found = groups(shape, dims)
+    steps: list[Given] = []
+    while True:
+        last = max((i for i, (_, reduced) in enumerate(found) if reduced), default=len(found))
+        several = any(reduced for _, reduced in found[:last])
+        alone = [(size, reduced and i == last) for i, (size, reduced) in enumerate(found)]
+        t, warps = SHARED.of(wide if steps else dtype, *triple(alone))
+        steps.append((t, warps))
+        if t.splits == 1 and not several:
+            return tuple(steps)
+        found = _merged([(t.splits, True), *found[:last], *found[last + 1 :]])
+
+
+def _merged(found: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    merged: list[tuple[int, bool]] = []
+    for size, reduced in found:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == reduced:
+            merged[-1] = (merged[-1][0] * size, reduced)
+        else:
+            merged.append((size, reduced))
+    return merged
+
+
+def divisor(freedom: float) -> tuple[int, float]:
+    """A number as an integer and what it is too much: kernels take integers exactly."""
+    count = ceil(freedom)
+    return count, count - freedom
+
+
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+    t = tiles(outer, n, inner)
+    # Of columns a thread holds many: with half as many threads, chains on them would spill.
+    return t, 4 if t.rows or t.kept_block * t.block <= 2048 else 8
+
+
+SHARED = Shared("fold", _rule)
+_SUM = ("sum", "none", "none", 0, tl.float32, 0)
+
+
+def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
+    outer, n, inner = x.shape
+    given = SHARED.of(x.dtype, outer, n, inner, chosen)
+    y = torch.empty((given[0].splits, given[0].kept), dtype=torch.float32, device=x.device)
+
+    def run() -> Tensor:
+        _launch(x, None, y, given, 1, _SUM)
+        return reduce_dims(y, (0,), False, "sum", torch.float32)
+
+    return run
+
+
+def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
+    types = (f"*{dtype}", *(None,) * 5, "*fp32", *("i32",) * 5)
+    constants = (*_SUM, sizes[2] == 1, chosen["kept"], chosen["block"], None)
+    return [Case(_reduce, types, constants, chosen["warps"])]
+
+
+TUNED = [
+    SHARED.tuned(
+        ((16384, 8192, 1), (1024, 1024, 1), (1, 16384, 8192), (1, 65536, 1024), (1, 1 << 26, 1)),
+        _sums,
+        _cases,
+    )
+]
+_ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
+CASES = [
+    Case(
+        _reduce,
+        (kind, None, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
+        warps=warps,
+    )
+    for kind, out in _ROWS
+    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
+]
+_CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
+CASES += [
+    Case(
+        _reduce,
+        (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32", *("i32",) * 5),
+        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, _CHAIN),
+        warps=warps,
+        fused=False,
+    )
+    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
+]
+CASES += [
+    Case(
+        _reduce,
+        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048, None),
+    ),
+    Case(
+        _reduce,
+        ("*i32", None, None, None, None, None, "*i64", "i32", "i32", "i32", "i32", "i32"),
+        ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048, None),
+    ),
+    Case(
+        _reduce,
+        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
+        ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32, None),
+        warps=8,
+    ),
+]

@@ -1,0 +1,219 @@
+"""Variances and logarithms of sums of exponentials: every lane keeps its own, joined at the end.
+
+Variances are by Welford's recurrence for each lane, and joined by Chan's formula: a large mean
+costs no accuracy. Exponentials are of what is below the greatest so far.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.aot_cases import Case
+from ..launch.jit_kernel import Kernel
+from .reduction_tiles import (
+    TRITON,
+    Tiles,
+    first_of,
+    one_group,
+    power_of_2,
+    reduced_shape,
+    tiles,
+    wide_of,
+)
+from .reductions import divisor
+from .softmax_kernels import base, risen
+
+
+@triton.jit
+def welford(
+    x, first, begin, n, chunk, step, inside,
+    WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    """Of the elements from `begin` on, `chunk` at most: count, mean, sum of (v - mean)**2."""
+    at = tl.arange(0, BR)
+    mean = tl.zeros((BK, BR), WIDE)
+    squares = tl.zeros((BK, BR), WIDE)
+    seen = tl.zeros((1, BR), WIDE)
+    for start in range(0, chunk, BR):
+        r = begin + start + at
+        exists = (r < n)[None, :]
+        seen += exists.to(WIDE)
+        mask = inside[:, None] & exists
+        where = first[:, None] + r[None, :].to(tl.int64) * step
+        v = tl.load(x + where, mask=mask, other=0).to(WIDE)
+        apart = tl.where(mask, v - mean, 0.0)
+        mean += apart / tl.maximum(seen, 1.0)
+        squares += apart * tl.where(mask, v - mean, 0.0)
+    held = tl.sum(seen, 1)
+    average = tl.sum(mean * seen, 1) / held
+    apart = mean - average[:, None]
+    rest = tl.sum(seen * apart, 1)  # what rounding left in the mean
+    squares = tl.sum(squares + seen * apart * apart, 1) - rest * rest / held
+    return held, average, squares
+
+
+@Kernel
+def _variance(
+    x, y, means, squares, kept, n, inner, chunk, count,
+    LESS: tl.constexpr, ROOT: tl.constexpr, PART: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    split = tl.program_id(1).to(tl.int64)
+    step = 1 if ROWS else inner
+    _, average, m2 = welford(x, first, split * chunk, n, chunk, step, inside, WIDE, BK, BR)
+    out = split * kept + index
+    if PART:
+        tl.store(means + out, average, mask=inside)
+        tl.store(squares + out, m2, mask=inside)
+    else:
+        result = m2 / (tl.full(m2.shape, count, WIDE) - LESS)
+        if ROOT:
+            result = tl.sqrt(result)
+        tl.store(y + out, result.to(y.dtype.element_ty), mask=inside)
+
+
+@Kernel
+def _combine_variance(
+    means, squares, y, kept, n, chunk, splits, count,
+    LESS: tl.constexpr, ROOT: tl.constexpr, WIDE: tl.constexpr,
+    BK: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    index = tl.program_id(0) * BK + tl.arange(0, BK)
+    part = tl.arange(0, BS)
+    mask = (index < kept)[:, None] & (part < splits)[None, :]
+    at = part[None, :].to(tl.int64) * kept + index[:, None]
+    mean = tl.load(means + at, mask=mask, other=0)
+    m2 = tl.load(squares + at, mask=mask, other=0)
+    left = n - part.to(tl.int64) * chunk
+    held = tl.maximum(tl.minimum(left, chunk), 0).to(WIDE)[None, :]
+    all_held = tl.sum(held, 1)
+    average = tl.sum(mean * held, 1) / all_held
+    off = mean - average[:, None]
+    rest = tl.sum(held * off, 1)
+    result = tl.sum(m2 + held * off * off, 1) - rest * rest / all_held
+    result /= tl.full(result.shape, count, WIDE) - LESS
+    if ROOT:
+        result = tl.sqrt(result)
+    tl.store(y + index, result.to(y.dtype.element_ty), mask=index < kept)
+
+
+def variance(
+    x: Tensor, dims: tuple[int, ...], correction: float, keepdim: bool, root: bool
+) -> Tensor:
+    """The variance over the dims, or its root; of some elements at least."""
+    y = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=x.dtype, device=x.device)
+    dense, outer, n, inner = one_group(x, dims)
+    t = tiles(outer, n, inner)
+    count, less = divisor(max(0.0, n - correction))
+    wide = wide_of(x.dtype)
+    size = (2, t.splits, t.kept) if t.splits > 1 else (2, 0)
+    means, squares = torch.empty(size, dtype=wide, device=x.device)
+    _variance.launch(
+        t.grid,
+        (dense, y, means, squares, t.kept, n, inner, t.chunk, count),
+        (less, root, t.splits > 1, TRITON[wide], t.rows, t.kept_block, t.block),
+        warps=8 if wide is torch.float64 else 4,  # three tiles, each of twice the registers
+    )
+    if t.splits > 1:
+        _launch_combine(means, squares, y, t, count, (less, root, TRITON[wide]))
+    return y
+
+
+def _launch_combine(
+    means: Tensor, squares: Tensor, y: Tensor, t: Tiles, count: int, constants: tuple[object, ...]
+) -> None:
+    parts = power_of_2(t.splits)
+    block = max(2048 // parts, 1)
+    _combine_variance.launch(
+        (-(-t.kept // block),),
+        (means, squares, y, t.kept, t.n, t.chunk, t.splits, count),
+        (*constants, block, parts),
+    )
+
+
+@Kernel
+def _logsumexp(
+    x, y, tops, totals, kept, n, inner, chunk,
+    STAGED: tl.constexpr, PART: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+):  # fmt: skip
+    index, first, inside = first_of(kept, n, inner, ROWS, BK)
+    split = tl.program_id(1).to(tl.int64)
+    begin = split * chunk
+    step = 1 if ROWS else inner
+    at = tl.arange(0, BR)
+    start_of = (first + begin * step)[:, None]
+    top = tl.full((BK,), float("-inf"), WIDE)
+    total = tl.zeros((BK, BR), WIDE)
+    for start in range(0, chunk, BR):
+        r = (start + at)[None, :].to(tl.int64)
+        mask = inside[:, None] & (begin + r < n)
+        v = tl.load(x + start_of + r * step, mask=mask, other=float("-inf")).to(WIDE)
+        higher = tl.maximum(top, tl.max(v, 1))
+        total = risen(total, top[:, None], higher[:, None])
+        e = tl.exp(v - base(higher)[:, None])
+        if STAGED:  # v is the base of a sum that was found before
+            e *= tl.load(totals + start_of + r * step, mask=mask, other=0.0)
+        total += tl.where(mask, e, 0.0)
+        top = higher
+    result = tl.sum(total, 1)
+    out = split * kept + index
+    if PART:
+        tl.store(tops + out, base(top), mask=inside)
+        tl.store(totals + out, result, mask=inside)
+    else:
+        tl.store(y + out, (tl.log(result) + base(top)).to(y.dtype.element_ty), mask=inside)
+
+
+def logsumexp_dims(x: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype) -> Tensor:
+    """log(sum(exp(x))) over the dims."""
+    y = torch.empty(reduced_shape(x.shape, dims, keepdim), dtype=dtype, device=x.device)
+    dense, outer, n, inner = one_group(x, dims)
+    wide = wide_of(dtype)
+    t = tiles(outer, n, inner)
+    parts = torch.empty((2, t.splits * t.kept), dtype=wide, device=x.device)
+    _launch_logsumexp(dense, y, parts, t, False, t.splits > 1, wide)
+    if t.splits > 1:
+        again = tiles(1, t.splits, t.kept, split=False)
+        _launch_logsumexp(parts[0], y, parts, again, True, False, wide)
+    return y
+
+
+def _launch_logsumexp(
+    x: Tensor, y: Tensor, parts: Tensor, t: Tiles, staged: bool, part: bool, wide: torch.dtype
+) -> None:
+    _logsumexp.launch(
+        t.grid,
+        (x, y, parts[0], parts[1], t.kept, t.n, t.inner, t.chunk),
+        (staged, part, TRITON[wide], t.rows, t.kept_block, t.block),
+    )
+
+
+_SIZES = ((True, 2, 2048), (False, 128, 32))
+CASES = [
+    Case(
+        _variance,
+        ("*bf16", "*bf16", "*fp32", "*fp32", *("i32",) * 5),
+        (0.0, False, False, tl.float32, *sizes),
+    )
+    for sizes in _SIZES
+]
+CASES += [
+    Case(
+        _logsumexp,
+        ("*bf16", "*bf16", "*fp32", "*fp32", *("i32",) * 4),
+        (False, False, tl.float32, *sizes),
+    )
+    for sizes in _SIZES
+]
+CASES += [
+    Case(
+        _combine_variance,
+        ("*fp32", "*fp32", "*bf16", *("i32",) * 5),
+        (0.0, False, tl.float32, 8, 256),
+    )
+]

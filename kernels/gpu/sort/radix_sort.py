@@ -1,0 +1,194 @@
+"""Radix sort: rows of any length in order, by four bits of their keys at a time, the lowest first.
+
+The digits of each block are counted; running sums of the counts, digit after digit and in a digit
+block after block, are where the elements of a block go; and each goes there, behind those of its
+digit that stand before it in its block. So equal elements keep their order, and nothing is added
+in an order that may change. Values are moved as they are: keys are made of them where needed.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..launch.aot_cases import Case
+from ..launch.jit_kernel import Kernel
+from ..reduce.reduction_tiles import cdiv, power_of_2
+from ..reduce.scan_kernels import scan
+
+_BITS = 4  # of a digit: with 16 digits a block writes runs of whole lines
+_BLOCK = 1024
+_WARPS = 8
+# The bits of `natural` that differ between numbers of a type.
+_OF_FLOATS = {
+    torch.float16: range(13, 32, _BITS),
+    torch.bfloat16: range(16, 32, _BITS),
+    torch.float32: range(0, 32, _BITS),
+    torch.float64: range(0, 64, _BITS),
+}
+
+
+@triton.jit
+def ordered(v):
+    """An integer, of 64 bits for values of 64 and else of 32, that is ordered as the values are.
+
+    NaN is last, and -0 equal to 0.
+    """
+    if v.dtype.is_floating():
+        if v.dtype == tl.float64:
+            v += 0.0
+            bits = v.to(tl.int64, bitcast=True)
+            key = bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+            return tl.where(v != v, 0x7FFFFFFFFFFFFFFF, key)
+        else:
+            v = v.to(tl.float32) + 0.0
+            bits = v.to(tl.int32, bitcast=True)
+            key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+            return tl.where(v != v, 0x7FFFFFFF, key)
+    else:
+        return v if v.dtype == tl.int64 else v.to(tl.int32)
+
+
+@triton.jit
+def natural(v):
+    """`ordered` as a natural number."""
+    key = ordered(v)
+    if key.dtype == tl.int64:
+        return key.to(tl.uint64, bitcast=True) ^ (1 << 63)
+    else:
+        return key.to(tl.uint32, bitcast=True) ^ (1 << 31)
+
+
+@triton.jit
+def _digits(v, shift, LEAST: tl.constexpr, DESCENDING: tl.constexpr):
+    """The digits that the values are sorted by; of integers the least has zeros only."""
+    key = natural(v) if v.dtype.is_floating() else ordered(v) ^ LEAST
+    digit = ((key >> shift.to(key.dtype)) & 15).to(tl.int32)
+    return 15 - digit if DESCENDING else digit
+
+
+@triton.jit
+def _field(digit):
+    """Where the count of a digit begins in a number that has those of four."""
+    return ((digit & 3) * 16).to(tl.int64)
+
+
+@triton.jit
+def _ones(digit, wanted):
+    """A one in the field of each wanted digit."""
+    return tl.where(wanted, tl.full(digit.shape, 1, tl.int64) << _field(digit), 0)
+
+
+@triton.jit
+def _of_program(blocks):
+    """The row and the block of this program."""
+    program = tl.program_id(0)
+    return (program // blocks).to(tl.int64), (program % blocks).to(tl.int64)
+
+
+@Kernel
+def _count(
+    x, counts, n, blocks, shift: tl.int64,
+    LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """How often each digit stands in each block, as [row, digit, block]."""
+    row, block = _of_program(blocks)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + row * n + at, mask=at < n, other=0)
+    digit = _digits(v, shift, LEAST, DESCENDING)
+    fields = tl.arange(0, 4)
+    for four in tl.static_range(4):
+        found = tl.sum(_ones(digit, (at < n) & (digit >> 2 == four)), 0)
+        found = (found >> _field(fields)) & 0xFFFF
+        tl.store(counts + (row * 16 + four * 4 + fields) * blocks + block, found.to(tl.int32))
+
+
+@Kernel
+def _place(
+    x, order, counts, ends, values, indices, n, blocks, shift: tl.int64,
+    FIRST: tl.constexpr, LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, block = _of_program(blocks)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    v = tl.load(x + row * n + at, mask=inside, other=0)
+    digit = _digits(v, shift, LEAST, DESCENDING)
+    before = tl.zeros((BLOCK,), tl.int32)
+    for four in tl.static_range(4):
+        wanted = inside & (digit >> 2 == four)
+        ones = tl.cumsum(_ones(digit, wanted), 0) >> _field(digit)
+        before = tl.where(wanted, (ones & 0xFFFF).to(tl.int32) - 1, before)
+    group = (row * 16 + digit) * blocks + block
+    begin = tl.load(ends + group, mask=inside, other=0)
+    begin -= tl.load(counts + group, mask=inside, other=0)
+    to = row * n + begin + before
+    place = at if FIRST else tl.load(order + row * n + at, mask=inside, other=0)
+    tl.store(values + to, v.to(values.dtype.element_ty), mask=inside)
+    tl.store(indices + to, place.to(indices.dtype.element_ty), mask=inside)
+
+
+def _shifts(dtype: torch.dtype, most: int | None) -> tuple[range, int]:
+    """Where the digits of a type begin, and what its least number is (0 for floats)."""
+    if dtype.is_floating_point:
+        return _OF_FLOATS[dtype], 0
+    if most is None:
+        return range(0, 8 * dtype.itemsize, _BITS), torch.iinfo(dtype).min
+    return range(0, max(most.bit_length(), 1), _BITS), 0
+
+
+def radix_sort(
+    x: Tensor, descending: bool = False, most: int | None = None, block: int = _BLOCK
+) -> tuple[Tensor, Tensor]:
+    """What `order.sort_rows` gives, for rows of any length and values of any size."""
+    n, dtype = x.shape[-1], x.dtype
+    block = min(power_of_2(n), block)
+    blocks = cdiv(n, block)
+    rows = x.numel() // n
+    grid = (rows * blocks,)
+    shifts, least = _shifts(x.dtype, most)
+    constants = (least, descending, block)
+    counts = torch.empty((rows, 16 * blocks), dtype=torch.int32, device=x.device)
+    # Between the passes numbers stand in as few bytes as hold them.
+    narrow = x.dtype if most is None or most >= 2**31 else torch.int32
+    places = torch.int32 if n < 2**31 else torch.int64
+    order: Tensor | None = None
+    for shift in shifts:
+        last = shift == shifts[-1]
+        values = torch.empty(x.shape, dtype=dtype if last else narrow, device=x.device)
+        indices = torch.empty(x.shape, dtype=torch.int64 if last else places, device=x.device)
+        _count.launch(grid, (x, counts, n, blocks, shift), constants)
+        ends = scan(counts, 1, False, False)
+        _place.launch(
+            grid,
+            (x, order, counts, ends, values, indices, n, blocks, shift),
+            (order is None, *constants),
+            warps=_WARPS,
+        )
+        x, order = values, indices
+    assert order is not None
+    return x, order
+
+
+_PLACED = ("*i32", "*i64")  # counts, ends
+
+CASES = [
+    Case(_count, (kind, "*i32", "i32", "i32?", "i64?"), (least, False, _BLOCK))
+    for kind, least in (("*fp32", 0), ("*i64", 0), ("*i64", -(2**63)))
+]
+CASES += [
+    Case(
+        _place,
+        (kind, order, *_PLACED, to, indices, "i32", "i32?", "i64?"),
+        (order is None, least, descending, _BLOCK),
+        warps=_WARPS,
+    )
+    for kind, order, to, indices, least, descending in (
+        ("*i64", None, "*i32", "*i32", 0, False),
+        ("*i32", "*i32", "*i64", "*i64", 0, False),
+        ("*fp32", "*i32", "*fp32", "*i32", 0, False),
+        ("*bf16", "*i32", "*bf16", "*i64", 0, True),
+        ("*fp64", "*i32", "*fp64", "*i32", 0, False),
+    )
+]

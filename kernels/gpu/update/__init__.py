@@ -1,0 +1,1 @@
+"""Optimizer updates of many tensors in one launch."""

@@ -1,0 +1,81 @@
+"""Tables: lists of tensors as addresses on the device, so that one launch works on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 2048  # elements that one program works on
+
+# What a table's elements are in Triton.
+DTYPES = {
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+}
+
+
+class PointerTable(NamedTuple):
+    """Per tensor a row: its addresses in every list, its size, and its first program.
+
+    Behind the rows, from `start` on, what each program works on: the number of its row in the high
+    32 bits, and which block of it in the low ones.
+    """
+
+    data: Tensor
+    start: int
+    programs: int
+    aligned: bool  # whether every address is a multiple of 16 bytes
+
+
+def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> PointerTable:
+    """The table of lists of equal length, of dense tensors; tensors of one row are equally long."""
+    addresses = tuple([x.data_ptr() for some in lists for x in some])
+    sizes = tuple([x.numel() for x in lists[0]])
+    return _made(addresses, sizes, block, lists[0][0].device)
+
+
+@lru_cache(maxsize=64)
+def _made(
+    addresses: tuple[int, ...], sizes: tuple[int, ...], block: int, device: torch.device
+) -> PointerTable:
+    size = torch.tensor(sizes)
+    columns = torch.tensor(addresses).view(-1, len(sizes))
+    count = (size + block - 1) // block
+    behind = count.cumsum(0)
+    first = behind - count
+    rows = torch.cat([columns.T, size[:, None], first[:, None]], 1)
+    tensor = torch.repeat_interleave(torch.arange(len(sizes)), count)
+    which = torch.arange(len(tensor)) - first[tensor]
+    data = torch.cat([rows.flatten(), tensor << 32 | which])
+    aligned = all(address % 16 == 0 for address in addresses)
+    return PointerTable(data.to(device, non_blocking=True), rows.numel(), len(tensor), aligned)
+
+
+@triton.jit
+def work_of(table, start, LISTS: tl.constexpr, BLOCK: tl.constexpr):
+    """(the row of this program's tensor, the places of its block, which are in it, whether all are)
+
+    Where all are, they are read without a mask, 16 bytes at once.
+    """
+    found = tl.load(table + start + tl.program_id(0))
+    row = table + (found >> 32) * (LISTS + 2)
+    size = tl.load(row + LISTS)
+    at = (found & 0xFFFFFFFF) * BLOCK + tl.arange(0, BLOCK)
+    return row, at, at < size, (found & 0xFFFFFFFF) * BLOCK + BLOCK <= size
+
+
+@triton.jit
+def address_of(row, NUMBER: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
+    """Where the row's tensor in a list begins. What is aligned is read 16 bytes at once."""
+    address = tl.load(row + NUMBER).to(tl.pointer_type(DTYPE))
+    if ALIGNED:
+        address = tl.multiple_of(address, 16)
+    return address

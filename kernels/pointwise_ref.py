@@ -1,0 +1,428 @@
+"""Elementwise functions that take more than one torch call, and torch's own backward kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .scalar_expression import UNSUPPORTED, Adapted, adapt_of, declare, expression, on_triton
+
+Kernel = Callable[..., torch.Tensor]
+Exact = tuple[Any, ...]  # a number as an attribute: its value first
+_NN: Any = torch._C._nn
+
+
+def aten(name: str) -> Kernel:
+    """The C function of a torch op for which torch has no Python function.
+
+    Its overload is fixed here, which saves the choice at each call.
+    """
+    kernel: Kernel = getattr(torch.ops.aten, name).default._op
+    _ATEN[kernel] = name
+    return kernel
+
+
+def aten_name(kernel: Kernel) -> str:
+    """The name by which `aten` gave a function; "" if it did not."""
+    return _ATEN.get(kernel, "")
+
+
+_ATEN: dict[Kernel, str] = {}
+
+
+@on_triton(lambda x: UNSUPPORTED)
+def real(x: torch.Tensor) -> torch.Tensor:
+    """The real part, in memory of its own."""
+    return torch.real(x).clone(memory_format=torch.contiguous_format)
+
+
+@on_triton(lambda x: UNSUPPORTED)
+def imag(x: torch.Tensor) -> torch.Tensor:
+    """The imaginary part, in memory of its own."""
+    return torch.imag(x).clone(memory_format=torch.contiguous_format)
+
+
+@on_triton("copy")
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """A copy; bools are refused."""
+    return torch.positive(x).clone()
+
+
+@on_triton(lambda x, dtype: ("copy", (x,)))
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values in another dtype; of complex ones the real part."""
+    if x.dtype.is_complex and not dtype.is_complex and dtype is not torch.bool:
+        return torch.real(x).to(dtype, copy=True)  # not a view of the real parts
+    return x.to(dtype)
+
+
+# A number and a tensor.
+
+
+def number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
+    """The number as a 0-d tensor that promotes as the number does."""
+    return torch.full((), n, dtype=torch.result_type(x, n), device=x.device)
+
+
+def number_first(kernel: Kernel) -> Kernel:
+    """A function of two tensors for a number and a tensor."""
+
+    def call(n: Any, x: torch.Tensor) -> torch.Tensor:
+        return kernel(number_like(n, x), x)
+
+    call.__name__ = f"{kernel.__name__}_number_first"
+    _as_for(kernel, call)
+    return call
+
+
+def number_last(kernel: Kernel) -> Kernel:
+    """A function of two tensors for a tensor and a number."""
+
+    def call(x: torch.Tensor, n: Any) -> torch.Tensor:
+        return kernel(x, number_like(n, x))
+
+    call.__name__ = f"{kernel.__name__}_number_last"
+    _as_for(kernel, call)
+    return call
+
+
+def _as_for(kernel: Kernel, call: Kernel) -> None:
+    """Triton takes numbers and tensors alike."""
+
+    def adapt(*args: Any) -> Adapted:
+        adapt_kernel = adapt_of(kernel)
+        return UNSUPPORTED if adapt_kernel is None else adapt_kernel(*args)
+
+    declare(call, adapt)
+
+
+@on_triton(lambda n, x: ("sub", (n, x)))
+def rsub(n: Any, x: torch.Tensor) -> torch.Tensor:
+    """n - x"""
+    return torch.rsub(x, n)
+
+
+@on_triton("number_div")
+def number_div(n: Any, x: torch.Tensor) -> torch.Tensor:
+    """n / x, as torch does it: times the reciprocal."""
+    result: torch.Tensor = torch.reciprocal(x) * n
+    return result
+
+
+@on_triton("div_floor")
+def div_floor(a: Any, b: Any) -> torch.Tensor:
+    """a / b rounded down."""
+    return torch.div(a, b, rounding_mode="floor")
+
+
+@on_triton("div_trunc")
+def div_trunc(a: Any, b: Any) -> torch.Tensor:
+    """a / b rounded towards 0."""
+    return torch.div(a, b, rounding_mode="trunc")
+
+
+# Choices, and numbers alone.
+
+
+def filled(x: torch.Tensor, shape: Sequence[int], value: Any) -> torch.Tensor:
+    """A tensor of a shape with one number everywhere, of the dtype of x."""
+    return x.new_full(shape, value)
+
+
+@on_triton(lambda condition, a, b: ("where", (condition, a[0], b[0])))
+def where_numbers(condition: torch.Tensor, a: Exact, b: Exact) -> torch.Tensor:
+    """One number where the condition holds, the other elsewhere."""
+    return torch.where(condition, a[0], b[0])
+
+
+@on_triton(lambda condition, x, number: ("where", (condition, number[0], x)))
+def where_first(condition: torch.Tensor, x: torch.Tensor, number: Exact) -> torch.Tensor:
+    """The number where the condition holds."""
+    return torch.where(condition, number[0], x)
+
+
+@on_triton(lambda condition, x, number: ("where", (condition, x, number[0])))
+def where_last(condition: torch.Tensor, x: torch.Tensor, number: Exact) -> torch.Tensor:
+    """The number where the condition does not hold."""
+    return torch.where(condition, x, number[0])
+
+
+@on_triton(lambda x, mask, number: ("where", (mask, number[0], x)))
+def masked_fill(x: torch.Tensor, mask: torch.Tensor, number: Exact) -> torch.Tensor:
+    """The number where the mask is set; the dtype is that of x."""
+    return torch.masked_fill(x, mask, number[0])
+
+
+def _clamp_on_triton(x: torch.Tensor, low: Any, high: Any, *kinds: type) -> Adapted:
+    if low is None:
+        return "minimum", (x, high)
+    return ("maximum", (x, low)) if high is None else ("clamp", (x, low, high))
+
+
+@on_triton(_clamp_on_triton)
+def clamp(x: torch.Tensor, low: Any, high: Any, *kinds: type) -> torch.Tensor:
+    """x within [low, high], of which one may be None; `kinds` only tell calls apart."""
+    return torch.clamp(x, low, high)
+
+
+def _nan_to_num_on_triton(x: torch.Tensor, nan: Exact, high: Exact, low: Exact) -> Adapted:
+    if not x.dtype.is_floating_point:
+        return "copy", (x,)
+    limits = torch.finfo(x.dtype)
+    numbers = [
+        float(default if given[0] is None else given[0])
+        for given, default in ((nan, 0.0), (high, limits.max), (low, limits.min))
+    ]
+    return "nan_to_num", (x, *numbers)
+
+
+@on_triton(_nan_to_num_on_triton)
+def nan_to_num(x: torch.Tensor, nan: Exact, high: Exact, low: Exact) -> torch.Tensor:
+    """Numbers in the place of nan and the infinities."""
+    return torch.nan_to_num(x, nan[0], high[0], low[0])
+
+
+def _round_on_triton(x: torch.Tensor, decimals: int = 0) -> Adapted:
+    if not x.dtype.is_floating_point:
+        return "copy", (x,)
+    if decimals == 0:
+        return "round", (x,)
+    return "round_scaled" if decimals > 0 else "round_coarse", (x, 10.0 ** abs(decimals))
+
+
+@on_triton(_round_on_triton)
+def round(x: torch.Tensor, decimals: int = 0) -> torch.Tensor:
+    """The nearest value with this many decimals."""
+    return torch.round(x, decimals=decimals) if decimals else torch.round(x)
+
+
+@on_triton(lambda x, n: UNSUPPORTED)
+def polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
+    """The derivative of order n of digamma."""
+    return torch.polygamma(n, x)
+
+
+_POWERS = {
+    0.5: "sqrt", 2: "square", 3: "cube", -0.5: "rsqrt", -1: "reciprocal", -2: "inverse_square",
+}  # fmt: skip
+
+
+def _pow_on_triton(a: Any, b: Any) -> Adapted:
+    """Some exponents have functions of their own, as in torch."""
+    special = _POWERS.get(b) if isinstance(b, (int, float)) else None
+    return ("pow", (a, b)) if special is None else (special, (a,))
+
+
+def _norm_power_on_triton(x: torch.Tensor, ord: float) -> Adapted:
+    if ord == 1:
+        return "abs", (x,)
+    return ("square", (x,)) if ord == 2 else ("abs_pow", (x, ord))
+
+
+@on_triton(_norm_power_on_triton)
+def norm_power(x: torch.Tensor, ord: float) -> torch.Tensor:
+    """|x| ** ord"""
+    return torch.pow(torch.abs(x), ord)
+
+
+@on_triton(lambda x, ord: _pow_on_triton(x, 1 / ord))
+def norm_root(x: torch.Tensor, ord: float) -> torch.Tensor:
+    """x ** (1 / ord)"""
+    return torch.sqrt(x) if ord == 2 else torch.pow(x, 1 / ord)
+
+
+# Functions of torch whose Triton function has another name, or depends on the arguments.
+
+
+def _unless_whole(function: str) -> Any:
+    """Numbers that are whole stay as they are."""
+    return lambda x: (function if x.dtype.is_floating_point else "copy", (x,))
+
+
+def _bitwise_not_on_triton(x: torch.Tensor) -> Adapted:
+    return "logical_not" if x.dtype is torch.bool else "bitwise_not", (x,)
+
+
+def _isclose_on_triton(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Adapted:
+    if not a.dtype.is_floating_point:
+        return UNSUPPORTED
+    return "isclose_nan" if equal_nan else "isclose_number", (a, b, rtol, atol)
+
+
+for _name in ("floor", "ceil", "trunc"):
+    declare(getattr(torch, _name), _unless_whole(_name))
+declare(torch.sgn, "sign")
+declare(torch.floor_divide, "div_floor")
+declare(torch.clamp_min, "maximum")
+declare(torch.clamp_max, "minimum")
+declare(torch.clone, "copy")
+declare(torch.conj_physical, "copy")
+declare(torch.bitwise_not, _bitwise_not_on_triton)
+declare(torch.pow, _pow_on_triton)
+declare(torch.isclose, _isclose_on_triton)
+declare(torch.digamma, lambda x: UNSUPPORTED)
+
+
+@expression(name="logit")
+def _logit(x: torch.Tensor) -> torch.Tensor:
+    return torch.log(x / (1 - x))
+
+
+@expression(name="logit_within")
+def _logit_within(x: torch.Tensor, eps: float) -> torch.Tensor:
+    inside = torch.clamp_max(torch.clamp_min(x, eps), 1 - eps)
+    return torch.log(inside / (1 - inside))
+
+
+declare(
+    torch.logit,
+    lambda x, eps=None: ("logit", (x,)) if eps is None else ("logit_within", (x, eps)),
+)
+
+
+# Activations and their gradients, of which torch has the functions.
+
+_threshold_backward = aten("threshold_backward")
+_gelu_backward = aten("gelu_backward")
+_elu_backward = aten("elu_backward")
+_leaky_backward = aten("leaky_relu_backward")
+
+
+def relu_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """dy where y > 0."""
+    return _threshold_backward(dy, y, 0)
+
+
+def threshold_backward(
+    dy: torch.Tensor, x: torch.Tensor, threshold: float, value: float
+) -> torch.Tensor:
+    """dy where x > threshold."""
+    return _threshold_backward(dy, x, threshold)
+
+
+def elu_backward(
+    dy: torch.Tensor, x: torch.Tensor, alpha: float, scale: float, inner: float
+) -> torch.Tensor:
+    """The gradient of elu by its input."""
+    return _elu_backward(dy, alpha, scale, inner, False, x)
+
+
+def leaky_relu_backward(dy: torch.Tensor, x: torch.Tensor, slope: float) -> torch.Tensor:
+    """The gradient of leaky_relu by its input."""
+    return _leaky_backward(dy, x, slope, False)
+
+
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_TWO_BY_PI = math.sqrt(2 / math.pi)
+_BELL = 1 / math.sqrt(2 * math.pi)
+_CUBIC = 0.044715
+
+
+@on_triton(lambda x, how: ("gelu_tanh" if how == "tanh" else "gelu", (x,)))
+def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
+    """gelu with approximate "none" or "tanh"."""
+    return _NN.gelu(x, approximate=approximate)  # type: ignore[no-any-return]
+
+
+@on_triton(lambda dy, x, how: (f"gelu{'_tanh' if how == 'tanh' else ''}_backward", (dy, x)))
+def gelu_backward(dy: torch.Tensor, x: torch.Tensor, approximate: str) -> torch.Tensor:
+    """The gradient of gelu."""
+    return _gelu_backward(dy, x, approximate=approximate)
+
+
+@expression(name="gelu")
+def _gelu_by_erf(x: torch.Tensor) -> torch.Tensor:
+    return 0.5 * x * (1 + torch.erf(x * _SQRT_HALF))
+
+
+@expression()
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    """The approximation of gelu."""
+    return 0.5 * x * (1 + torch.tanh((x + x * x * x * _CUBIC) * _SQRT_TWO_BY_PI))
+
+
+@expression(name="gelu_backward")
+def _gelu_by_erf_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    cumulated = 0.5 * (1 + torch.erf(x * _SQRT_HALF))
+    return dy * (cumulated + x * torch.exp(-0.5 * x * x) * _BELL)
+
+
+@expression()
+def gelu_tanh_backward(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of the approximation."""
+    t = torch.tanh((x + x * x * x * _CUBIC) * _SQRT_TWO_BY_PI)
+    slope = (1 + x * x * _CUBIC * 3) * _SQRT_TWO_BY_PI
+    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slope)
+
+
+# Losses, element by element. What expressions stand for on the CPU is torch's function.
+
+
+@expression(lambda a, b: _NN.mse_loss(a, b, 0))
+def squared_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """(a - b) squared."""
+    return (a - b) * (a - b)
+
+
+@expression(lambda a, b: _NN.l1_loss(a, b, 0))
+def absolute_error(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """|a - b|"""
+    return torch.abs(a - b)
+
+
+@expression(
+    lambda a, b, beta: _NN.smooth_l1_loss(a, b, 0, beta),
+    triton=lambda a, b, beta: (
+        ("smooth_error", (a, b, beta)) if beta else ("absolute_error", (a, b))
+    ),
+)
+def smooth_error(a: torch.Tensor, b: torch.Tensor, beta: float) -> torch.Tensor:
+    """|a - b|, and a parabola within beta of 0."""
+    d = torch.abs(a - b)
+    return torch.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta)
+
+
+@expression(lambda a, b, delta: _NN.huber_loss(a, b, 0, delta))
+def huber_error(a: torch.Tensor, b: torch.Tensor, delta: float) -> torch.Tensor:
+    """delta * |a - b|, and a parabola within delta of 0."""
+    d = torch.abs(a - b)
+    return torch.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+
+
+@expression(lambda x, t: _NN.binary_cross_entropy(x, t, None, 0))
+def bit_cross_entropy(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """The cross entropy of probabilities and targets."""
+    other = torch.clamp_min(torch.log1p(-x), -100.0)
+    return (t - 1) * other - t * torch.clamp_min(torch.log(x), -100.0)
+
+
+@expression(lambda x, t: torch.binary_cross_entropy_with_logits(x, t, None, None, 0))
+def bit_cross_entropy_with_logits(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """The cross entropy of sigmoid(x) and targets."""
+    log_sigmoid = torch.clamp_max(x, 0.0) - torch.log1p(torch.exp(-torch.abs(x)))
+    return (1 - t) * x - log_sigmoid
+
+
+@on_triton(lambda x, t, log: ("kl_divergence_log" if log else "kl_divergence", (x, t)))
+def kl_divergence(x: torch.Tensor, t: torch.Tensor, log_target: bool) -> torch.Tensor:
+    """t * (log t - x); of logarithms of targets with `log_target`."""
+    return torch.kl_div(x, t, 0, log_target=log_target)
+
+
+@expression(name="kl_divergence")
+def _kl_divergence(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return torch.xlogy(t, t) - t * x
+
+
+@expression(name="kl_divergence_log")
+def _kl_divergence_log(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return torch.exp(t) * (t - x)

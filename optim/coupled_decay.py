@@ -1,0 +1,45 @@
+"""Penalty: weight decay that is added to gradients, for rules that are not linear in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..engine.convert import box
+from ..engine.sbp import broadcast
+from ..engine.tensor import Tensor
+from ..kernels.guarded_update import gradient
+from .device_scalar import Given
+from .optimizer import Group
+
+Part = tuple[Group, Sequence[Tensor], Sequence[Tensor], Given]
+
+
+def decayed_apart(
+    group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+) -> Iterator[Part]:
+    """The arguments of an update in parts; partial parameters have gradients with the decay in.
+
+    A kernel adds it to each addend, and only one of a gradient's may be other than 0.
+    """
+    partial = [bool(group["weight_decay"]) and param.meta.partial for param in params]
+    rows = list(zip(partial, params, grads, strict=True))
+    plain = [row for row in rows if not row[0]]
+    if plain:
+        yield group, [row[1] for row in plain], [row[2] for row in plain], given
+    addends = [row for row in rows if row[0]]
+    if addends:
+        settled = {**group, "weight_decay": 0.0, "maximize": False}
+        found = [_decayed(group, param, grad, given) for _, param, grad in addends]
+        yield settled, [row[1] for row in addends], found, replace(given, scale=None)
+
+
+def _decayed(group: Group, param: Tensor, grad: Tensor, given: Given) -> Tensor:
+    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in param.meta.nd_sbp)
+    target = param.meta.like(nd_sbp=nd_sbp)
+    sign = -1.0 if group["maximize"] else 1.0
+    parts = []
+    for p, g in zip(box(param, target).shards, box(grad, target).shards, strict=True):
+        scaled = gradient(g, given.on(g)["scale"])
+        parts.append((sign * scaled + group["weight_decay"] * p).to(p.dtype))
+    return box(Tensor(tuple(parts), target), param.meta)

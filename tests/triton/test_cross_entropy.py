@@ -1,0 +1,132 @@
+"""Losses over classes, whole and in parts."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton_harness import assert_matches_reference
+
+from onefold.kernels import cross_entropy_ref, select
+from onefold.kernels.cross_entropy_ref import Classes
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+WHOLE = [
+    ((6, 7), (6,)),
+    ((2, 5, 3), (2, 3)),
+    ((9,), ()),
+    ((3, 33, 2, 2), (3, 2, 2)),
+    ((0, 4), (0,)),
+]
+
+
+def drawn(shape, of_target, dtype, weighted):
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    x = torch.randn(shape, dtype=torch.float64).to(dtype)
+    target = torch.randint(0, classes, of_target)
+    weight = torch.rand(classes, dtype=torch.float64).to(dtype) + 0.5 if weighted else None
+    if target.ndim and target.numel():
+        target.view(-1)[0] = 2
+        target.view(-1)[-1] = -100
+    return x, target, weight
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("shape", "of_target"), WHOLE, ids=str)
+def test_whole(shape, of_target, dtype):
+    for number, reduction in enumerate(("none", "sum", "mean")[: 3 if 0 not in shape else 2]):
+        for log_input, smoothing, weighted in (
+            (False, 0.0, number == 1),
+            (True, 0.0, number != 1),
+            (False, 0.3, number == 2),
+        ):
+            x, target, weight = drawn(shape, of_target, dtype, weighted)
+            if log_input:
+                x = x.log_softmax(1 if x.ndim > 1 else 0)
+            attrs = (log_input, reduction, -100, smoothing)
+            y = assert_matches_reference(
+                cross_entropy_ref.whole_cross_entropy, x, target, weight, *attrs, slack=4
+            )
+            dy = torch.randn(y.shape, dtype=torch.float64).to(dtype)
+            assert_matches_reference(
+                cross_entropy_ref.whole_cross_entropy_grad, dy, x, target, weight, *attrs, slack=4
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("weighted", [False, True], ids=str)
+def test_parts(weighted, dtype):
+    for shape, of_target in WHOLE[:2]:
+        x, target, weight = drawn(shape, of_target, dtype, weighted)
+        lse = x.to(torch.promote_types(dtype, torch.float32)).logsumexp(1)
+        for first, last in ((0, 2), (2, shape[1])):
+            for smoothing, each in ((0.0, True), (0.25, False)):
+                classes = Classes(first, shape[1], -100, smoothing)
+                part = x[:, first:last]
+                given = torch.randn(of_target if each else ())
+                for offset in (lse, None) if smoothing == 0.0 else (lse,):
+                    dy = given.to(dtype if offset is None else offset.dtype)
+                    assert_matches_reference(
+                        cross_entropy_ref.cross_entropy,
+                        part,
+                        target,
+                        weight,
+                        offset,
+                        classes,
+                        slack=4,
+                    )
+                    args = (dy, part, target, weight, offset, classes)
+                    assert_matches_reference(cross_entropy_ref.cross_entropy_grad, *args, slack=4)
+                assert_matches_reference(
+                    cross_entropy_ref.target_weights, target, weight, classes, dtype, slack=4
+                )
+        bare = Classes(0, 0, -100, 0.0)  # without smoothing nobody need say how many classes
+        assert_matches_reference(cross_entropy_ref.target_weights, target, weight, bare, dtype)
+
+
+def test_many_classes():
+    x, target, weight = drawn((2, 9001), (2,), torch.float32, True)
+    target[1] = 9000
+    for smoothing in (0.0, 0.1):
+        attrs = (False, "mean", -100, smoothing)
+        dy = torch.tensor(0.7)
+        assert_matches_reference(
+            cross_entropy_ref.whole_cross_entropy, x + 100.0, target, weight, *attrs
+        )
+        assert_matches_reference(
+            cross_entropy_ref.whole_cross_entropy_grad, dy, x, target, weight, *attrs
+        )
+
+
+def test_masked_classes_and_ignored_targets():
+    x = torch.randn(3, 6)
+    x[:, 4:] = -math.inf
+    target = torch.tensor([1, 7, 3])
+    for reduction in ("none", "mean"):
+        attrs = (False, reduction, 7, 0.0)
+        y = assert_matches_reference(cross_entropy_ref.whole_cross_entropy, x, target, None, *attrs)
+        assert_matches_reference(
+            cross_entropy_ref.whole_cross_entropy_grad, torch.ones_like(y), x, target, None, *attrs
+        )
+
+
+def test_a_target_that_is_no_class_is_refused():
+    whole = select.triton_kernel(cross_entropy_ref.whole_cross_entropy)
+    with pytest.raises(IndexError, match="9 is out of bounds"):
+        whole(torch.randn(2, 4), torch.tensor([0, 9]), None, False, "sum", -100, 0.0)
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 3), st.integers(0, 9))
+def test_shapes(batch, classes, inner, seed):
+    torch.manual_seed(seed)
+    x = torch.randn(inner, classes, batch).transpose(0, 2)
+    target = torch.randint(0, classes, (batch, inner))
+    y = assert_matches_reference(
+        cross_entropy_ref.whole_cross_entropy, x, target, None, False, "none", -100, 0.0
+    )
+    dy = torch.randn(y.shape)
+    assert_matches_reference(
+        cross_entropy_ref.whole_cross_entropy_grad, dy, x, target, None, False, "none", -100, 0.0
+    )
