@@ -78,7 +78,7 @@ class Compiled:
 
     program: Program
     executable: Executable | Pipeline
-    returned: Any  # the nest that build returned, of captured tensors
+    returned: Any  # the tree that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
 
@@ -117,7 +117,7 @@ class Compiled:
         )
 
     def arrange(self, outputs: Sequence[Tensor], norms: Mapping[Clipping, Tensor]) -> Any:
-        """The outputs, and the norms of gradients, in the nest that build returned."""
+        """The outputs, and the norms of gradients, in the tree that build returned."""
         remaining = iter(outputs)
 
         def given(x: Tensor) -> Tensor:

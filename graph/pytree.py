@@ -11,14 +11,14 @@ from ..errors import OnefoldTypeError
 
 
 def tree_leaves(tree: Any, what: str) -> list[Tensor]:
-    """The tensors of a nest in order. Raises OnefoldTypeError for anything but tensors and None."""
+    """The tensors of a tree in order. Raises OnefoldTypeError for anything but tensors and None."""
     found: list[Tensor] = []
     tree_map_checked(tree, found.append, what)
     return found
 
 
 def tree_map_checked(tree: Any, function: Callable[[Tensor], Any], what: str) -> Any:
-    """The same nest with `function` of each tensor; `what` names it in errors."""
+    """The same tree with `function` of each tensor; `what` names it in errors."""
 
     def refuse(other: Any) -> Any:
         if other is None:
@@ -39,7 +39,7 @@ def tree_map_checked(tree: Any, function: Callable[[Tensor], Any], what: str) ->
 
 
 def tree_map(tree: Any, function: Callable[[Tensor], Any]) -> Any:
-    """The same nest with `function` of each tensor, and everything else as it is."""
+    """The same tree with `function` of each tensor, and everything else as it is."""
     return _tree_map(tree, function, lambda other: other)
 
 

@@ -216,11 +216,11 @@ def _combined(results: Mapping[Key, Any]) -> Any:
     return Blob(results) if isinstance(first, Tensor) else first
 
 
-def _blobs(nest: Any) -> Iterator[Blob]:
-    if isinstance(nest, Blob):
-        yield nest
-    elif isinstance(nest, (list, tuple)):
-        for inner in nest:
+def _blobs(tree: Any) -> Iterator[Blob]:
+    if isinstance(tree, Blob):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for inner in tree:
             yield from _blobs(inner)
-    elif isinstance(nest, dict):
-        yield from _blobs(list(nest.values()))
+    elif isinstance(tree, dict):
+        yield from _blobs(list(tree.values()))

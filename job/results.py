@@ -105,7 +105,7 @@ class Future:
         self._value = value
 
     def get(self) -> Any:
-        """The results, in the nest that the function returned."""
+        """The results, in the tree that the function returned."""
         return self._value
 
     def async_get(self, callback: Callable[[Any], object]) -> None:
@@ -113,16 +113,16 @@ class Future:
         callback(self.get())
 
 
-def rebuild(nest: Any, change: Callable[[Any], Any]) -> Any:
-    """The nest (lists, tuples, dicts) with each of its entries changed; None stays.
+def rebuild(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """The tree (nested lists, tuples, dicts) with each of its entries changed; None stays.
 
     A dict of the parts of one blob is an entry.
     """
-    if isinstance(nest, (list, tuple)):
-        return type(nest)([rebuild(inner, change) for inner in nest])
-    if isinstance(nest, dict) and not all(isinstance(key, tuple) for key in nest):
-        return {key: rebuild(inner, change) for key, inner in nest.items()}
-    return None if nest is None else change(nest)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([rebuild(inner, change) for inner in tree])
+    if isinstance(tree, dict) and not all(isinstance(key, tuple) for key in tree):
+        return {key: rebuild(inner, change) for key, inner in tree.items()}
+    return None if tree is None else change(tree)
 
 
 def check_returned(blob: Any, who: str) -> Blob:

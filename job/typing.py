@@ -58,4 +58,4 @@ class Callback(Generic[T]):
 
 
 class Bundle(Generic[T]):
-    """Any nest of results of one kind."""
+    """Any tree of results of one kind."""

@@ -26,7 +26,7 @@ from .drawing import BUILDERS, Entry
 from .manual_layouts import make_global, make_local
 from .program_calls import STEPS, Lib
 from .sample_checks import cotangent, difference, value_of
-from .strategies import meshes, nd_sbps, nest, shapes
+from .strategies import meshes, nd_sbps, nested_ranks, shapes
 
 Values: TypeAlias = "list[torch.Tensor | None]"
 
@@ -155,7 +155,7 @@ def programs(
     for _ in range(draw(st.integers(1, 2))):
         mesh = draw(meshes(max_ranks, max_ndim))
         ranks = draw(st.permutations(range(max_ranks)))[: prod(mesh)]
-        placements.append(nest(ranks, mesh))
+        placements.append(nested_ranks(ranks, mesh))
     builder = _Builder(draw, tuple(placements), partial)
     builder.input(draw(shapes(min_ndim=1, max_ndim=3)), 0)
     for _ in range(draw(st.integers(1, max_steps))):

@@ -45,7 +45,7 @@ def placements(
     """
     mesh = draw(meshes(max_ranks, max_ndim))
     ranks = draw(st.permutations(range(max_ranks)))[: _product(mesh)]
-    return Placement(device_type, nest(ranks, mesh))
+    return Placement(device_type, nested_ranks(ranks, mesh))
 
 
 @st.composite
@@ -64,9 +64,9 @@ def _product(sizes: Sequence[int]) -> int:
     return total
 
 
-def nest(ranks: Sequence[int], mesh: Sequence[int]) -> list[object]:
+def nested_ranks(ranks: Sequence[int], mesh: Sequence[int]) -> list[object]:
     """Ranks in row-major order as the nested lists of a mesh."""
     if len(mesh) == 1:
         return list(ranks)
     step = len(ranks) // mesh[0]
-    return [nest(ranks[i * step : (i + 1) * step], mesh[1:]) for i in range(mesh[0])]
+    return [nested_ranks(ranks[i * step : (i + 1) * step], mesh[1:]) for i in range(mesh[0])]
