@@ -20,11 +20,11 @@ from . import optim as optim
 from . import profiler as profiler
 from . import testing as testing
 from . import utils as utils
+from .engine import autograd_api as autograd
 from .engine import checkpoint as checkpoint
-from .engine import gradients as autograd
+from .engine import env_api as env
 from .engine import sbp as sbp
-from .engine import topology as env
-from .engine.counters import FallbackWarning as FallbackWarning
+from .engine.dispatch_counters import FallbackWarning as FallbackWarning
 from .engine.generator import Generator as Generator
 from .engine.generator import get_rng_state as get_rng_state
 from .engine.generator import initial_seed as initial_seed
@@ -383,7 +383,7 @@ from .engine.values import from_numpy as from_numpy
 from .engine.values import from_torch as from_torch
 from .engine.values import to_dlpack as to_dlpack
 from .errors import OnefoldError as OnefoldError
-from .graph.stages.compile import PipelineWarning as PipelineWarning
+from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .optim import grad_scaler as amp
 
 bfloat16: dtype

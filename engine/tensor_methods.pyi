@@ -10,19 +10,23 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 import torch
 
-from .leaves import HookHandle
-from .ops.extremum import AllExtremes
-from .ops.order import Extreme
+from .grad_attributes import HookHandle
+from .ops.argreduce import Extreme
+from .ops.extremum import MinMax
 from .ops.sorting import Sorted
 from .placement import Placement
 from .sbp import Sbp
 from .tensor import Tensor
 
 class TensorMethods:
-    def abs(self, /) -> Tensor: ...
-    def absolute(self, /) -> Tensor: ...
-    def acos(self, /) -> Tensor: ...
-    def acosh(self, /) -> Tensor: ...
+    def abs(self, /) -> Tensor:
+        """`abs` of each element."""
+    def absolute(self, /) -> Tensor:
+        """`abs` of each element."""
+    def acos(self, /) -> Tensor:
+        """`acos` of each element."""
+    def acosh(self, /) -> Tensor:
+        """`acosh` of each element."""
     def add(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
@@ -67,24 +71,30 @@ class TensorMethods:
         self, dim: builtins.int | Sequence[builtins.int] | None = (), keepdim: builtins.bool = False
     ) -> Tensor:
         """The least values over `dim` (none given: over all); ties share the gradient evenly."""
-    def aminmax(
-        self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False
-    ) -> AllExtremes:
+    def aminmax(self, *, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> MinMax:
         """The least and the greatest values, as (min, max)."""
-    def angle(self, /) -> Tensor: ...
+    def angle(self, /) -> Tensor:
+        """`angle` of each element."""
     def any(
         self,
         dim: builtins.int | Sequence[builtins.int] | None = None,
         keepdim: builtins.bool = False,
     ) -> Tensor:
         """Whether an element over `dim` (None: over all) is not zero."""
-    def arccos(self, /) -> Tensor: ...
-    def arccosh(self, /) -> Tensor: ...
-    def arcsin(self, /) -> Tensor: ...
-    def arcsinh(self, /) -> Tensor: ...
-    def arctan(self, /) -> Tensor: ...
-    def arctan2(self, b: Tensor, /) -> Tensor: ...
-    def arctanh(self, /) -> Tensor: ...
+    def arccos(self, /) -> Tensor:
+        """`acos` of each element."""
+    def arccosh(self, /) -> Tensor:
+        """`acosh` of each element."""
+    def arcsin(self, /) -> Tensor:
+        """`asin` of each element."""
+    def arcsinh(self, /) -> Tensor:
+        """`asinh` of each element."""
+    def arctan(self, /) -> Tensor:
+        """`atan` of each element."""
+    def arctan2(self, b: Any, /) -> Tensor:
+        """`atan2` of each element."""
+    def arctanh(self, /) -> Tensor:
+        """`atanh` of each element."""
     def argmax(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
         """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
     def argmin(self, dim: builtins.int | None = None, keepdim: builtins.bool = False) -> Tensor:
@@ -98,11 +108,16 @@ class TensorMethods:
         """The indices that sort the values along `dim`."""
     def argwhere(self) -> Tensor:
         """The indices of the elements that are not zero, one per row."""
-    def asin(self, /) -> Tensor: ...
-    def asinh(self, /) -> Tensor: ...
-    def atan(self, /) -> Tensor: ...
-    def atan2(self, b: Tensor, /) -> Tensor: ...
-    def atanh(self, /) -> Tensor: ...
+    def asin(self, /) -> Tensor:
+        """`asin` of each element."""
+    def asinh(self, /) -> Tensor:
+        """`asinh` of each element."""
+    def atan(self, /) -> Tensor:
+        """`atan` of each element."""
+    def atan2(self, b: Any, /) -> Tensor:
+        """`atan2` of each element."""
+    def atanh(self, /) -> Tensor:
+        """`atanh` of each element."""
     def backward(
         self,
         gradient: Tensor | None = None,
@@ -118,11 +133,12 @@ class TensorMethods:
         """`input` as torch.bfloat16; the same tensor when it is that already."""
     def bitwise_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_left_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bitwise_not(self, /) -> Tensor: ...
+    def bitwise_not(self, /) -> Tensor:
+        """`bitwise_not` of each element."""
     def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bmm(self, b: Tensor, /) -> Tensor:
+    def bmm(self, b: Any, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
@@ -134,7 +150,8 @@ class TensorMethods:
         """`input` in `dtype`; the same tensor when it is in that dtype already."""
     def cdouble(self) -> Tensor:
         """`input` as torch.complex128; the same tensor when it is that already."""
-    def ceil(self, /) -> Tensor: ...
+    def ceil(self, /) -> Tensor:
+        """`ceil` of each element."""
     def cfloat(self) -> Tensor:
         """`input` as torch.complex64; the same tensor when it is that already."""
     def char(self) -> Tensor:
@@ -162,16 +179,18 @@ class TensorMethods:
     def clone(self, *, memory_format: torch.memory_format | None = None) -> Tensor:
         """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
     def conj(self) -> Tensor:
-        """The complex conjugate; a real tensor itself."""
+        """The complex conjugate, as a view; a real tensor itself."""
     def conj_physical(self) -> Tensor:
         """The complex conjugate; a real tensor itself."""
     def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
-        """The tensor itself: how it lies in memory cannot be seen."""
+        """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
     def copy_(self, source: Tensor) -> Self:
         """Take the value of `source`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def cos(self, /) -> Tensor: ...
-    def cosh(self, /) -> Tensor: ...
+    def cos(self, /) -> Tensor:
+        """`cos` of each element."""
+    def cosh(self, /) -> Tensor:
+        """`cosh` of each element."""
     def count_nonzero(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """How many elements over `dim` (None: over all) are not zero, as int64."""
     def cpu(self) -> Tensor:
@@ -184,9 +203,10 @@ class TensorMethods:
         """The product of each element and all before it along `dim`."""
     def cumsum(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
         """The sum of each element and all before it along `dim`; integers and bools give int64."""
-    def deg2rad(self, /) -> Tensor: ...
+    def deg2rad(self, /) -> Tensor:
+        """Degrees as radians."""
     def detach(self) -> Tensor:
-        """The same value without the history of its computation."""
+        """The tensor without the history of its computation: a view, through which it can be changed."""
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
     def diag_embed(
@@ -197,7 +217,8 @@ class TensorMethods:
         self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1
     ) -> Tensor:
         """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
-    def digamma(self, /) -> Tensor: ...
+    def digamma(self, /) -> Tensor:
+        """`digamma` of each element."""
     def div(
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
@@ -210,26 +231,33 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def dot(self, b: Tensor, /) -> Tensor:
+    def dot(self, b: Any, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def double(self) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
     def eq(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def equal(self, other: Tensor) -> builtins.bool:
         """Whether two tensors have the same shape and elements: the same answer on every rank."""
-    def erf(self, /) -> Tensor: ...
-    def erfc(self, /) -> Tensor: ...
-    def erfinv(self, /) -> Tensor: ...
-    def exp(self, /) -> Tensor: ...
-    def exp2(self, /) -> Tensor: ...
+    def erf(self, /) -> Tensor:
+        """`erf` of each element."""
+    def erfc(self, /) -> Tensor:
+        """`erfc` of each element."""
+    def erfinv(self, /) -> Tensor:
+        """`erfinv` of each element."""
+    def exp(self, /) -> Tensor:
+        """`exp` of each element."""
+    def exp2(self, /) -> Tensor:
+        """`exp2` of each element."""
     def expand(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
         """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
     def expand_as(self, other: Tensor) -> Tensor:
         """Expanded to the shape of another tensor."""
-    def expm1(self, /) -> Tensor: ...
+    def expm1(self, /) -> Tensor:
+        """`expm1` of each element."""
     def fill_(self, value: Tensor | complex | np.number[Any]) -> Self:
         """Every element becomes `value` (a number or a one-element tensor)."""
-    def fix(self, /) -> Tensor: ...
+    def fix(self, /) -> Tensor:
+        """`trunc` of each element."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
     def flip(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
@@ -242,12 +270,16 @@ class TensorMethods:
         """`input` as torch.float32; the same tensor when it is that already."""
     def float_power(self, exponent: Tensor | complex | np.number[Any]) -> Tensor:
         """`input ** exponent` in float64, or complex128 where one of them is complex."""
-    def floor(self, /) -> Tensor: ...
+    def floor(self, /) -> Tensor:
+        """`floor` of each element."""
     def floor_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def fmax(self, b: Tensor, /) -> Tensor: ...
-    def fmin(self, b: Tensor, /) -> Tensor: ...
+    def fmax(self, b: Any, /) -> Tensor:
+        """`fmax` of each element."""
+    def fmin(self, b: Any, /) -> Tensor:
+        """`fmin` of each element."""
     def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def frac(self, /) -> Tensor: ...
+    def frac(self, /) -> Tensor:
+        """`frac` of each element."""
     def gather(
         self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False
     ) -> Tensor:
@@ -270,14 +302,16 @@ class TensorMethods:
         """`input` as torch.float16; the same tensor when it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x where |x| > lambd, else 0."""
-    def heaviside(self, b: Tensor, /) -> Tensor: ...
+    def heaviside(self, b: Any, /) -> Tensor:
+        """`heaviside` of each element."""
     def hermitian(self) -> Tensor:
         """The conjugate transpose of a matrix: `x.H`."""
     def hsplit(
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
-    def hypot(self, b: Tensor, /) -> Tensor: ...
+    def hypot(self, b: Any, /) -> Tensor:
+        """`hypot` of each element."""
     def index_add(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
     ) -> Tensor:
@@ -287,7 +321,7 @@ class TensorMethods:
     def index_fill(
         self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
     ) -> Tensor:
-        """`input` with one value in the places `index` of `dim`."""
+        """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
     def index_put(
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Tensor:
@@ -299,7 +333,7 @@ class TensorMethods:
     def int(self) -> Tensor:
         """`input` as torch.int32; the same tensor when it is that already."""
     def is_contiguous(self, memory_format: torch.memory_format = ...) -> builtins.bool:
-        """True: how a tensor lies in memory cannot be seen."""
+        """Whether the tensor is row by row in its base, which itself counts as contiguous."""
     def isclose(
         self,
         other: Tensor,
@@ -308,11 +342,16 @@ class TensorMethods:
         equal_nan: builtins.bool = False,
     ) -> Tensor:
         """Whether |input - other| <= atol + rtol * |other|, element by element."""
-    def isfinite(self, /) -> Tensor: ...
-    def isinf(self, /) -> Tensor: ...
-    def isnan(self, /) -> Tensor: ...
-    def isneginf(self, /) -> Tensor: ...
-    def isposinf(self, /) -> Tensor: ...
+    def isfinite(self, /) -> Tensor:
+        """`isfinite` of each element."""
+    def isinf(self, /) -> Tensor:
+        """`isinf` of each element."""
+    def isnan(self, /) -> Tensor:
+        """`isnan` of each element."""
+    def isneginf(self, /) -> Tensor:
+        """`isneginf` of each element."""
+    def isposinf(self, /) -> Tensor:
+        """`isposinf` of each element."""
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
     def kthvalue(
@@ -324,7 +363,8 @@ class TensorMethods:
         """`input + weight * (end - input)`; the weight is a tensor or a number."""
     def less(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def less_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def lgamma(self, /) -> Tensor: ...
+    def lgamma(self, /) -> Tensor:
+        """`lgamma` of each element."""
     def local_to_global(
         self,
         placement: Placement | None = None,
@@ -334,16 +374,23 @@ class TensorMethods:
         copy: builtins.bool = False,
     ) -> Tensor:
         """The global tensor of which this local tensor is this rank's part."""
-    def log(self, /) -> Tensor: ...
-    def log10(self, /) -> Tensor: ...
-    def log1p(self, /) -> Tensor: ...
-    def log2(self, /) -> Tensor: ...
+    def log(self, /) -> Tensor:
+        """`log` of each element."""
+    def log10(self, /) -> Tensor:
+        """`log10` of each element."""
+    def log1p(self, /) -> Tensor:
+        """`log1p` of each element."""
+    def log2(self, /) -> Tensor:
+        """`log2` of each element."""
     def log_softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """The logarithm of `softmax(input, dim)`, computed without overflow."""
-    def logaddexp(self, b: Tensor, /) -> Tensor: ...
-    def logaddexp2(self, b: Tensor, /) -> Tensor: ...
+    def logaddexp(self, b: Any, /) -> Tensor:
+        """`logaddexp` of each element."""
+    def logaddexp2(self, b: Any, /) -> Tensor:
+        """`logaddexp2` of each element."""
     def logical_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def logical_not(self, /) -> Tensor: ...
+    def logical_not(self, /) -> Tensor:
+        """`logical_not` of each element."""
     def logical_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def logical_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def logit(self, eps: builtins.float | None = None) -> Tensor:
@@ -372,7 +419,8 @@ class TensorMethods:
     @overload
     def max(self, dim: Tensor) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
-    def maximum(self, b: Tensor, /) -> Tensor: ...
+    def maximum(self, b: Any, /) -> Tensor:
+        """`maximum` of each element."""
     def mean(
         self,
         dim: builtins.int | Sequence[builtins.int] | None = None,
@@ -396,8 +444,9 @@ class TensorMethods:
     @overload
     def min(self, dim: Tensor) -> Tensor:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
-    def minimum(self, b: Tensor, /) -> Tensor: ...
-    def mm(self, b: Tensor, /) -> Tensor:
+    def minimum(self, b: Any, /) -> Tensor:
+        """`minimum` of each element."""
+    def mm(self, b: Any, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def moveaxis(
         self,
@@ -416,7 +465,7 @@ class TensorMethods:
     def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def mul_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mv(self, b: Tensor, /) -> Tensor:
+    def mv(self, b: Any, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def nan_to_num(
         self,
@@ -450,8 +499,10 @@ class TensorMethods:
     def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
         """`length` elements of dim `dim` from `start` on, which may count from the end."""
     def ne(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def neg(self, /) -> Tensor: ...
-    def negative(self, /) -> Tensor: ...
+    def neg(self, /) -> Tensor:
+        """`neg` of each element."""
+    def negative(self, /) -> Tensor:
+        """`neg` of each element."""
     def new_empty(
         self,
         *size: builtins.int | Sequence[builtins.int],
@@ -522,12 +573,13 @@ class TensorMethods:
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def numpy(self) -> np.ndarray[Any, Any]:
         """The logical value as a numpy array; see `whole` for when it communicates."""
-    def outer(self, b: Tensor, /) -> Tensor:
+    def outer(self, b: Any, /) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""
     def polygamma(self, n: builtins.int) -> Tensor: ...
-    def positive(self, /) -> Tensor: ...
+    def positive(self) -> Tensor:
+        """The tensor, as a view; raises OnefoldRuntimeError for builtins.bool."""
     def pow(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def prod(
         self,
@@ -537,13 +589,16 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """The product over `dim` (None: over all); integers and bools give int64."""
-    def rad2deg(self, /) -> Tensor: ...
+    def rad2deg(self, /) -> Tensor:
+        """Radians as degrees."""
     def ravel(self) -> Tensor:
         """All elements in one dim."""
-    def reciprocal(self, /) -> Tensor: ...
+    def reciprocal(self, /) -> Tensor:
+        """`reciprocal` of each element."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
-    def relu(self, /) -> Tensor: ...
+    def relu(self, /) -> Tensor:
+        """x where x > 0, else 0."""
     def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def repeat(self, *repeats: Tensor | builtins.int | Sequence[builtins.int]) -> Tensor:
         """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
@@ -556,9 +611,9 @@ class TensorMethods:
     ) -> Tensor:
         """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
     def reshape(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+        """The elements, in row-major order, under another shape: a view wherever torch makes one."""
     def reshape_as(self, other: Tensor) -> Tensor:
-        """The tensor under the shape of another."""
+        """`reshape` to the shape of another tensor."""
     def resolve_conj(self) -> Tensor:
         """The complex conjugate; a real tensor itself."""
     def retain_grad(self) -> None:
@@ -573,7 +628,8 @@ class TensorMethods:
         """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
     def round(self, *, decimals: builtins.int = 0) -> Tensor:
         """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
-    def rsqrt(self, /) -> Tensor: ...
+    def rsqrt(self, /) -> Tensor:
+        """`rsqrt` of each element."""
     def scatter(
         self,
         dim: builtins.int,
@@ -598,15 +654,22 @@ class TensorMethods:
         """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         """Element `index` of dim `dim`, which goes away."""
-    def sgn(self, /) -> Tensor: ...
+    def sgn(self, /) -> Tensor:
+        """`sgn` of each element."""
     def short(self) -> Tensor:
         """`input` as torch.int16; the same tensor when it is that already."""
-    def sigmoid(self, /) -> Tensor: ...
-    def sign(self, /) -> Tensor: ...
-    def signbit(self, /) -> Tensor: ...
-    def sin(self, /) -> Tensor: ...
-    def sinc(self, /) -> Tensor: ...
-    def sinh(self, /) -> Tensor: ...
+    def sigmoid(self, /) -> Tensor:
+        """1 / (1 + exp(-x))"""
+    def sign(self, /) -> Tensor:
+        """`sign` of each element."""
+    def signbit(self, /) -> Tensor:
+        """`signbit` of each element."""
+    def sin(self, /) -> Tensor:
+        """`sin` of each element."""
+    def sinc(self, /) -> Tensor:
+        """sin(pi x) / (pi x), and 1 where x is 0."""
+    def sinh(self, /) -> Tensor:
+        """`sinh` of each element."""
     def softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
     def sort(
@@ -624,8 +687,10 @@ class TensorMethods:
         self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0
     ) -> tuple[Tensor, ...]:
         """Parts of the sizes given along `dim`."""
-    def sqrt(self, /) -> Tensor: ...
-    def square(self, /) -> Tensor: ...
+    def sqrt(self, /) -> Tensor:
+        """`sqrt` of each element."""
+    def square(self, /) -> Tensor:
+        """`square` of each element."""
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """Without the dims of size 1: all of them, or those named in `dim`."""
     def std(
@@ -667,8 +732,10 @@ class TensorMethods:
         """The elements at `index` of the tensor seen as one dim."""
     def take_along_dim(self, indices: Tensor, dim: builtins.int | None = None) -> Tensor:
         """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
-    def tan(self, /) -> Tensor: ...
-    def tanh(self, /) -> Tensor: ...
+    def tan(self, /) -> Tensor:
+        """`tan` of each element."""
+    def tanh(self, /) -> Tensor:
+        """`tanh` of each element."""
     def tensor_split(
         self, indices_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
     ) -> tuple[Tensor, ...]:
@@ -717,7 +784,8 @@ class TensorMethods:
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
         """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
     def true_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def trunc(self, /) -> Tensor: ...
+    def trunc(self, /) -> Tensor:
+        """`trunc` of each element."""
     def type_as(self, other: Tensor) -> Tensor:
         """`input` in the dtype of `other`."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -806,10 +874,14 @@ class TensorMethods:
     def __format__(self, spec: str) -> str: ...
     def __bool__(self) -> builtins.bool: ...
     def __index__(self) -> builtins.int: ...
-    def abs_(self, /) -> Self: ...
-    def absolute_(self, /) -> Self: ...
-    def acos_(self, /) -> Self: ...
-    def acosh_(self, /) -> Self: ...
+    def abs_(self, /) -> Self:
+        """`abs` of each element."""
+    def absolute_(self, /) -> Self:
+        """`abs` of each element."""
+    def acos_(self, /) -> Self:
+        """`acos` of each element."""
+    def acosh_(self, /) -> Self:
+        """`acosh` of each element."""
     def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
         """`input + value * tensor1 / tensor2`."""
     def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
@@ -822,29 +894,43 @@ class TensorMethods:
         self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Self:
         """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
-    def arccos_(self, /) -> Self: ...
-    def arccosh_(self, /) -> Self: ...
-    def arcsin_(self, /) -> Self: ...
-    def arcsinh_(self, /) -> Self: ...
-    def arctan_(self, /) -> Self: ...
-    def arctan2_(self, b: Tensor, /) -> Self: ...
-    def arctanh_(self, /) -> Self: ...
-    def asin_(self, /) -> Self: ...
-    def asinh_(self, /) -> Self: ...
-    def atan_(self, /) -> Self: ...
-    def atan2_(self, b: Tensor, /) -> Self: ...
-    def atanh_(self, /) -> Self: ...
+    def arccos_(self, /) -> Self:
+        """`acos` of each element."""
+    def arccosh_(self, /) -> Self:
+        """`acosh` of each element."""
+    def arcsin_(self, /) -> Self:
+        """`asin` of each element."""
+    def arcsinh_(self, /) -> Self:
+        """`asinh` of each element."""
+    def arctan_(self, /) -> Self:
+        """`atan` of each element."""
+    def arctan2_(self, b: Any, /) -> Self:
+        """`atan2` of each element."""
+    def arctanh_(self, /) -> Self:
+        """`atanh` of each element."""
+    def asin_(self, /) -> Self:
+        """`asin` of each element."""
+    def asinh_(self, /) -> Self:
+        """`asinh` of each element."""
+    def atan_(self, /) -> Self:
+        """`atan` of each element."""
+    def atan2_(self, b: Any, /) -> Self:
+        """`atan2` of each element."""
+    def atanh_(self, /) -> Self:
+        """`atanh` of each element."""
     def baddbmm_(
         self, batch1: Tensor, batch2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Self:
         """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
     def bitwise_and_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def bitwise_left_shift_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def bitwise_not_(self, /) -> Self: ...
+    def bitwise_not_(self, /) -> Self:
+        """`bitwise_not` of each element."""
     def bitwise_or_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def bitwise_right_shift_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def bitwise_xor_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def ceil_(self, /) -> Self: ...
+    def ceil_(self, /) -> Self:
+        """`ceil` of each element."""
     def clamp_(
         self,
         min: Tensor | complex | np.number[Any] | None = None,
@@ -864,38 +950,53 @@ class TensorMethods:
     def conj_physical_(self) -> Self:
         """The complex conjugate; a real tensor itself."""
     def copysign_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def cos_(self, /) -> Self: ...
-    def cosh_(self, /) -> Self: ...
+    def cos_(self, /) -> Self:
+        """`cos` of each element."""
+    def cosh_(self, /) -> Self:
+        """`cosh` of each element."""
     def cumprod_(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Self:
         """The product of each element and all before it along `dim`."""
     def cumsum_(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Self:
         """The sum of each element and all before it along `dim`; integers and bools give int64."""
-    def deg2rad_(self, /) -> Self: ...
-    def digamma_(self, /) -> Self: ...
+    def deg2rad_(self, /) -> Self:
+        """Degrees as radians."""
+    def digamma_(self, /) -> Self:
+        """`digamma` of each element."""
     def divide_(
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Self:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
     def eq_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def erf_(self, /) -> Self: ...
-    def erfc_(self, /) -> Self: ...
-    def erfinv_(self, /) -> Self: ...
-    def exp_(self, /) -> Self: ...
-    def exp2_(self, /) -> Self: ...
-    def expm1_(self, /) -> Self: ...
-    def fix_(self, /) -> Self: ...
+    def erf_(self, /) -> Self:
+        """`erf` of each element."""
+    def erfc_(self, /) -> Self:
+        """`erfc` of each element."""
+    def erfinv_(self, /) -> Self:
+        """`erfinv` of each element."""
+    def exp_(self, /) -> Self:
+        """`exp` of each element."""
+    def exp2_(self, /) -> Self:
+        """`exp2` of each element."""
+    def expm1_(self, /) -> Self:
+        """`expm1` of each element."""
+    def fix_(self, /) -> Self:
+        """`trunc` of each element."""
     def float_power_(self, exponent: Tensor | complex | np.number[Any]) -> Self:
         """`input ** exponent` in float64, or complex128 where one of them is complex."""
-    def floor_(self, /) -> Self: ...
+    def floor_(self, /) -> Self:
+        """`floor` of each element."""
     def floor_divide_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def fmod_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def frac_(self, /) -> Self: ...
+    def frac_(self, /) -> Self:
+        """`frac` of each element."""
     def ge_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def gt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def heaviside_(self, b: Tensor, /) -> Self: ...
-    def hypot_(self, b: Tensor, /) -> Self: ...
+    def heaviside_(self, b: Any, /) -> Self:
+        """`heaviside` of each element."""
+    def hypot_(self, b: Any, /) -> Self:
+        """`hypot` of each element."""
     def index_add_(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
     ) -> Self:
@@ -905,7 +1006,7 @@ class TensorMethods:
     def index_fill_(
         self, dim: builtins.int, index: Tensor, value: Tensor | complex | np.number[Any]
     ) -> Self:
-        """`input` with one value in the places `index` of `dim`."""
+        """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
     def index_put_(
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Self:
@@ -915,13 +1016,19 @@ class TensorMethods:
         """`input + weight * (end - input)`; the weight is a tensor or a number."""
     def less_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def less_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def lgamma_(self, /) -> Self: ...
-    def log_(self, /) -> Self: ...
-    def log10_(self, /) -> Self: ...
-    def log1p_(self, /) -> Self: ...
-    def log2_(self, /) -> Self: ...
+    def lgamma_(self, /) -> Self:
+        """`lgamma` of each element."""
+    def log_(self, /) -> Self:
+        """`log` of each element."""
+    def log10_(self, /) -> Self:
+        """`log10` of each element."""
+    def log1p_(self, /) -> Self:
+        """`log1p` of each element."""
+    def log2_(self, /) -> Self:
+        """`log2` of each element."""
     def logical_and_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def logical_not_(self, /) -> Self: ...
+    def logical_not_(self, /) -> Self:
+        """`logical_not` of each element."""
     def logical_or_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def logical_xor_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def logit_(self, eps: builtins.float | None = None) -> Self:
@@ -940,18 +1047,24 @@ class TensorMethods:
     ) -> Self:
         """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
     def ne_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def neg_(self, /) -> Self: ...
-    def negative_(self, /) -> Self: ...
+    def neg_(self, /) -> Self:
+        """`neg` of each element."""
+    def negative_(self, /) -> Self:
+        """`neg` of each element."""
     def not_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def polygamma_(self, n: builtins.int) -> Self: ...
     def pow_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def rad2deg_(self, /) -> Self: ...
-    def reciprocal_(self, /) -> Self: ...
-    def relu_(self, /) -> Self: ...
+    def rad2deg_(self, /) -> Self:
+        """Radians as degrees."""
+    def reciprocal_(self, /) -> Self:
+        """`reciprocal` of each element."""
+    def relu_(self, /) -> Self:
+        """x where x > 0, else 0."""
     def remainder_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def round_(self, *, decimals: builtins.int = 0) -> Self:
         """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
-    def rsqrt_(self, /) -> Self: ...
+    def rsqrt_(self, /) -> Self:
+        """`rsqrt` of each element."""
     def scatter_(
         self,
         dim: builtins.int,
@@ -974,26 +1087,37 @@ class TensorMethods:
         include_self: builtins.bool = True,
     ) -> Self:
         """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
-    def sgn_(self, /) -> Self: ...
-    def sigmoid_(self, /) -> Self: ...
-    def sign_(self, /) -> Self: ...
-    def sin_(self, /) -> Self: ...
-    def sinc_(self, /) -> Self: ...
-    def sinh_(self, /) -> Self: ...
-    def sqrt_(self, /) -> Self: ...
-    def square_(self, /) -> Self: ...
+    def sgn_(self, /) -> Self:
+        """`sgn` of each element."""
+    def sigmoid_(self, /) -> Self:
+        """1 / (1 + exp(-x))"""
+    def sign_(self, /) -> Self:
+        """`sign` of each element."""
+    def sin_(self, /) -> Self:
+        """`sin` of each element."""
+    def sinc_(self, /) -> Self:
+        """sin(pi x) / (pi x), and 1 where x is 0."""
+    def sinh_(self, /) -> Self:
+        """`sinh` of each element."""
+    def sqrt_(self, /) -> Self:
+        """`sqrt` of each element."""
+    def square_(self, /) -> Self:
+        """`square` of each element."""
     def subtract_(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Self:
         """`input - alpha * other`; either may be a Python number."""
-    def tan_(self, /) -> Self: ...
-    def tanh_(self, /) -> Self: ...
+    def tan_(self, /) -> Self:
+        """`tan` of each element."""
+    def tanh_(self, /) -> Self:
+        """`tanh` of each element."""
     def tril_(self, diagonal: builtins.int = 0) -> Self:
         """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
     def triu_(self, diagonal: builtins.int = 0) -> Self:
         """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
     def true_divide_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def trunc_(self, /) -> Self: ...
+    def trunc_(self, /) -> Self:
+        """`trunc` of each element."""
     def xlogy_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ifloordiv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __imod__(self, other: Tensor | complex | np.number[Any]) -> Self: ...

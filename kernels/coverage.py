@@ -1,4 +1,4 @@
-"""Table: which functions Triton computes, and which ops leave their work on cuda to torch, and why.
+"""Coverage: which functions Triton computes, and which ops leave their work on cuda to torch, and why.
 
 A test runs all ops and compares. Operators of torch that compute or move values are work; views and
 other changes of metadata are none.
@@ -21,7 +21,7 @@ REASONS = {
     "attention": _WIDE_HEADS,
     "attention_grad": _WIDE_HEADS,
 }
-_REFERENCES = __name__.rpartition(".gpu.")[0]
+_REFERENCES = __name__.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ def missing(rows: Mapping[str, Row], ops: Sequence[str]) -> list[str]:
 def functions() -> dict[str, list[str]]:
     """The functions that Triton computes, by the module of their torch references.
 
-    >>> from onefold.kernels.gpu import table
-    >>> table.functions()["gated"]
+    >>> from onefold.kernels import coverage
+    >>> coverage.functions()["gated"]
     ['gated', 'gated_grad']
     """
     found = {}
     for module in modules():
-        family = module.__name__.rpartition(".")[2]
-        if find_spec(f"{_REFERENCES}.{family}") is None:
+        family = module.__name__.rpartition(".")[2].removesuffix("_kernels")
+        if find_spec(f"{_REFERENCES}.{family}_ref") is None:
             continue
-        references = import_module(f"{_REFERENCES}.{family}")
+        references = import_module(f"{_REFERENCES}.{family}_ref")
         found[family] = [
             name
             for name, function in getmembers(references, isfunction)

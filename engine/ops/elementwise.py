@@ -67,7 +67,7 @@ def elementwise(
 
 def _with_signature(entry: Callable[..., Any], function: F) -> F:
     """The entry of an op with the parameters, defaults and documentation of a function."""
-    shown = signature(function)
+    shown = signature(function, eval_str=True)
     names = list(shown.parameters)
     if all(each.annotation in _TENSOR for each in shown.parameters.values()):
         # The entry itself, which takes its tensors by position.

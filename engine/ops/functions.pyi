@@ -13,15 +13,23 @@ from ..generator import Generator
 from ..placement import Placement
 from ..sbp import Sbp
 from ..tensor import Tensor
-from .extremum import AllExtremes
+from .argreduce import Extreme
+from .extremum import MinMax
 from .float8 import Quantized
-from .order import Extreme
 from .sorting import Sorted
 
-def abs(x: Tensor, /) -> Tensor: ...
-def absolute(x: Tensor, /) -> Tensor: ...
-def acos(x: Tensor, /) -> Tensor: ...
-def acosh(x: Tensor, /) -> Tensor: ...
+def abs(x: Any, /) -> Tensor:
+    """`abs` of each element."""
+
+def absolute(x: Any, /) -> Tensor:
+    """`abs` of each element."""
+
+def acos(x: Any, /) -> Tensor:
+    """`acos` of each element."""
+
+def acosh(x: Any, /) -> Tensor:
+    """`acosh` of each element."""
+
 def adaptive_avg_pool1d(
     input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None
 ) -> Tensor:
@@ -74,10 +82,12 @@ def amax(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = Fa
 def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Tensor:
     """The least values over `dim` (none given: over all); ties share the gradient evenly."""
 
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> AllExtremes:
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, as (min, max)."""
 
-def angle(x: Tensor, /) -> Tensor: ...
+def angle(x: Any, /) -> Tensor:
+    """`angle` of each element."""
+
 def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether an element over `dim` (None: over all) is not zero."""
 
@@ -94,13 +104,27 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
 
-def arccos(x: Tensor, /) -> Tensor: ...
-def arccosh(x: Tensor, /) -> Tensor: ...
-def arcsin(x: Tensor, /) -> Tensor: ...
-def arcsinh(x: Tensor, /) -> Tensor: ...
-def arctan(x: Tensor, /) -> Tensor: ...
-def arctan2(a: Tensor, b: Tensor, /) -> Tensor: ...
-def arctanh(x: Tensor, /) -> Tensor: ...
+def arccos(x: Any, /) -> Tensor:
+    """`acos` of each element."""
+
+def arccosh(x: Any, /) -> Tensor:
+    """`acosh` of each element."""
+
+def arcsin(x: Any, /) -> Tensor:
+    """`asin` of each element."""
+
+def arcsinh(x: Any, /) -> Tensor:
+    """`asinh` of each element."""
+
+def arctan(x: Any, /) -> Tensor:
+    """`atan` of each element."""
+
+def arctan2(a: Any, b: Any, /) -> Tensor:
+    """`atan2` of each element."""
+
+def arctanh(x: Any, /) -> Tensor:
+    """`atanh` of each element."""
+
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
 
@@ -113,11 +137,21 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
 
-def asin(x: Tensor, /) -> Tensor: ...
-def asinh(x: Tensor, /) -> Tensor: ...
-def atan(x: Tensor, /) -> Tensor: ...
-def atan2(a: Tensor, b: Tensor, /) -> Tensor: ...
-def atanh(x: Tensor, /) -> Tensor: ...
+def asin(x: Any, /) -> Tensor:
+    """`asin` of each element."""
+
+def asinh(x: Any, /) -> Tensor:
+    """`asinh` of each element."""
+
+def atan(x: Any, /) -> Tensor:
+    """`atan` of each element."""
+
+def atan2(a: Any, b: Any, /) -> Tensor:
+    """`atan2` of each element."""
+
+def atanh(x: Any, /) -> Tensor:
+    """`atanh` of each element."""
+
 @overload
 def atleast_1d(input: Tensor, /) -> Tensor:
     """Each tensor with at least one dim."""
@@ -215,7 +249,9 @@ def bitwise_and(
 def bitwise_left_shift(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def bitwise_not(x: Tensor, /) -> Tensor: ...
+def bitwise_not(x: Any, /) -> Tensor:
+    """`bitwise_not` of each element."""
+
 def bitwise_or(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
@@ -225,7 +261,7 @@ def bitwise_right_shift(
 def bitwise_xor(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def bmm(a: Tensor, b: Tensor, /) -> Tensor:
+def bmm(a: Any, b: Any, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -237,7 +273,9 @@ def broadcast_to(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one after the other along `dim`."""
 
-def ceil(x: Tensor, /) -> Tensor: ...
+def ceil(x: Any, /) -> Tensor:
+    """`ceil` of each element."""
+
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
 
@@ -277,7 +315,7 @@ def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = N
     """The tensors one after the other along `dim`."""
 
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The complex conjugate, as a view; a real tensor itself."""
 
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
@@ -342,8 +380,12 @@ def conv_transpose2d(
 def copysign(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def cos(x: Tensor, /) -> Tensor: ...
-def cosh(x: Tensor, /) -> Tensor: ...
+def cos(x: Any, /) -> Tensor:
+    """`cos` of each element."""
+
+def cosh(x: Any, /) -> Tensor:
+    """`cosh` of each element."""
+
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps."""
 
@@ -366,7 +408,9 @@ def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Ten
 def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The sum of each element and all before it along `dim`; integers and bools give int64."""
 
-def deg2rad(x: Tensor, /) -> Tensor: ...
+def deg2rad(input: Tensor, /) -> Tensor:
+    """Degrees as radians."""
+
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
 
@@ -376,7 +420,9 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
 
-def digamma(x: Tensor, /) -> Tensor: ...
+def digamma(x: Any, /) -> Tensor:
+    """`digamma` of each element."""
+
 def div(
     input: Tensor | complex | np.number[Any],
     other: Tensor | complex | np.number[Any],
@@ -393,7 +439,7 @@ def divide(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(a: Tensor, b: Tensor, /) -> Tensor:
+def dot(a: Any, b: Any, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -455,15 +501,27 @@ def eq(
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
 
-def erf(x: Tensor, /) -> Tensor: ...
-def erfc(x: Tensor, /) -> Tensor: ...
-def erfinv(x: Tensor, /) -> Tensor: ...
-def exp(x: Tensor, /) -> Tensor: ...
-def exp2(x: Tensor, /) -> Tensor: ...
+def erf(x: Any, /) -> Tensor:
+    """`erf` of each element."""
+
+def erfc(x: Any, /) -> Tensor:
+    """`erfc` of each element."""
+
+def erfinv(x: Any, /) -> Tensor:
+    """`erfinv` of each element."""
+
+def exp(x: Any, /) -> Tensor:
+    """`exp` of each element."""
+
+def exp2(x: Any, /) -> Tensor:
+    """`exp2` of each element."""
+
 def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expm1(x: Tensor, /) -> Tensor: ...
+def expm1(x: Any, /) -> Tensor:
+    """`expm1` of each element."""
+
 def eye(
     n: int,
     m: int | None = None,
@@ -476,7 +534,9 @@ def eye(
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
 
-def fix(x: Tensor, /) -> Tensor: ...
+def fix(x: Any, /) -> Tensor:
+    """`trunc` of each element."""
+
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
 
@@ -494,16 +554,24 @@ def float_power(
 ) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is complex."""
 
-def floor(x: Tensor, /) -> Tensor: ...
+def floor(x: Any, /) -> Tensor:
+    """`floor` of each element."""
+
 def floor_divide(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def fmax(a: Tensor, b: Tensor, /) -> Tensor: ...
-def fmin(a: Tensor, b: Tensor, /) -> Tensor: ...
+def fmax(a: Any, b: Any, /) -> Tensor:
+    """`fmax` of each element."""
+
+def fmin(a: Any, b: Any, /) -> Tensor:
+    """`fmin` of each element."""
+
 def fmod(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def frac(x: Tensor, /) -> Tensor: ...
+def frac(x: Any, /) -> Tensor:
+    """`frac` of each element."""
+
 def full(
     size: Sequence[int],
     fill_value: Tensor | complex | np.number[Any],
@@ -573,12 +641,18 @@ def hann_window(
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
 
-def hardsigmoid(x: Tensor, /) -> Tensor: ...
-def hardswish(x: Tensor, /) -> Tensor: ...
+def hardsigmoid(input: Tensor, /) -> Tensor:
+    """x / 6 + 1 / 2, clamped to [0, 1]."""
+
+def hardswish(input: Tensor, /) -> Tensor:
+    """x * hardsigmoid(x)"""
+
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clamped to [min_val, max_val]."""
 
-def heaviside(a: Tensor, b: Tensor, /) -> Tensor: ...
+def heaviside(a: Any, b: Any, /) -> Tensor:
+    """`heaviside` of each element."""
+
 def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
 
@@ -597,7 +671,9 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
 
-def hypot(a: Tensor, b: Tensor, /) -> Tensor: ...
+def hypot(a: Any, b: Any, /) -> Tensor:
+    """`hypot` of each element."""
+
 def im2col(
     input: Tensor,
     kernel_size: int | Sequence[int],
@@ -607,7 +683,9 @@ def im2col(
 ) -> Tensor:
     """The sliding windows of (N, C, H, W) or (C, H, W), one per column: (N, C * kh * kw, L)."""
 
-def imag(x: Tensor, /) -> Tensor: ...
+def imag(input: Tensor) -> Tensor:
+    """The imaginary part, which cannot be written in place."""
+
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
@@ -619,7 +697,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(
     input: Tensor, dim: int, index: Tensor, value: Tensor | complex | np.number[Any]
 ) -> Tensor:
-    """`input` with one value in the places `index` of `dim`."""
+    """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
 
 def index_put(
     input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
@@ -642,11 +720,21 @@ def isclose(
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
 
-def isfinite(x: Tensor, /) -> Tensor: ...
-def isinf(x: Tensor, /) -> Tensor: ...
-def isnan(x: Tensor, /) -> Tensor: ...
-def isneginf(x: Tensor, /) -> Tensor: ...
-def isposinf(x: Tensor, /) -> Tensor: ...
+def isfinite(x: Any, /) -> Tensor:
+    """`isfinite` of each element."""
+
+def isinf(x: Any, /) -> Tensor:
+    """`isinf` of each element."""
+
+def isnan(x: Any, /) -> Tensor:
+    """`isnan` of each element."""
+
+def isneginf(x: Any, /) -> Tensor:
+    """`isneginf` of each element."""
+
+def isposinf(x: Any, /) -> Tensor:
+    """`isposinf` of each element."""
+
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -684,7 +772,9 @@ def less(
 def less_equal(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def lgamma(x: Tensor, /) -> Tensor: ...
+def lgamma(x: Any, /) -> Tensor:
+    """`lgamma` of each element."""
+
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weight.T + bias`, as torch.nn.functional.linear, for input of any number of dims."""
 
@@ -706,20 +796,36 @@ def linspace(
 ) -> Tensor:
     """`steps` evenly spaced values from start to end, both included."""
 
-def log(x: Tensor, /) -> Tensor: ...
-def log10(x: Tensor, /) -> Tensor: ...
-def log1p(x: Tensor, /) -> Tensor: ...
-def log2(x: Tensor, /) -> Tensor: ...
-def log_sigmoid(x: Tensor, /) -> Tensor: ...
+def log(x: Any, /) -> Tensor:
+    """`log` of each element."""
+
+def log10(x: Any, /) -> Tensor:
+    """`log10` of each element."""
+
+def log1p(x: Any, /) -> Tensor:
+    """`log1p` of each element."""
+
+def log2(x: Any, /) -> Tensor:
+    """`log2` of each element."""
+
+def log_sigmoid(input: Tensor, /) -> Tensor:
+    """log(sigmoid(x))"""
+
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
 
-def logaddexp(a: Tensor, b: Tensor, /) -> Tensor: ...
-def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor: ...
+def logaddexp(a: Any, b: Any, /) -> Tensor:
+    """`logaddexp` of each element."""
+
+def logaddexp2(a: Any, b: Any, /) -> Tensor:
+    """`logaddexp2` of each element."""
+
 def logical_and(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def logical_not(x: Tensor, /) -> Tensor: ...
+def logical_not(x: Any, /) -> Tensor:
+    """`logical_not` of each element."""
+
 def logical_or(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
@@ -729,7 +835,9 @@ def logical_xor(
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
 
-def logsigmoid(x: Tensor, /) -> Tensor: ...
+def logsigmoid(input: Tensor, /) -> Tensor:
+    """log(sigmoid(x))"""
+
 def logspace(
     start: float,
     end: float,
@@ -852,7 +960,9 @@ def max_pool3d(
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
 
-def maximum(a: Tensor, b: Tensor, /) -> Tensor: ...
+def maximum(a: Any, b: Any, /) -> Tensor:
+    """`maximum` of each element."""
+
 def mean(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -885,9 +995,13 @@ def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
 def min(input: Tensor, dim: Tensor) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
-def minimum(a: Tensor, b: Tensor, /) -> Tensor: ...
-def mish(x: Tensor, /) -> Tensor: ...
-def mm(a: Tensor, b: Tensor, /) -> Tensor:
+def minimum(a: Any, b: Any, /) -> Tensor:
+    """`minimum` of each element."""
+
+def mish(input: Tensor, /) -> Tensor:
+    """x * tanh(softplus(x))"""
+
+def mm(a: Any, b: Any, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def moveaxis(
@@ -912,7 +1026,7 @@ def mul(
 def multiply(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def mv(a: Tensor, b: Tensor, /) -> Tensor:
+def mv(a: Any, b: Any, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def nan_to_num(
@@ -955,8 +1069,12 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def ne(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def neg(x: Tensor, /) -> Tensor: ...
-def negative(x: Tensor, /) -> Tensor: ...
+def neg(x: Any, /) -> Tensor:
+    """`neg` of each element."""
+
+def negative(x: Any, /) -> Tensor:
+    """`neg` of each element."""
+
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -1029,7 +1147,7 @@ def ones_like(
 ) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
 
-def outer(a: Tensor, b: Tensor, /) -> Tensor:
+def outer(a: Any, b: Any, /) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(
@@ -1049,7 +1167,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
 
-def positive(x: Tensor, /) -> Tensor: ...
+def positive(input: Tensor) -> Tensor:
+    """The tensor, as a view; raises OnefoldRuntimeError for bool."""
+
 def pow(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
@@ -1067,7 +1187,9 @@ def quantize_fp8(
 ) -> Quantized:
     """Matrices as numbers of 8 bits, and a float32 scale for each block of them."""
 
-def rad2deg(x: Tensor, /) -> Tensor: ...
+def rad2deg(input: Tensor, /) -> Tensor:
+    """Radians as degrees."""
+
 def rand(
     *size: int | Sequence[int],
     dtype: torch.dtype | None = None,
@@ -1155,10 +1277,14 @@ def ravel(input: Tensor) -> Tensor:
     """All elements in one dim."""
 
 def real(input: Tensor) -> Tensor:
-    """The real part; a real tensor itself."""
+    """The real part, which cannot be written in place; a real tensor itself."""
 
-def reciprocal(x: Tensor, /) -> Tensor: ...
-def relu(x: Tensor, /) -> Tensor: ...
+def reciprocal(x: Any, /) -> Tensor:
+    """`reciprocal` of each element."""
+
+def relu(input: Tensor, /) -> Tensor:
+    """x where x > 0, else 0."""
+
 def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
 
@@ -1178,7 +1304,7 @@ def repeat_interleave(
     """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
 
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
-    """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+    """The elements, in row-major order, under another shape: a view wherever torch makes one."""
 
 def resolve_conj(input: Tensor) -> Tensor:
     """The complex conjugate; a real tensor itself."""
@@ -1210,7 +1336,9 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
-def rsqrt(x: Tensor, /) -> Tensor: ...
+def rsqrt(x: Any, /) -> Tensor:
+    """`rsqrt` of each element."""
+
 def rsub(
     input: Tensor | complex | np.number[Any],
     other: Tensor | complex | np.number[Any],
@@ -1269,14 +1397,30 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
 
-def sgn(x: Tensor, /) -> Tensor: ...
-def sigmoid(x: Tensor, /) -> Tensor: ...
-def sign(x: Tensor, /) -> Tensor: ...
-def signbit(x: Tensor, /) -> Tensor: ...
-def silu(x: Tensor, /) -> Tensor: ...
-def sin(x: Tensor, /) -> Tensor: ...
-def sinc(x: Tensor, /) -> Tensor: ...
-def sinh(x: Tensor, /) -> Tensor: ...
+def sgn(x: Any, /) -> Tensor:
+    """`sgn` of each element."""
+
+def sigmoid(input: Tensor, /) -> Tensor:
+    """1 / (1 + exp(-x))"""
+
+def sign(x: Any, /) -> Tensor:
+    """`sign` of each element."""
+
+def signbit(x: Any, /) -> Tensor:
+    """`signbit` of each element."""
+
+def silu(input: Tensor, /) -> Tensor:
+    """x * sigmoid(x)"""
+
+def sin(x: Any, /) -> Tensor:
+    """`sin` of each element."""
+
+def sinc(input: Tensor, /) -> Tensor:
+    """sin(pi x) / (pi x), and 1 where x is 0."""
+
+def sinh(x: Any, /) -> Tensor:
+    """`sinh` of each element."""
+
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -1294,7 +1438,9 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
 
-def softsign(x: Tensor, /) -> Tensor: ...
+def softsign(input: Tensor, /) -> Tensor:
+    """x / (1 + |x|)"""
+
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
 
@@ -1308,8 +1454,12 @@ def split_with_sizes(
 ) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
-def sqrt(x: Tensor, /) -> Tensor: ...
-def square(x: Tensor, /) -> Tensor: ...
+def sqrt(x: Any, /) -> Tensor:
+    """`sqrt` of each element."""
+
+def square(x: Any, /) -> Tensor:
+    """`square` of each element."""
+
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
 
@@ -1379,9 +1529,15 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
 
-def tan(x: Tensor, /) -> Tensor: ...
-def tanh(x: Tensor, /) -> Tensor: ...
-def tanhshrink(x: Tensor, /) -> Tensor: ...
+def tan(x: Any, /) -> Tensor:
+    """`tan` of each element."""
+
+def tanh(x: Any, /) -> Tensor:
+    """`tanh` of each element."""
+
+def tanhshrink(input: Tensor, /) -> Tensor:
+    """x - tanh(x)"""
+
 def tensor(
     data: Any,
     *,
@@ -1462,7 +1618,9 @@ def triu_indices(
 def true_divide(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def trunc(x: Tensor, /) -> Tensor: ...
+def trunc(x: Any, /) -> Tensor:
+    """`trunc` of each element."""
+
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, which goes away."""
 

@@ -16,7 +16,7 @@ from .cast import narrowed, widened
 from .cross_entropy import check_reduction
 from .pointwise import Elementwise
 from .reduce import sum_to
-from .softmax import joined
+from .softmax import combine_partials
 
 
 def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[..., Any]) -> Any:
@@ -253,10 +253,10 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
     a, b = widened(x1), widened(x2)
-    product = joined(names.sum(names.mul(a, b), dim))
+    product = combine_partials(names.sum(names.mul(a, b), dim))
     y = names.div(names.div(product, _length(a, dim, eps)), _length(b, dim, eps))
     return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    return names.sqrt(names.clamp(joined(names.sum(names.mul(x, x), dim)), eps * eps, None))  # type: ignore[no-any-return]
+    return names.sqrt(names.clamp(combine_partials(names.sum(names.mul(x, x), dim)), eps * eps, None))  # type: ignore[no-any-return]
