@@ -33,7 +33,9 @@ from onefold.distributed.world import seen_from
 
 SIZE = 8
 CHAIN = 50
-LIMITS = {"chain": 0.8, "mlp step": 1.0}  # of torch's time; the forward ops may take 1.4
+SHARED = 20
+# Of torch's time; the forward ops may take 1.4.
+LIMITS = {"chain": 0.8, "one weight": 0.8, "mlp step": 1.0}
 COLD_LIMIT_US = 1000.0
 
 Case = dict[str, Callable[[], Any]]
@@ -66,10 +68,12 @@ def cases(side: Side) -> Case:
         "matmul": lambda: ns.matmul(x, w),
         "softmax": lambda: ns.softmax(x, -1),
         "layer_norm": lambda: ns.layer_norm(x, (SIZE,), scale, shift),
+        "no weights": lambda: ns.layer_norm(x, (SIZE,)),
         "view": lambda: x.view(-1),
         "transpose": lambda: ns.transpose(x, 0, 1),
         "add_": lambda: z.add_(x),  # recorded: z is on the tape from the first call on
         "chain": _chain(side),
+        "one weight": _one_weight(side),
         "mlp step": _mlp(side),
     }
 
@@ -92,6 +96,24 @@ def _chain(side: Side) -> Callable[[], Any]:
         h.backward(dy)
         for w, b in layers:
             w.grad = b.grad = None
+
+    return run
+
+
+def _one_weight(side: Side) -> Callable[[], Any]:
+    """Forward and backward of 20 linear layers without bias, which share their weight."""
+    torch.manual_seed(3)
+    w = side.weight(torch.randn(SIZE, SIZE) / SIZE)
+    x = side.make(torch.randn(SIZE, SIZE), False)
+    dy = side.make(torch.ones(SIZE, SIZE), False)
+    linear = side.ns.linear
+
+    def run() -> None:
+        h = x
+        for _ in range(SHARED):
+            h = linear(h, w)
+        h.backward(dy)
+        w.grad = None
 
     return run
 
@@ -185,7 +207,7 @@ def measure(ranks: int, rounds: int) -> dict[str, Any]:
             found, ratio = _in_step(calls, rounds)
         else:
             found, ratio = timing.compare(calls, rounds)
-        scale = CHAIN if op == "chain" else 1
+        scale = {"chain": CHAIN, "one weight": SHARED}.get(op, 1)
         results[op] = {
             "us": {
                 name: [t.median / scale, t.low / scale, t.high / scale] for name, t in found.items()

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from onefold import kernels
+from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.select import pick, triton_kernel
 
 Function = Callable[..., Any]
@@ -407,10 +408,14 @@ def _attentions() -> list[Row]:
     def heads(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
         return make(b, h, s, d), make(b, h, s, d), make(b, h, s, d)
 
+    def causal(q: Any) -> Pairs:
+        return Pairs(True, q.shape[-1] ** -0.5)
+
     def with_gradient(make: Maker, *sizes: int) -> tuple[Any, ...]:
         inputs = [x.requires_grad_() for x in heads(make, *sizes)]
         y = F.scaled_dot_product_attention(*inputs, is_causal=True)
-        _, logs = attention.flash_attention(*(x.detach() for x in inputs), True, sizes[-1] ** -0.5)
+        q, k, v = (x.detach() for x in inputs)
+        _, logs = attention.attention(q, k, v, None, causal(q), None)
         try:
             of_cudnn = by_cudnn(*inputs)
         except RuntimeError:  # it does not run here, which its row says
@@ -419,8 +424,8 @@ def _attentions() -> list[Row]:
 
     def ours_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
         q, k, v = (x.detach() for x in qkv)
-        scale = q.shape[-1] ** -0.5
-        return attention.flash_attention_grad(dy, q, k, v, y.detach(), logs, True, scale)[0]
+        given = (dy, q, k, v, None, y.detach(), logs, causal(q), None)
+        return attention.attention_grad(*given)[0]
 
     def plain_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
         return torch.autograd.grad(y, qkv, dy, retain_graph=True)[0]
@@ -437,7 +442,7 @@ def _attentions() -> list[Row]:
         return 2 * b * h * s * s * d  # causal: half of two products
 
     def mine(q: Any, k: Any, v: Any) -> Any:
-        return attention.flash_attention(q, k, v, True, q.shape[-1] ** -0.5)[0]
+        return attention.attention(q, k, v, None, causal(q), None)[0]
 
     def plain(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)

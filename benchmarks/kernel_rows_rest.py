@@ -25,13 +25,13 @@ from torch.nn import functional as F
 
 from onefold.kernels import epilogue_ref, matmul_ref, pointwise_chain_ref
 from onefold.kernels import pointwise_ref as references
-from onefold.kernels.fused_attention_ref import Pairs
+from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
 
-conv, float8, fused_attention, gated, gather_scatter, linear_cross_entropy = (
+attention, conv, float8, gated, gather_scatter, linear_cross_entropy = (
     TritonKernels(name)
-    for name in "conv float8 fused_attention gated gather_scatter linear_cross_entropy".split()
+    for name in "attention conv float8 gated gather_scatter linear_cross_entropy".split()
 )
 pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
 adam, lamb, momentum, rmsprop = map(TritonKernels, ("adam", "lamb", "momentum", "rmsprop"))
@@ -196,13 +196,13 @@ def _windows_of_keys() -> list[Row]:
 
     def mine(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
         pairs = Pairs(True, q.shape[-1] ** -0.5, window)
-        return fused_attention.fused_attention(q, k, v, None, pairs, None)[0]
+        return attention.attention(q, k, v, None, pairs, None)[0]
 
     def plain(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
         return F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True)
 
     return [
-        Row("fused_attention", "causal window", (4, 48, 8192, 128, 1024), (1, 4, 17, 16, 5), heads,
+        Row("attention", "causal window", (4, 48, 8192, 128, 1024), (1, 4, 17, 16, 5), heads,
             mine, plain, lambda b, h, s, d, window: 3 * b * h * s * d,
             lambda b, h, s, d, window: 4 * b * h * s * window * d),
     ]  # fmt: skip

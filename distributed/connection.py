@@ -174,20 +174,24 @@ class Connection:
         Notices within moments that a rank that `pending` waits for has ended or left its groups.
         """
         deadline = time.monotonic() + self.timeout
-        ranks = {rank for counter in pending.counters for rank in counter.ranks}
-        ends = [f"end/{rank}" for rank in ranks - {self.rank}]
         while True:
             left = deadline - time.monotonic()
             try:
                 self.store.wait(keys, timedelta(seconds=max(min(left, _GLANCE), 0.001)))
             except RuntimeError as error:
-                ended = any(self.store.check([end]) for end in ends)
-                if ended and not self.store.check(keys):
+                if self._ended(pending) and not self.store.check(keys):
                     raise RuntimeError("a peer has ended") from error
                 if left <= _GLANCE or heard(self.store, pending.counters):
                     raise
             else:
                 return
+
+    def _ended(self, pending: Pending) -> bool:
+        """Whether a process that `pending` waits for has ended."""
+        if not self.store.check(["end/any"]):
+            return False  # one question, however many ranks there are
+        ranks = {rank for counter in pending.counters for rank in counter.ranks}
+        return any(self.store.check([f"end/{rank}"]) for rank in ranks - {self.rank})
 
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:
         """The error to raise when a wait in `pending` failed with `error`.

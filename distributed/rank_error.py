@@ -26,6 +26,14 @@ _AT_ONCE = timedelta(milliseconds=1)
 # No message of ours has a tag.
 _UNUSED_TAG = 77
 
+_GOES_ON = (
+    "The program can go on if every rank catches this error in the same step of its loop. A rank "
+    "raises it where it next needs a rank that has, so let a step that may fail end with something "
+    "that communicates, such as loss.item(). What ranks did before stays done; ONEFOLD_CHECK=1 "
+    "finds ranks that go on at different places."
+)
+_ENDS = "Its device waits for that rank, and cannot be told not to, so this process ends."
+
 
 @dataclass(frozen=True, slots=True)
 class RankError:
@@ -52,11 +60,17 @@ class RankError:
         return RankError(fields["rank"], tuple(fields["classes"]), fields["text"])
 
     def raised_again(
-        self, rank: int, doing: str, line: str, others: Sequence[RankError] = ()
+        self,
+        rank: int,
+        doing: str,
+        line: str,
+        others: Sequence[RankError] = (),
+        on_device: bool = False,
     ) -> OnefoldError:
         """The same error for another rank, which met it `doing` something at `line`.
 
         `others` are further errors that it found. An unknown class becomes its nearest known base.
+        What is done `on_device` cannot be left.
         """
         known = {_name(kind): kind for kind in _family(OnefoldError)}
         kind = next((known[name] for name in self.classes if name in known), OnefoldRuntimeError)
@@ -66,8 +80,7 @@ class RankError:
         error = kind(
             f"rank {self.rank}: {self.text}{''.join(too)}\n"
             f"  raised again on rank {rank}, which cannot complete {doing}, at {line}, without "
-            f"rank {self.rank}. A program that catches this error on every rank can go on; what "
-            "a rank did before it raised the error stays done."
+            f"rank {self.rank}. {_ENDS if on_device else _GOES_ON}"
         )
         error.raised_on = self.rank
         return error
@@ -83,7 +96,7 @@ def _family(kind: type[OnefoldError]) -> Iterator[type[OnefoldError]]:
         yield from _family(derived)
 
 
-def _key(epoch: int, rank: int) -> str:
+def _key(epoch: int, rank: int | str = "any") -> str:
     return f"left/{epoch}/{rank}"
 
 
@@ -91,12 +104,15 @@ def tell(store: Store, epoch: int, rank: int, error: RankError) -> None:
     """Say that `rank` leaves the groups of `epoch` because of `error`."""
     with contextlib.suppress(RuntimeError):  # the store is gone, and with it the job
         store.set(_key(epoch, rank), error.to_json())
+        store.set(_key(epoch), "")
 
 
 def heard(store: Store, counters: Sequence[Counter]) -> list[RankError]:
     """Why members of the counters' groups left them, one entry per rank that raised first."""
     found: dict[int, RankError] = {}
     with contextlib.suppress(RuntimeError):
+        if not any(store.check([_key(epoch)]) for epoch in {each.epoch for each in counters}):
+            return []  # one question, however many ranks there are
         for counter in counters:
             for rank in counter.ranks:
                 key = _key(counter.epoch, rank)

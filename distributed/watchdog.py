@@ -90,6 +90,7 @@ class Watchdog:
         with contextlib.suppress(RuntimeError):
             self._post(self._answered)
             self._store.compare_set(f"end/{self._rank}", "", how)
+            self._store.set("end/any", "")
 
     def stop(self) -> None:
         """End the answering thread. A thread inside C++ while Python ends would abort us."""
@@ -206,7 +207,9 @@ class Watchdog:
             line = self._main_line()
             error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)
             if errors:
-                error = errors[0].raised_again(self._rank, pending.describe(), line, errors[1:])
+                error = errors[0].raised_again(
+                    self._rank, pending.describe(), line, errors[1:], True
+                )
             sys.excepthook(type(error), error, None)
             sys.stdout.flush()
             sys.stderr.flush()

@@ -77,9 +77,14 @@ class Node(Edge):
         self.out: Any = out
         self.meta = meta
         if saved_hooks:
-            self.args = PackedArgs([Packed(a) if isinstance(a, Tensor) else a for a in args])
-            if out is not None:
-                self.out = _pack_out(out, meta)
+            self.pack()
+
+    def pack(self) -> None:
+        """Give what is kept to the innermost pack hook."""
+        assert self.args is not None
+        self.args = PackedArgs([Packed(a) if isinstance(a, Tensor) else a for a in self.args])
+        if self.out is not None:
+            self.out = _pack_out(self.out, self.meta)
 
     def name(self) -> str:
         return f"<{self.op.name} backward>"

@@ -39,6 +39,7 @@ class DispatchPlan:
         "differentiable",
         "direct",
         "given",
+        "kept",
         "meta",
         "metas",
         "run",
@@ -57,7 +58,9 @@ class DispatchPlan:
     aliases: bool  # whether outputs may have memory of the inputs
     differentiable: bool
     signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
-    steps: tuple[OpStep, ...]  # of outputs that are views
+    # Of ops whose outputs are views.
+    steps: tuple[OpStep, ...]
+    kept: tuple[Any, ...]  # what the tape keeps of the arguments
 
 
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
@@ -104,6 +107,8 @@ def prepare(
         raise explain(op, error, (*described, *attrs), user_line()) from error
     if op.aliases:
         plan.steps = tuple([OpStep(op, call, attrs, i) for i in range(op.num_outputs)])
+        first = next((moves.dst for index, moves in plan.boxes if index == 0), metas[0])
+        plan.kept = (first, *plan.given)
     if len(plans) >= MAX_PLANS:
         for old in list(plans)[: MAX_PLANS // 2]:
             del plans[old]

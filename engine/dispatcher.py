@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 from weakref import ref
 
 from . import boxing, interpreter
-from .autograd_tape import Differentiable, Node, Output
+from .autograd_tape import Differentiable, Node, Output, saved_hooks
 from .dispatch_plan import (
     KERNEL_ERRORS,
     DispatchPlan,
@@ -18,10 +18,11 @@ from .dispatch_plan import (
     ops,
     prepare,
 )
-from .entry import Form, compiled
+from .entry import Form, source
+from .generated import function
 from .op import NoAttributes, Op, as_they_are
 from .tensor import Tensor
-from .views import add_view, link_all
+from .views import add_views, link_all
 
 P = ParamSpec("P")
 Tensors: TypeAlias = "tuple[Tensor | None, ...]"
@@ -39,6 +40,17 @@ def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     return _define(op, ("x",))
 
 
+def view_op(op: Op) -> Callable[..., Tensor]:
+    """The function that runs an op of one tensor and attributes that gives a view of the tensor.
+
+    Neither the tensor nor the view may be kept for the op's gradient.
+    """
+    assert op.aliases
+    assert op.saves == ()
+    assert not op.saves_output
+    return _define(op, ("x",))
+
+
 def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The function that runs an op of two tensors and hashable attributes."""
     return _define(op, ("a", "b"))
@@ -49,6 +61,13 @@ def ternary(
 ) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
     return _define(op, ("a", "b", "c?"))
+
+
+def with_optionals(
+    op: Takes[P],
+) -> Callable[Concatenate[Tensor, Tensor | None, Tensor | None, P], Tensor]:
+    """The function that runs an op of a tensor, two that may be None, and attributes."""
+    return _define(op, ("x", "weight?", "bias?"))
 
 
 def with_number(op: Op, number_first: bool) -> Callable[[Any, Any], Tensor]:
@@ -103,9 +122,8 @@ def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..
         boxing=is_boxing,
         **how,
     )
-    found: dict[str, Any] = {}
-    exec(compiled(form), _NAMES, found)
-    call: Callable[..., Any] = found["define"](op, new_table())
+    define = function(source(form), "define", f"entry of {', '.join(params) or 'tensors'}", _NAMES)
+    call: Callable[..., Any] = define(op, new_table())
     # Tracebacks and profilers then tell the entries of one form apart.
     call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
     call.__name__ = call.__qualname__ = op.name
@@ -182,7 +200,7 @@ _NAMES = {
     "KERNEL_ERRORS": KERNEL_ERRORS,
     "Node": Node,
     "Tensor": Tensor,
-    "add_view": add_view,
+    "add_views": add_views,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "failed": failed,
@@ -195,4 +213,6 @@ _NAMES = {
     "prepare": prepare,
     "record": record,
     "ref": ref,
+    "saved_hooks": saved_hooks,
+    "sequence": interpreter.sequence,
 }

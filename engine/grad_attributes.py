@@ -50,9 +50,9 @@ def detach(self: Tensor) -> Tensor:
     """
     if interpreter.current is not None:
         interpreter.current.before_sharing(self)
-    y = Tensor(self.shards, self.meta)
-    link(y, stand_in(self), DETACH)
-    return y
+    node = self.node
+    base = self if node is None or node.is_leaf else stand_in(self)
+    return link(Tensor(self.shards, self.meta), base, DETACH)
 
 
 @register_function

@@ -141,6 +141,13 @@ class Meta:
         return prod(self.shape) * self.dtype.itemsize
 
     @property
+    def device_type(self) -> str:
+        """The type of the devices that hold the tensor, such as "cpu"."""
+        if self.placement is not None:
+            return self.placement.device_type
+        return "cpu" if self.device is None else self.device.type
+
+    @property
     def is_global(self) -> bool:
         return self.placement is not None
 

@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from .generated import function
 from .meta import Meta
 from .op import Kernel, Local, Op
 from .placement import Placement
 from .sbp import broadcast
 
+MOST_NAMED = 8  # tensors of an op whose function names them
+
 
 def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
     """The function from the inputs' shards to the outputs' where each tensor has one shard."""
     present = tuple([meta is not None for meta in local.inputs])
-    if op.num_outputs == 1:
-        if not op.depends_on_position and (present, len(attrs)) in _WITH_ATTRIBUTES:
-            return _WITH_ATTRIBUTES[present, len(attrs)](local.pick(op.kernel), *attrs)
-        if present in _SINGLE:
-            return _SINGLE[present](op.bind(local, attrs))
-    elif present == (True, True, True):
-        return _three_single(op.bind(local, attrs))
-    return _any_single(op.bind(local, attrs), op.num_outputs != 1)
+    if len(present) > MOST_NAMED:
+        return _any_single(op.bind(local, attrs), op.num_outputs != 1)
+    if getattr(op.bind, "__func__", None) is Op.bind:  # with no function around the kernel
+        return _maker(present, len(attrs), op.num_outputs)(local.pick(op.kernel), *attrs)
+    return _maker(present, 0, op.num_outputs)(op.bind(local, attrs))
 
 
-# The commonest cases, by which arguments are tensors (the others are numbers).
-_SINGLE: dict[tuple[bool, ...], Callable[[Kernel], Callable[..., Any]]] = {
-    (True,): lambda kernel: lambda x: (kernel(x[0]),),
-    (True, True): lambda kernel: lambda a, b: (kernel(a[0], b[0]),),
-    (True, False): lambda kernel: lambda a, b: (kernel(a[0], b),),
-    (False, True): lambda kernel: lambda a, b: (kernel(a, b[0]),),
-    (True, True, True): lambda kernel: lambda a, b, c: (kernel(a[0], b[0], c[0]),),
-}
+@lru_cache(maxsize=1024)
+def _maker(present: tuple[bool, ...], attributes: int, outputs: int) -> Callable[..., Any]:
+    """The function that wraps a kernel, by which arguments are tensors (the others are values).
 
-# The same for a number of attributes, whose kernels then need no function around them.
-_WITH_ATTRIBUTES: dict[tuple[tuple[bool, ...], int], Callable[..., Callable[..., Any]]] = {
-    ((True,), 1): lambda kernel, p: lambda x: (kernel(x[0], p),),
-    ((True,), 2): lambda kernel, p, q: lambda x: (kernel(x[0], p, q),),
-    ((True, True), 1): lambda kernel, p: lambda a, b: (kernel(a[0], b[0], p),),
-}
-
-
-def _three_single(kernel: Kernel) -> Callable[..., Any]:
-    """Of three tensors, with several outputs."""
-
-    def run(a: Any, b: Any, c: Any) -> Any:
-        return tuple([(result,) for result in kernel(a[0], b[0], c[0])])
-
-    return run
+    Its text takes the one shard of each tensor, as `_any_single` does for any number of them.
+    """
+    inputs = [f"x{i}" for i in range(len(present))]
+    bound = [f"a{i}" for i in range(attributes)]
+    given = [f"{x}[0]" if is_tensor else x for x, is_tensor in zip(inputs, present, strict=True)]
+    call = f"kernel({', '.join([*given, *bound])})"
+    made = [f"y{i}" for i in range(outputs)]
+    work = [f"return ({call},)"]
+    if outputs != 1:
+        work = [f"{', '.join(made)} = {call}", f"return {', '.join(f'({y},)' for y in made)}"]
+    lines = [
+        f"def make({', '.join(['kernel', *bound])}):",
+        f"    def run({', '.join(inputs)}):",
+        *[f"        {line}" for line in work],
+        "    return run",
+    ]
+    return function("\n".join(lines), "make", "kernel on one shard", {})
 
 
 def _any_single(kernel: Kernel, several: bool) -> Callable[..., Any]:

@@ -90,26 +90,18 @@ class Tensor(TensorMethods):
     """
 
     __slots__ = (
-        "__weakref__",
-        "_base",
-        "_step",
-        "_views",
-        "meta",
-        "node",
-        "shards",
-        "shared",
-        "version",
-    )
+        "__weakref__", "_base", "_step", "_views", "meta", "node", "shards", "shared", "version",
+    )  # fmt: skip
 
     shards: Shards
     meta: Meta
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
     version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
-    # Of views and their bases only, which are `shared`; see `views`. Ordinary tensors have none.
-    _base: Tensor
+    # Set only in tensors that are `shared`; see `views`.
+    _base: Tensor | None
     _step: Step
-    _views: list[ReferenceType[Tensor]]
+    _views: list[ReferenceType[Tensor]] | tuple[()]
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
         self.shards = shards

@@ -1,9 +1,9 @@
 """Writes to views: the base takes the new value through the steps, then all views follow.
 
 A write goes up from the written tensor to the base of all: each step gives what its base becomes.
-Then it goes down again: every view in use is made once more from its changed base. Both are
-ordinary ops, so they are recorded by the tape, where a write to a view is to the base's history
-what CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
+Then it goes down: every view in use is made once more from its changed base. Both are ordinary
+ops, so they are recorded by the tape, where a write to a view is to the base's history what
+CopySlices is in torch, and by a graph's capture. Source: functionalization in PyTorch.
 """
 
 from __future__ import annotations
@@ -63,9 +63,12 @@ def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
     for view in views_of(base):
         step = view._step
         written = through is not None and view is through.tensor
-        if through is not None and not written and step.disjoint(through.tensor._step):
-            if not record or base.node is not None or value.node is None:
-                continue  # neither its value changes nor whether it has a history
+        if (
+            through is not None
+            and step.disjoint(through.tensor._step)
+            and (not record or base.node is not None or value.node is None)
+        ):
+            continue  # neither its value changes nor whether it has a history
         if written and step.detaches:
             assert through is not None
             follower = through

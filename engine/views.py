@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import ref
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -153,53 +153,69 @@ def link(view: Tensor, base: Tensor, step: Step) -> Tensor:
     view._base = base
     view._step = step
     view.shared = True
-    if base.shared:
-        add_view(base, view)
-    else:
-        base.shared = True
-        base._views = [ref(view)]
+    add_views(base, (ref(view),))
     return view
 
 
-def link_all(views: Any, base: Tensor, steps: Sequence[Step]) -> Any:
-    """Make what an op gave, one tensor or several, views of its first input."""
-    for view, step in zip((views,) if isinstance(views, Tensor) else views, steps, strict=True):
-        link(view, base, step)
-    return views
+def link_all(made: Any, base: Tensor, steps: Sequence[Step]) -> Any:
+    """What an op made of `base`, one tensor or several, as views of it."""
+    if isinstance(made, Tensor):
+        return link(made, base, steps[0])
+    for view, step in zip(made, steps, strict=True):
+        view._base = base
+        view._step = step
+        view._views = ()
+        view.shared = True
+    add_views(base, [ref(view) for view in made])
+    return made
 
 
-def add_view(base: Tensor, view: Tensor) -> None:
-    """Let the base know of a view."""
-    try:
-        views = base._views
-    except AttributeError:  # its memory is shared for another reason
-        base._views = [ref(view)]
+def add_views(base: Tensor, new: Sequence[ReferenceType[Tensor]]) -> None:
+    """Let a base know of views."""
+    if not base.shared:  # so it has no links yet
+        base.shared = True
+        base._base = None
+        base._views = [*new]
         return
+    views = getattr(base, "_views", ())
+    if not isinstance(views, list):
+        base._views = [*new]
+        return
+    while views and views[-1]() is None:  # they were used and dropped, as in most loops
+        views.pop()
     count = len(views)
-    if count and views[-1]() is None:
-        views[-1] = ref(view)  # the common case: the last one was used and dropped
-        return
-    if count & (count - 1) == 0:  # seldom enough for the search to cost little per view
-        views[:] = [each for each in views if each() is not None]
-    views.append(ref(view))
+    if count > 4 and (count + len(new)).bit_length() > count.bit_length():
+        # Seldom enough for the search to cost little per view.
+        views[:] = [view for view in views if view() is not None]
+    views.extend(new)
 
 
 def unlink(view: Tensor) -> Tensor:
     """Make a view a tensor of its own: writes to it reach no other, nor the other way round."""
-    if base_of(view) is not None:
-        del view._base, view._step
+    view._base = None
     return view
+
+
+# The slots are unset in most tensors, so that making a tensor takes no longer. To read an unset
+# slot takes longer than one that is set, so that is done once.
 
 
 def base_of(view: Tensor) -> Tensor | None:
     """The tensor that this one is a view of, if any."""
-    return getattr(view, "_base", None)
+    base: Tensor | None = getattr(view, "_base", None)
+    if base is None:
+        view._base = None
+    return base
 
 
 def views_of(base: Tensor) -> list[Tensor]:
     """The views of a tensor that somebody uses."""
-    found = [each() for each in getattr(base, "_views", ())]
-    return [view for view in found if view is not None and base_of(view) is base]
+    views = getattr(base, "_views", None)
+    if not views:
+        base._views = ()
+        return []
+    found = [each() for each in views]
+    return [view for view in found if view is not None and view._base is base]
 
 
 def has_links(tensor: Tensor) -> bool:
@@ -216,6 +232,8 @@ def snapshot(x: Tensor) -> Tensor:
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's present value without history, sharing its memory until one is written."""
+    if interpreter.current is not None:
+        interpreter.current.before_sharing(x)
     made = Tensor(x.shards, x.meta)
     x.shared = made.shared = True
     return made
@@ -249,4 +267,4 @@ def leave(x: Tensor) -> None:
         base._views = [ref(view) for view in views]
         for view in views:
             view._base = base
-        x._views = []
+        x._views = ()

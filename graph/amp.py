@@ -13,7 +13,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 # Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
 LOW = frozenset(
     """
-    attention bmm contraction convolution dot flash_attention fused_attention linear matmul
+    attention bmm contraction convolution dot linear matmul
     matmul_nt matmul_tn mm mm_nt mm_tn mv packed_attention rows_tn
     """.split()
 )

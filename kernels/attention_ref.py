@@ -1,13 +1,21 @@
-"""Scaled dot product attention and its gradient on local tensors."""
+"""Scaled dot product attention and its gradient on local tensors.
+
+The CPU's own kernel does what it can: all but dropout, and values of other features than the keys.
+Where there is none, a matrix of scores is made.
+"""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from . import random_ref
+
 WIDEST = 256  # features of a head in the Triton kernels: a tile of more does not fit the registers
 
-_attention = torch._C._nn.scaled_dot_product_attention
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
@@ -22,28 +30,62 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
     return torch.where(causal_mask(x.shape[-2], x.shape[-1], first, x.device), x, value)
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float,
-    grouped: bool,
-    first: int,
-) -> Tensor:
-    """softmax(q k^T * scale + mask) v; `first` is the logical index of the first query.
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Which pairs of a query and a key there are, and the factor of their scores.
 
-    A row whose keys are all masked gives zeros. `grouped` lets several query heads share one head
-    of keys and values.
+    All, or (`causal`) of a key at most as far as the query; a `window` leaves pairs fewer than so
+    many places apart, 0 all. `first` is the logical index of the first query.
     """
-    if causal and first:
-        mask = causal_mask(q.shape[-2], k.shape[-2], first, q.device)
-        causal = False
+
+    causal: bool
+    scale: float
+    window: int = 0
+    first: int = 0
+
+    def seen(self, rows: int, columns: int, device: torch.device) -> Tensor | None:
+        """Whether query i sees key j; None where all do."""
+        if not self.causal and not self.window:
+            return None
+        apart = torch.arange(rows, device=device)[:, None] + self.first
+        apart = apart - torch.arange(columns, device=device)
+        there = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
+        return there & (apart.abs() < self.window) if self.window else there
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Dropout of probabilities: a draw, the logical (batch, heads, queries, keys) that it is of,
+    and the place in them of this part's first; see `random.py`.
+    """
+
+    p: float
+    seed: int
+    call: int
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
+) -> tuple[Tensor, Tensor]:
+    """dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums.
+
+    The tensors have the shape (batch, heads, length, features); several heads of q may share one
+    of k and v. A row whose keys are all hidden gives zeros, and -inf as its logarithm.
+    """
+    _check(q, k, v, mask)
     if 0 in (q.numel(), k.numel(), v.numel()):
-        batch = torch.broadcast_shapes(q.shape[:-2], (() if grouped else k.shape[:-2]))
-        return q.new_zeros(*batch, q.shape[-2], v.shape[-1])
-    return _attention(q, k, v, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
+        logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
+        return q.new_zeros(*q.shape[:-1], v.shape[-1]), logs
+    if not _has_kernel(q, v, drop):
+        return _by_scores(q, k, v, mask, pairs, drop)
+    added, causal = _added(q, k, mask, pairs)
+    tensors = map(_in_rows, (q, k, v))
+    y, logs = _flash(*tensors, 0.0, causal, attn_mask=added, scale=pairs.scale)
+    if added is not None:
+        logs.masked_fill_(added.amax(-1) == -math.inf, -math.inf)
+    return y, logs
 
 
 def attention_grad(
@@ -52,50 +94,131 @@ def attention_grad(
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
-    causal: bool,
-    scale: float,
-    grouped: bool,
-    first: int,
+    y: Tensor,
+    logs: Tensor,
+    pairs: Pairs,
+    drop: Dropped | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `attention` for q, k and v, by torch's own kernels, forward run again."""
+    """Gradients of `attention` for q, k and v, from what it gave."""
+    _check(q, k, v, mask)
+    assert dy.shape == y.shape == (*q.shape[:-1], v.shape[-1])
+    assert logs.shape == q.shape[:-1]
     if 0 in (q.numel(), k.numel(), v.numel()):
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-    with torch.enable_grad():
-        y = attention(inputs[0], inputs[1], inputs[2], mask, causal, scale, grouped, first)
-    dq, dk, dv = torch.autograd.grad(y, inputs, dy)
-    return dq, dk, dv
-
-
-def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    """What `attention` gives on the CPU for (batch, heads, length, features) without a mask.
-
-    With the logarithm of each row's sum, of shape (batch, heads, length), from which the gradient
-    is computed without the forward.
-    """
-    assert q.shape[:2] == k.shape[:2] and k.shape == v.shape  # the kernel does not look
-    sums = q.dtype if q.dtype is torch.float64 else torch.float32
-    if 0 in (q.numel(), k.numel()):
-        return torch.zeros_like(q), q.new_zeros(q.shape[:-1], dtype=sums)
-    y, logs = _flash(*map(_in_rows, (q, k, v)), 0.0, causal, scale=scale)
-    return y, logs
-
-
-def flash_attention_grad(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, logs: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `flash_attention` for q, k and v."""
-    assert q.shape[:2] == k.shape[:2] and k.shape == v.shape  # the kernel does not look
-    assert dy.shape == y.shape == q.shape and logs.shape == q.shape[:-1]
-    if 0 in (q.numel(), k.numel()):
-        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    if not _has_kernel(q, v, drop):
+        return _by_scores_grad(dy, q, k, v, mask, y, logs, pairs, drop)
+    added, causal = _added(q, k, mask, pairs)
+    if added is not None:
+        logs = logs.masked_fill(logs == -math.inf, 0.0)
     tensors = map(_in_rows, (dy, q, k, v, y))
-    dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, scale=scale)
+    dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, attn_mask=added, scale=pairs.scale)
     return dq, dk, dv
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
+    # The kernel does not look.
+    assert q.shape[0] == k.shape[0] and q.shape[-1] == k.shape[-1] and k.shape[:3] == v.shape[:3]
+    assert q.shape[1] == k.shape[1] or (k.shape[1] and q.shape[1] % k.shape[1] == 0)
+    assert mask is None or torch.broadcast_shapes(mask.shape, scores_of(q, k)) == scores_of(q, k)
+
+
+def scores_of(q: Tensor, k: Tensor) -> tuple[int, ...]:
+    """The shape of the scores."""
+    return (*q.shape[:-1], k.shape[-2])
+
+
+def _has_kernel(q: Tensor, v: Tensor, drop: Dropped | None) -> bool:
+    return q.device.type == "cpu" and q.shape[-1] == v.shape[-1] and drop is None
+
+
+def _added(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> tuple[Tensor | None, bool]:
+    """What to add to the scores, and whether to be causal besides."""
+    if mask is None and not pairs.window and not (pairs.causal and pairs.first):
+        return None, pairs.causal
+    if mask is not None and mask.ndim in (1, 3):
+        mask = mask[None]  # the kernel takes 2 dims or 4
+    seen = pairs.seen(q.shape[2], k.shape[2], q.device)
+    if mask is None or mask.dtype is torch.bool:
+        seen = mask if seen is None else seen if mask is None else mask & seen
+        assert seen is not None
+        return torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, -math.inf), False
+    return mask if seen is None else mask.masked_fill(~seen, -math.inf), False
 
 
 def _in_rows(x: Tensor) -> Tensor:
-    """The tensor with its last dim dense, as the fused kernels read it."""
+    """The tensor with its last dim dense, as the kernels read it."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+# With a matrix of scores.
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums are kept in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def _grouped(x: Tensor, heads: int) -> Tensor:
+    """(batch, heads * n, rows, columns) as (batch, heads, n, rows, columns), widened."""
+    batch, count, *rest = x.shape
+    return x.to(wide(x.dtype)).reshape(batch, heads, count // max(heads, 1), *rest)
+
+
+def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
+    """Of all pairs, of the shape (batch, heads of k, n, queries, keys); -inf where not seen."""
+    heads = k.shape[1]
+    scores = _grouped(q, heads) @ _grouped(k, heads).mT * pairs.scale
+    if mask is not None:
+        full = mask.expand(*q.shape[:3], k.shape[2]).reshape(scores.shape)
+        if mask.dtype is torch.bool:
+            scores = scores.masked_fill(~full, -math.inf)
+        else:
+            scores = scores + full.to(scores.dtype)
+    there = pairs.seen(q.shape[2], k.shape[2], q.device)
+    return scores if there is None else scores.masked_fill(~there, -math.inf)
+
+
+def _weights(scores: Tensor, logs: Tensor) -> Tensor:
+    """The softmax; zeros in rows that see no key."""
+    return (scores - logs.masked_fill(logs == -math.inf, 0.0)[..., None]).exp()
+
+
+def _drop(p: Tensor, heads: int, drop: Dropped | None) -> Tensor:
+    if drop is None:
+        return p
+    flat = p.reshape(p.shape[0], heads, *p.shape[3:]).contiguous()
+    draw = {"p": drop.p, "seed": drop.seed, "call": drop.call}
+    return random_ref.dropout(flat, drop.shape, drop.offset, **draw).view(p.shape)  # type: ignore[arg-type]
+
+
+def _by_scores(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
+) -> tuple[Tensor, Tensor]:
+    heads, shape = q.shape[1], q.shape[:3]
+    scores = _scores(q, k, mask, pairs)
+    logs = scores.logsumexp(-1)
+    p = _drop(_weights(scores, logs), heads, drop)
+    y = p @ _grouped(v, v.shape[1])
+    return y.reshape(*shape, v.shape[-1]).to(q.dtype), logs.reshape(shape)
+
+
+def _by_scores_grad(
+    dy: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    logs: Tensor,
+    pairs: Pairs,
+    drop: Dropped | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    heads = k.shape[1]
+    rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
+    keys, values = _grouped(k, heads), _grouped(v, heads)
+    p = _weights(_scores(q, k, mask, pairs), logs.reshape(*rows.shape[:-1]))
+    dv = (_drop(p, q.shape[1], drop).mT @ grads).sum(2)
+    dp = _drop(grads @ values.mT, q.shape[1], drop)
+    ds = p * (dp - (grads * ys).sum(-1, keepdim=True)) * pairs.scale
+    dq, dk = ds @ keys, (ds.mT @ rows).sum(2)
+    return dq.reshape(q.shape).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)

@@ -1,4 +1,4 @@
-"""Coverage: which functions Triton computes, and which ops leave their work on cuda to torch, and why.
+"""Coverage: which functions Triton computes, and which ops leave work on cuda to torch, and why.
 
 A test runs all ops and compares. Operators of torch that compute or move values are work; views and
 other changes of metadata are none.
@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from inspect import getmembers, isfunction
 
-from .gpu.launch.registry import modules
-from .gpu.pointwise.jit_functions import all_names
+from .gpu.launch.registry import modules, reference_of
+from .gpu.pointwise.triton_functions import all_names
 
 # Ops whose work torch does also on cuda, and why.
-_WIDE_HEADS = "on cuda only for heads of more than 256 features: a tile does not fit the registers"
-REASONS = {
-    "attention": _WIDE_HEADS,
-    "attention_grad": _WIDE_HEADS,
-}
-_REFERENCES = __name__.rpartition(".")[0]
+REASONS: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +39,14 @@ def functions() -> dict[str, list[str]]:
     """
     found = {}
     for module in modules():
-        family = module.__name__.rpartition(".")[2].removesuffix("_kernels")
-        if find_spec(f"{_REFERENCES}.{family}_ref") is None:
-            continue
-        references = import_module(f"{_REFERENCES}.{family}_ref")
-        found[family] = [
-            name
-            for name, function in getmembers(references, isfunction)
-            if function.__module__ == references.__name__ and name in vars(module)
-            if not name.startswith("_")
-        ]
+        reference = reference_of(module)
+        if reference is not None:
+            found[module.__name__.rpartition(".")[2].removesuffix("_kernels")] = [
+                name
+                for name, function in getmembers(reference, isfunction)
+                if function.__module__ == reference.__name__ and name in vars(module)
+                if not name.startswith("_")
+            ]
     return found | {"pointwise": sorted(all_names())}
 
 

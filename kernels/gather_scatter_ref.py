@@ -65,13 +65,18 @@ def add_at(
     In the other dims `dy` stands from `start` on.
     """
     y = dy.new_zeros(shape)
-    if shape[dim] == whole:
-        check_range(index, whole, dim)
-    else:
+    if shape[dim] != whole:
         index, there = held(index, offset, shape[dim], whole, dim)
         dy = dy.masked_fill(~there, 0)
-    if y.numel():
+    elif not y.numel() or index.device.type != "cpu":  # there torch checks as it reads
+        check_range(index, whole, dim)
+    if not y.numel():
+        return y
+    try:
         fit(y, start, dy.shape, dim).scatter_add_(dim, index, dy)
+    except RuntimeError:
+        check_range(index, whole, dim)
+        raise
     return y
 
 

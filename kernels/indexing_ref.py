@@ -41,8 +41,29 @@ def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
         )
 
 
+def only_index(indices: Indices) -> tuple[int, torch.Tensor] | None:
+    """The dim and index where one dim is indexed by a cpu tensor that has dims, or None.
+
+    torch checks such indices as it reads them, which saves a pass over them; a negative one, which
+    these functions of torch do not take, is an error there and left to the general way.
+    """
+    found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(found) != 1 or not found[0][1].ndim or found[0][1].device.type != "cpu":
+        return None
+    return found[0]
+
+
 def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
     """x[indices] of a whole tensor, or one that is whole in the indexed dims, in new memory."""
+    only = only_index(indices)
+    if only is not None:
+        dim, index = only
+        try:
+            y = torch.index_select(x, dim, index.reshape(-1))
+        except (IndexError, RuntimeError):
+            pass
+        else:
+            return y if index.ndim == 1 else y.unflatten(dim, index.shape)
     try:
         y = x[tuple([slice(None) if index is None else index for index in indices])]
     except IndexError as error:
@@ -92,6 +113,18 @@ def add_rows(
     One index_add over linear indices: in a fixed order, unlike torch's index_put on several
     threads.
     """
+    only = only_index(indices)
+    if only is not None and shape[only[0]] == boxes[only[0]][1]:
+        dim, index = only
+        rows = dy if index.ndim == 1 else dy.flatten(dim, dim + index.ndim - 1)
+        rows = rows.movedim(dim, 0) if dim else rows
+        total = dy.new_zeros((shape[dim], *shape[:dim], *shape[dim + 1 :]))
+        try:
+            total = total.index_add_(0, index.reshape(-1), rows)
+        except (IndexError, RuntimeError):
+            pass
+        else:
+            return total.movedim(0, dim) if dim else total
     mine, valid = inside(indices, shape, boxes)
     indices = [*indices, *[None] * (len(shape) - len(indices))]
     front = [dim for dim, index in enumerate(indices) if index is not None]

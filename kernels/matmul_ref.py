@@ -53,7 +53,7 @@ def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
 
 def mm_tn(a: Tensor, b: Tensor) -> Tensor:
     """`a.T @ b` for matrices of shapes (k, m) and (k, n)."""
-    return a.t().mm(b)
+    return torch.mm(a.mT, b)  # mT takes less time than t()
 
 
 def matmul_nt(a: Tensor, b: Tensor) -> Tensor:

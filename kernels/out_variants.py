@@ -63,7 +63,8 @@ def into(kernel: Kernel) -> Kernel | None:
     if getattr(torch, name, None) is kernel:
         return kernel if _overload(forms, "out") is not None else None
     if getattr(_nn, name, None) is kernel:
-        return _overload(forms, "out")
+        found: Kernel | None = _overload(forms, "out")
+        return found
     if pointwise_ref.aten_name(kernel):
         gradient = _overload(forms, "grad_input")
         return gradient and (lambda *args, out: gradient(*args, grad_input=out))

@@ -15,14 +15,16 @@ from ..engine.names import all_names, find_name
 _MORE = ("attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu")
 # `unfold` is a tensor method too, of another meaning.
 RENAMED = {"unfold": "im2col"}
-FUNCTIONS = sorted({name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE})
+FUNCTIONS = frozenset(
+    {name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE}
+)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
     found = find_name(RENAMED.get(name, name)) if name in FUNCTIONS else None
     if found is None:
         raise AttributeError(
-            f"onefold.nn.functional has no function {name!r}; it has {', '.join(FUNCTIONS)}"
+            f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
         )
     return found
 

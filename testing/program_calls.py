@@ -17,10 +17,6 @@ class Lib(Protocol):
         """`x` on one of the program's placements."""
         ...
 
-    def alias(self, x: Any) -> Any:
-        """The same value as another tensor, which may share memory where none can tell."""
-        ...
-
     def change(self, x: Any, name: str, *args: Any) -> None:
         """Change `x` in place by the op of this name."""
         ...
@@ -43,13 +39,13 @@ def _product(lib: Lib, a: Any, b: Any) -> Any:
 
 
 def _changed(lib: Lib, x: Any, y: Any, name: str) -> Any:
-    z = lib.alias(x)
+    z = lib.clone(x)
     lib.change(z, name, y)
     return z
 
 
 def _assigned(lib: Lib, x: Any, index: Any, value: Any) -> Any:
-    z = lib.alias(x)
+    z = lib.clone(x)
     lib.assign(z, index, value)
     return z
 

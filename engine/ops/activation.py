@@ -16,7 +16,7 @@ from ..names import register
 from ..tensor import Tensor
 from .arithmetic import mul, neg
 from .elementwise import Needs, elementwise, gradient_kernel, gradient_op, slope_by
-from .pointwise import INCREASING, Elementwise, register_elementwise
+from .pointwise import INCREASING, Elementwise, Entry, register_elementwise
 from .reduce import constant_like
 from .unary import abs, exp, expm1, log1p, reciprocal, square
 from .where import clamp, clamp_max, clamp_min, where
@@ -184,7 +184,7 @@ def _gelu_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, approximate: str) ->
     return (_gelu_backward(dy, x, approximate),)
 
 
-_gelu = unary(Elementwise("gelu", kernels.gelu, _gelu_vjp))
+_gelu: Entry = unary(Elementwise("gelu", kernels.gelu, _gelu_vjp))
 
 
 @register_elementwise
@@ -193,7 +193,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
     Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
-    return _gelu(input, approximate)  # type: ignore[no-any-return]
+    return _gelu(input, approximate)
 
 
 def _elu_second(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:

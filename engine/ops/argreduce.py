@@ -17,6 +17,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import frozen
 from .arithmetic import div_by_count
 from .extremum import amax, amin, both_nan, check_not_empty, max_of_all, min_of_all
 from .reduce import is_split_along, reduction
@@ -190,7 +191,7 @@ class ArgExtremum(Op):
         return self.over_split if is_split_along(metas[0], attrs[0]) else None
 
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-        value = self.extremum(names.detach(x), dim, keepdim)
+        value = self.extremum(frozen(x), dim, keepdim)
         return _first_index(x, value, dim, keepdim)
 
 
@@ -241,7 +242,7 @@ class ValueAndIndex(Op):
 
     def over_split(self, tensors: tuple[Tensor], dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
         assert self.index is not None
-        index = self.index(names.detach(tensors[0]), dim, keepdim)
+        index = self.index(frozen(tensors[0]), dim, keepdim)
         return _pick(tensors[0], index, dim, keepdim), index
 
     def vjp(
@@ -253,7 +254,7 @@ class ValueAndIndex(Op):
         dim: int,
         keepdim: bool,
     ) -> tuple[Tensor]:
-        return (_place(dy[0], names.detach(y[1]), x.shape, dim, keepdim),)
+        return (_place(dy[0], frozen(y[1]), x.shape, dim, keepdim),)
 
 
 _max = several(ValueAndIndex("max", kernels.max_along, _argmax))

@@ -19,6 +19,7 @@ from .pointwise import (
     INCREASING,
     NUMBERS,
     Elementwise,
+    Entry,
     NumberPredicate,
     as_operands,
     conj_of,
@@ -32,11 +33,11 @@ from .reduce import constant_like, sum_to, without_partials
 Needs = Sequence[object]
 
 
-def _number_last(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[..., Any]:
+def _number_last(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Entry:
     return with_number(Elementwise(name, kernel, vjp, **how), False)
 
 
-def _number_first(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Callable[..., Any]:
+def _number_first(name: str, kernel: Kernel, vjp: Any, **how: Any) -> Entry:
     return with_number(Elementwise(name, kernel, vjp, **how), True)
 
 
@@ -83,9 +84,9 @@ def _rsub_number_vjp(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tupl
 
 ADD = Elementwise("add", torch.add, _add_vjp, linear="all", saves=())
 SUB = Elementwise("sub", torch.sub, _sub_vjp, linear="all", saves=())
-_add = binary(ADD)
+_add: Entry = binary(ADD)
 _add_number = _number_last("add", torch.add, _add_number_vjp, saves=())
-_sub = binary(SUB)
+_sub: Entry = binary(SUB)
 _sub_number = _number_last("sub", torch.sub, _add_number_vjp, saves=())
 _rsub_number = _number_first("rsub", kernels.rsub, _rsub_number_vjp, saves=())
 
@@ -100,11 +101,11 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
         other = _scaled("add", input, other, alpha)
     if isinstance(other, Tensor):
         if isinstance(input, Tensor):
-            return _add(input, other)  # type: ignore[no-any-return]
+            return _add(input, other)
         if isinstance(input, NUMBERS):
-            return _add_number(other, input)  # type: ignore[no-any-return]
+            return _add_number(other, input)
     elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
-        return _add_number(input, other)  # type: ignore[no-any-return]
+        return _add_number(input, other)
     return add(*as_operands("add", input, other))
 
 
@@ -115,11 +116,11 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
         other = _scaled("sub", input, other, alpha)
     if isinstance(other, Tensor):
         if isinstance(input, Tensor):
-            return _sub(input, other)  # type: ignore[no-any-return]
+            return _sub(input, other)
         if isinstance(input, NUMBERS):
-            return _rsub_number(input, other)  # type: ignore[no-any-return]
+            return _rsub_number(input, other)
     elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
-        return _sub_number(input, other)  # type: ignore[no-any-return]
+        return _sub_number(input, other)
     return sub(*as_operands("sub", input, other))
 
 
@@ -214,11 +215,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     Raises OnefoldValueError for another rounding mode.
     """
     if rounding_mode is None:
-        return true_divide(input, other)  # type: ignore[no-any-return]
+        return true_divide(input, other)
     if rounding_mode == "floor":
-        return _div_floor(input, other)  # type: ignore[no-any-return]
+        return _div_floor(input, other)
     if rounding_mode == "trunc":
-        return _div_trunc(input, other)  # type: ignore[no-any-return]
+        return _div_trunc(input, other)
     raise OnefoldValueError(
         "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
         f"{rounding_mode!r}. Called at {user_line()}"
@@ -243,7 +244,7 @@ def _zeros_second(needs: Needs, dy: Tensor, y: Meta, n: Any, x: Meta) -> tuple[N
 
 def _zero_gradient(
     name: str, kernel: Kernel, vjp: Any = zeros_vjp, vjp_first: Any = _zeros_second
-) -> Callable[..., Any]:
+) -> Callable[[Any, Any], Tensor]:
     return mixed(
         name,
         binary(Elementwise(name, kernel, vjp, saves=())),
@@ -260,7 +261,9 @@ floor_divide = register_elementwise(_zero_gradient("floor_divide", torch.floor_d
 # Remainders: x - q * other, with q rounded, so the gradient takes q for a constant.
 
 
-def _remainder_family(name: str, kernel: Kernel, quotient: Callable[..., Any]) -> Any:
+def _remainder_family(
+    name: str, kernel: Kernel, quotient: Callable[[Any, Any], Tensor]
+) -> Callable[[Any, Any], Tensor]:
     def both(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
         return (
             needs[0] and sum_to(dy, a.meta),

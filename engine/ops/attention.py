@@ -1,23 +1,204 @@
-"""Scaled dot product attention: which op does it, by the shapes, the layout and the device.
-
-`flash_attention` does the plain form, `fused_attention` all that a Triton kernel can, and
-`torch_attention` the rest; `attention_parts` are smaller ops where none of them can.
-"""
+"""Scaled dot product attention: one op for masks, windows, shared heads and dropout."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from ...errors import OnefoldRuntimeError, OnefoldValueError
-from ...kernels.select import uses_triton
+from ...kernels import attention_ref as kernels
+from ...kernels.attention_ref import Dropped, Pairs
+from .. import interpreter
+from ..dispatcher import general_with_value
+from ..meta import Meta
 from ..names import names, register_function
+from ..op import Kernel, Local, Op
+from ..sbp import Sbp, broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .attention_decomposition import probabilities, windowed, with_groups
-from .attention_shapes import device_type, in_four_dims
-from .dropout import dropout_by, next_draw
-from .flash_attention import fits, flash_attention
-from .fused_attention import fused_attention
-from .torch_attention import attention
+from .attention_decomposition import gradients, windowed
+from .attention_shapes import check_dtypes, in_four_dims
+from .dropout import DropoutKey, next_draw
+from .reduce import sum_to
+
+
+class Attends(Op):
+    """One of the ops y = softmax(q k^T * scale ...) v"""
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k = inputs[:2]
+        assert q is not None
+        assert k is not None
+        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
+
+
+class Keeping(Attends):
+    """One that gives the logarithms of the softmax's sums besides, for its gradient alone"""
+
+    num_outputs = 2
+    saves_output = True
+
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, Tensor],
+        *args: Any,
+    ) -> Any:
+        assert dy[0] is not None
+        # What is made at once cannot be differentiated again, and leaves a mask out.
+        if interpreter.grad_enabled or any(needs[3:]):
+            return self.gradients_in_parts(dy[0], *args)
+        return self.gradients_at_once(dy[0], y, *args)
+
+    def gradients_in_parts(self, dy: Tensor, *args: Any) -> Any:
+        """Gradients for the inputs, by ops that have gradients themselves."""
+        raise NotImplementedError
+
+    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
+        """Gradients for q, k and v by one op."""
+        raise NotImplementedError
+
+
+class AttendsGrad(Op):
+    """The gradients of one for q, k and v; its inputs are dy, q, k, v and others"""
+
+    num_outputs = 3
+    differentiable = False
+
+    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
+        return q, k, v
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k, v = outputs
+        rows = q.numel // max(q.shape[-1], 1)
+        return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+
+
+def logs_of(q: Meta, shape: Sequence[int]) -> Meta:
+    """The logarithms of sums, of this shape."""
+    return q.like(shape=shape, dtype=q.dtype if q.dtype is torch.float64 else torch.float32)
+
+
+def heads_may_split(axis: Axis, q: Meta, k: Meta) -> bool:
+    """Whether dim 1 may: not where query heads would be cut off from their keys."""
+    return q.shape[1] == k.shape[1] or k.shape[1] % axis.parts == 0
+
+
+def _mask_at(mask: Meta, dim: int, size: int) -> Sbp:
+    """The layout of a mask where dim `dim` of the scores, of that size, is split."""
+    own = dim - 4 + mask.ndim
+    return split(own) if own >= 0 and mask.shape[own] == size else broadcast
+
+
+def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tuple[Sbp, ...]]]:
+    """The dims of q that may be split, with what k, v and the mask then are."""
+    found = []
+    for dim in range(3):
+        if dim == 1 and not heads_may_split(axis, q, k):
+            continue
+        own: Sbp = broadcast if dim == 2 else split(dim)
+        masks = () if mask is None else (_mask_at(mask, dim, q.shape[dim]),)
+        found.append((dim, (own, own, *masks)))
+    return found
+
+
+def _bound(
+    kernel: Callable[..., Any], local: Local, at: int, attrs: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
+    q, k = local.inputs[at], local.inputs[at + 1]
+    assert q is not None
+    assert k is not None
+    causal, scale, window = attrs
+    batch, head, first, _ = local.input_offset(at)
+    pairs = Pairs(causal, scale, window, first)
+    shape, offset = (*q.shape[:3], k.shape[2]), (batch, head, first, 0)
+
+    def run(*inputs: Any) -> Any:
+        *tensors, chance = inputs
+        if chance is None:
+            return kernel(*tensors, pairs, None)
+        draw = chance.draw
+        whole, start = draw.within(shape, offset)
+        return kernel(*tensors, pairs, Dropped(chance.p, draw.seed, draw.call, whole, start))
+
+    return run
+
+
+class Attention(Keeping):
+    """y = dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums"""
+
+    name = "attention"
+
+    def infer(
+        self, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
+    ) -> tuple[Meta, Meta]:
+        check_dtypes(q, k, v, mask)
+        rows = q.shape[:-1]
+        return q.like(shape=(*rows, v.shape[-1])), logs_of(q, rows)
+
+    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any) -> Rule:
+        found = [
+            Signature((split(dim), *others), (split(dim),) * 2)
+            for dim, others in _rows(axis, q, k, mask)
+        ]
+        rest = () if mask is None else (broadcast,)
+        whole = (broadcast, broadcast, partial_sum, *rest)
+        return [*found, Signature(whole, (partial_sum, broadcast))]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _bound(local.pick(kernels.attention), local, 0, attrs)
+
+    def gradients_in_parts(
+        self,
+        dy: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        chance: DropoutKey | None,
+        causal: bool,
+        scale: float,
+        window: int,
+    ) -> Any:
+        full, causal = windowed(q, k, mask, causal, window)
+        attrs = causal, scale, q.shape[1] != k.shape[1]
+        *found, d_mask = gradients(dy, q, k, v, full, attrs, chance)
+        if mask is not None and d_mask is not None:
+            d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
+        return (*found, d_mask)
+
+    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
+        q, k, v, mask, chance, *attrs = args
+        return _attention_grad((dy, q, k, v, mask, *y, chance), *attrs)
+
+
+class AttentionGrad(AttendsGrad):
+    """Gradients of attention for q, k and v"""
+
+    name = "attention_grad"
+
+    def rule(
+        self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
+    ) -> Rule:
+        found = []
+        for dim, rest in _rows(axis, q, k, mask):
+            own = split(dim)
+            inputs = (own, own, *rest, own, own)
+            sums = partial_sum if dim == 2 else own  # keys and values are seen by all queries
+            found.append(Signature(inputs, (own, sums, sums)))
+        whole = (broadcast,) * (5 if mask is None else 6)
+        return [*found, Signature((partial_sum, *whole), (partial_sum,) * 3)]
+
+    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+        return _bound(local.pick(kernels.attention_grad), local, 1, attrs)
+
+
+_attention = general_with_value(Attention(), only_first=True)
+_attention_grad = general_with_value(AttentionGrad())
 
 
 @register_function
@@ -53,28 +234,10 @@ def scaled_dot_product_attention(
     near = check_window(window)
     if attn_mask is not None and is_causal:
         raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
-    scale = scale_of(query, scale)
-    grouped = enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]
-    triton = uses_triton(device_type(query.meta))
-    plain = dropout_p == 0.0 and not near and attn_mask is None and not grouped
-    if plain and fits(query.meta, key.meta, value.meta, triton):
-        return flash_attention((query, key, value), is_causal, scale)[0]
-    if near or triton:
-        four = in_four_dims(query, key, value, attn_mask, enable_gqa, triton)
-        if four is not None:
-            chance = next_draw(dropout_p) if dropout_p else None
-            y = fused_attention((*four.tensors, chance), is_causal, scale, near)[0]
-            return y if y.shape == four.shape else names.view(y, four.shape)
-    attn_mask, is_causal = windowed(query, key, attn_mask, is_causal, near)
-    if dropout_p == 0.0:
-        tensors = (query, key, value, attn_mask)
-        return attention(tensors, is_causal, scale, grouped)
-    wide_q, wide_k, wide_v, wide_mask = with_groups(query, key, value, attn_mask, grouped)
-    p = probabilities(wide_q, wide_k, wide_mask, is_causal, scale)
-    y = names.matmul(dropout_by(p, next_draw(dropout_p)), wide_v)
-    if grouped:
-        y = names.view(y, (*query.shape[:-1], value.shape[-1]))
-    return y  # type: ignore[no-any-return]
+    four = in_four_dims(query, key, value, attn_mask, enable_gqa)
+    chance = next_draw(dropout_p) if dropout_p else None
+    y = _attention((*four.tensors, chance), is_causal, scale_of(query, scale), near)[0]
+    return y if y.shape == four.shape else names.view(y, four.shape)
 
 
 def check_window(window: Any) -> int:

@@ -15,6 +15,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import frozen
 from .dropout import DropoutKey, dropout_by
 from .matmul import product_nt, product_tn
 from .reduce import sum_to
@@ -72,7 +73,7 @@ def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale
     else:
         if mask.dtype is not q.dtype:  # float32
             mask = names.cast(mask, q.dtype)
-        hidden = names.eq(names.detach(mask), float("-inf"))
+        hidden = names.eq(frozen(mask), float("-inf"))
         scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
     scores = names.masked_fill(scores, hidden, low)
     return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
-from ...kernels.attention_ref import WIDEST
+from ...errors import OnefoldTypeError, ShapeError, user_line
 from ..meta import Meta
 from ..names import names
 from ..tensor import Tensor
@@ -26,39 +28,34 @@ class Four(NamedTuple):
     shape: Shape
 
 
-def device_type(meta: Meta) -> str:
-    """Of the tensor."""
-    if meta.placement is not None:
-        return meta.placement.device_type
-    return "cpu" if meta.device is None else meta.device.type
-
-
-def in_four_dims(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: bool, triton: bool
-) -> Four | None:
-    """The tensors with 4 dims, or None where the kernels cannot do attention on these.
+def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: bool) -> Four:
+    """The tensors with 4 dims.
 
     What broadcasts is repeated, which copies nothing where there are no more than 4 dims. `shared`
-    says that several heads of q may use one of k and v.
+    says that several heads of q may use one of k and v. Raises ShapeError.
     """
-    if not _kernels_take(q.meta, k.meta, v.meta, triton):
-        return None
+    if _are_four(q.meta, k.meta, v.meta, _meta(mask), shared):
+        return Four((q, k, v, mask), (*q.shape[:-1], v.shape[-1]))
+    given = [x.meta for x in (q, k, v)]
     ndim = max(q.ndim, k.ndim, v.ndim)
     wide = max(ndim, 4)
+    few = min(q.ndim, k.ndim, v.ndim) < 2
+    if few or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise _unfit(given, mask)
     q, k, v = (_of_dims(x, wide) for x in (q, k, v))
     if shared and len({k.shape[-3], v.shape[-3], 1}) == 3:
         if any(q.shape[-3] % max(x.shape[-3], 1) for x in (k, v)):
-            return None
+            raise _unfit(given, mask)
         k, v = (names.repeat_interleave(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     try:
         lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
         [own] = torch.broadcast_shapes(k.shape[-3:-2], v.shape[-3:-2])
         [heads] = q.shape[-3:-2] if shared else torch.broadcast_shapes(q.shape[-3:-2], (own,))
-    except RuntimeError:  # which torch's own attention explains
-        return None
+    except RuntimeError:
+        raise _unfit(given, mask) from None
     scores = (*lead, heads, q.shape[-2], k.shape[-2])
-    if not own or heads % own or not _fits(mask, scores, q.dtype):
-        return None
+    if (heads % own if own else heads) or not _fits(_meta(mask), scores):
+        raise _unfit(given, mask)
     q, k, v = (
         _merged(_repeated(x, (*lead, count, *x.shape[-2:])))
         for x, count in ((q, heads), (k, own), (v, own))
@@ -71,21 +68,53 @@ def in_four_dims(
     return Four((q, k, v, mask), (*scores[:-1], v.shape[-1])[-ndim:])
 
 
-def _kernels_take(q: Meta, k: Meta, v: Meta, triton: bool) -> bool:
-    if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
-        return False
-    if min(q.ndim, k.ndim, v.ndim) < 2:
-        return False
-    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
-        return False
-    return max(q.shape[-1], v.shape[-1]) <= WIDEST or not triton
+def _meta(mask: Tensor | None) -> Meta | None:
+    return None if mask is None else mask.meta
 
 
-def _fits(mask: Tensor | None, scores: Shape, dtype: torch.dtype) -> bool:
-    """Whether a mask broadcasts to the scores, and torch takes its dtype."""
+@lru_cache(maxsize=4096)
+def _are_four(q: Meta, k: Meta, v: Meta, mask: Meta | None, shared: bool) -> bool:
+    """Whether they have 4 dims, and nothing broadcasts but the mask."""
+    if not q.ndim == k.ndim == v.ndim == 4:
+        return False
+    (batch, heads, rows, features), (own, columns) = q.shape, k.shape[1:3]
+    alike = k.shape[0] == batch and k.shape[3] == features and v.shape[:3] == k.shape[:3]
+    shares = heads == own or (shared and own > 0 and heads % own == 0)
+    return alike and shares and _fits(mask, (batch, heads, rows, columns))
+
+
+def check_dtypes(q: Meta, k: Meta, v: Meta, mask: Meta | None) -> None:
+    """Raise OnefoldTypeError for dtypes that do not go together."""
+    masks = (torch.bool, torch.float32, q.dtype)
+    if (
+        q.dtype in FLOATS
+        and q.dtype == k.dtype == v.dtype
+        and (mask is None or mask.dtype in masks)
+    ):
+        return
+    masked = "" if mask is None else f", and a mask of {mask.dtype}"
+    raise OnefoldTypeError(
+        "attention needs query, key and value of one floating dtype, and a mask that is bool, "
+        f"float32 or of that dtype, but got {q.dtype}, {k.dtype} and {v.dtype}{masked}"
+    )
+
+
+def _unfit(given: Sequence[Meta], mask: Tensor | None) -> ShapeError:
+    q, k, v = (tuple(meta.shape) for meta in given)
+    masked = "" if mask is None else f", and a mask of shape {tuple(mask.shape)}"
+    return ShapeError(
+        "attention needs query (..., L, E), key (..., S, E) and value (..., S, Ev) whose other "
+        "dims broadcast, and a mask that broadcasts to (..., L, S); with enable_gqa the heads, "
+        "dim -3, of query may be a multiple of those of key and value. "
+        f"Got query {q}, key {k} and value {v}{masked}. Called at {user_line()}"
+    )
+
+
+def _fits(mask: Meta | None, scores: Shape) -> bool:
+    """Whether a mask broadcasts to the scores."""
     if mask is None:
         return True
-    if mask.dtype not in (torch.bool, torch.float32, dtype) or not 0 < mask.ndim <= len(scores):
+    if not 0 < mask.ndim <= len(scores):
         return False
     return all(m in (1, n) for m, n in zip(mask.shape, scores[-mask.ndim :], strict=True))
 

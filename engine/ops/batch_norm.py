@@ -5,6 +5,8 @@ from __future__ import annotations
 from ...errors import OnefoldValueError, ShapeError
 from ..names import names, register_function
 from ..tensor import Tensor
+from ..views import frozen
+from .batch_norm_kept import batch_norm_kept, takes
 from .cast import narrowed, widened
 from .softmax import combine_partials
 
@@ -40,6 +42,9 @@ def batch_norm_train(
             "Expected more than 1 value per channel when training, got input size "
             f"{tuple(input.shape)}"
         )
+    if weight is not None and bias is not None and takes(input.meta, weight.meta, bias.meta):
+        y, *statistics, _ = batch_norm_kept((input, weight, bias), eps)
+        return (y, *map(frozen, statistics))  # type: ignore[return-value]
     dims = (0, *range(2, input.ndim))
     wide = widened(input)
     mean = combine_partials(names.mean(wide, dims, True))
@@ -51,7 +56,7 @@ def batch_norm_train(
     if weight is not None:
         scale = names.mul(scale, _per_channel(weight, input.ndim))
     y = narrowed(_scaled(names.mul(centred, scale), None, bias), input.dtype)
-    flat = [names.view(names.detach(x), (-1,)) for x in (mean, variance)]
+    flat = [names.view(frozen(x), (-1,)) for x in (mean, variance)]
     return y, flat[0], names.mul(flat[1], count / max(count - 1, 1))
 
 

@@ -13,12 +13,12 @@ from ..dispatcher import binary, with_number
 from ..names import names
 from ..op import Kernel
 from ..tensor import Tensor
-from .pointwise import Elementwise, mixed, register_elementwise
+from .pointwise import Elementwise, Entry, mixed, register_elementwise
 
 
-def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]:
+def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[[Any, Any], Tensor]:
     """A comparison; `mirrored` is the one that holds when the operands change places."""
-    swapped = with_number(Elementwise(name, mirrored), False)
+    swapped: Entry = with_number(Elementwise(name, mirrored), False)
     return register_elementwise(
         mixed(
             name,
@@ -29,7 +29,7 @@ def _compared(name: str, kernel: Kernel, mirrored: Kernel) -> Callable[..., Any]
     )
 
 
-def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[..., Any]:
+def _combined(name: str, kernel: Kernel, linear: str = "") -> Callable[[Any, Any], Tensor]:
     """Logic or bits: a number counts as a tensor of it."""
     return register_elementwise(
         mixed(
@@ -63,7 +63,7 @@ bitwise_xor = _combined("bitwise_xor", torch.bitwise_xor)
 bitwise_left_shift = _combined("bitwise_left_shift", torch.bitwise_left_shift, linear="0")
 bitwise_right_shift = _combined("bitwise_right_shift", torch.bitwise_right_shift)
 
-_isclose = binary(Elementwise("isclose", torch.isclose))
+_isclose: Entry = binary(Elementwise("isclose", torch.isclose))
 
 
 @register_elementwise
@@ -71,7 +71,7 @@ def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
-    return _isclose(input, other, rtol, atol, equal_nan)  # type: ignore[no-any-return]
+    return _isclose(input, other, rtol, atol, equal_nan)
 
 
 @register_elementwise

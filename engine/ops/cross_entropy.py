@@ -20,6 +20,7 @@ from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import frozen
 from .arithmetic import div, div_by_count
 from .cast import cast, narrowed, widened
 from .softmax import combine_partials, is_split_at
@@ -278,7 +279,7 @@ class CrossEntropyGrad(Op):
         d_g = d_x = None
         if needs[0]:
             entry = _nll_grad if self.log_input else cross_entropy_grad
-            ones = names.ones_like(names.detach(g))
+            ones = names.ones_like(frozen(g))
             each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
             d_g = names.sum(names.mul(dy, each), dim)
             if g.ndim == 0:

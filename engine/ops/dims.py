@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
-from ..dispatcher import unary
+from ..dispatcher import unary, view_op
 from ..meta import Meta
 from ..names import names, register, register_function
 from ..op import Kernel, Local, Op
@@ -81,8 +81,8 @@ def _inverse(order: Dims) -> Dims:
     return tuple(back)
 
 
-_transpose = unary(Transpose())
-_permute = unary(Permute())
+_transpose = view_op(Transpose())
+_permute = view_op(Permute())
 
 
 @register_function
@@ -258,9 +258,9 @@ class Unsqueeze(Op):
         return view(value, x.shape)
 
 
-_expand = unary(Expand())
-_squeeze = unary(Squeeze())
-_unsqueeze = unary(Unsqueeze())
+_expand = view_op(Expand())
+_squeeze = view_op(Squeeze())
+_unsqueeze = view_op(Unsqueeze())
 
 
 @register_function
@@ -377,7 +377,7 @@ def _beside(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:
     return [(i, j) for j, i in enumerate(kept)]
 
 
-_diagonal = unary(Diagonal())
+_diagonal = view_op(Diagonal())
 _diag_embed = unary(DiagEmbed())
 
 

@@ -16,6 +16,7 @@ from ..names import names, register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
+from ..views import frozen
 
 
 class DropoutKey:
@@ -106,7 +107,7 @@ def _by_channel(
         return input
     channels = 1 if input.ndim == dims[1] else 2
     shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
-    mask = dropout_by(names.ones_like(_first_of(names.detach(input), channels)), next_draw(p))
+    mask = dropout_by(names.ones_like(_first_of(frozen(input), channels)), next_draw(p))
     return names.mul(input, names.view(mask, shape))  # type: ignore[no-any-return]
 
 
@@ -149,7 +150,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tens
     limit = -1.7580993408473766  # -scale * alpha of SELU
     # As in torch: y = a * (x * keep + limit * (1 - keep)) + b with mean 0 and variance 1.
     a = ((1.0 - p) * (1.0 + p * limit * limit)) ** -0.5
-    kept = dropout_by(names.ones_like(names.detach(input)), next_draw(p))
+    kept = dropout_by(names.ones_like(frozen(input)), next_draw(p))
     keep = names.mul(kept, 1.0 - p)
     mixed = names.add(names.mul(names.sub(input, limit), keep), limit)
     return names.add(names.mul(mixed, a), -a * p * limit)  # type: ignore[no-any-return]

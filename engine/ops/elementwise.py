@@ -36,7 +36,7 @@ def elementwise(
 ) -> Callable[[F], F]:
     """The op of a function of tensors and settings, whose body is an expression (a decorator).
 
-    See `kernels.scalar_function.expression` for what the body may hold; its parameters that are
+    See `kernels.scalar_expr.expression` for what the body may hold; its parameters that are
     annotated Tensor come first. `torch` is torch's own function for it, where there is one, with
     the same parameters. `gradient` gives the gradient of the input, or a tuple one for each input,
     as functions written with ops: parameters named `dy`, `y` and as those of the function get these

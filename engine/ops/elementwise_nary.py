@@ -11,14 +11,15 @@ import torch
 from ...kernels import pointwise_ref as kernels
 from ..dispatcher import binary, ternary, with_number
 from ..meta import Meta
-from ..names import names
 from ..op import Kernel
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import div, mul, neg, sub, without_partials_unless
+from .compare import eq, le, logical_and
 from .pointwise import (
     Elementwise,
+    Entry,
     conj_of,
     is_divisor_in,
     is_finite_in,
@@ -26,8 +27,8 @@ from .pointwise import (
     register_elementwise,
 )
 from .reduce import constant_like, sum_to
-from .unary import square
-from .where import where
+from .unary import exp, reciprocal, square
+from .where import or_zero, where
 
 Needs = Sequence[object]
 
@@ -75,7 +76,7 @@ def _lerp_number_vjp(
 
 
 _P, _B = partial_sum, broadcast
-_addcmul = ternary(
+_addcmul: Entry = ternary(
     Elementwise(
         "addcmul",
         torch.addcmul,
@@ -84,9 +85,9 @@ _addcmul = ternary(
         saves=(1, 2),
     )
 )
-_addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
-_lerp = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
-_lerp_number = binary(
+_addcdiv: Entry = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
+_lerp: Entry = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
+_lerp_number: Entry = binary(
     Elementwise(
         "lerp", torch.lerp, _lerp_number_vjp, linear="all", linear_if=is_finite_in, saves=()
     )
@@ -98,28 +99,28 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     """`input + value * tensor1 * tensor2`."""
     # The value changes from step to step in optimizers, so it must not be part of a plan's key.
     scaled = tensor1 if value == 1 else mul(tensor1, value)
-    return _addcmul(input, scaled, tensor2)  # type: ignore[no-any-return]
+    return _addcmul(input, scaled, tensor2)
 
 
 @register_elementwise
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     scaled = tensor1 if value == 1 else mul(tensor1, value)
-    return _addcdiv(input, scaled, tensor2)  # type: ignore[no-any-return]
+    return _addcdiv(input, scaled, tensor2)
 
 
 @register_elementwise
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
     if isinstance(weight, Tensor):
-        return _lerp(input, end, weight)  # type: ignore[no-any-return]
-    return _lerp_number(input, end, weight)  # type: ignore[no-any-return]
+        return _lerp(input, end, weight)
+    return _lerp_number(input, end, weight)
 
 
 # Smooth functions of two.
 
 
-def _pair(name: str, kernel: Kernel, slopes: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+def _pair(name: str, kernel: Kernel, slopes: Callable[..., tuple[Any, Any]]) -> Entry:
     """A function of two tensors; `slopes(needs, y, a, b)` are its derivatives."""
 
     def vjp(needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
@@ -134,7 +135,7 @@ def _pair(name: str, kernel: Kernel, slopes: Callable[..., tuple[Any, Any]]) -> 
 
 def _atan2_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
     length = square(a) + square(b)
-    scale = where(names.eq(length, 0), 0.0, names.reciprocal(length))
+    scale = or_zero(length, reciprocal(length))
     return needs[0] and mul(b, scale), needs[1] and neg(mul(a, scale))
 
 
@@ -153,13 +154,11 @@ def _logaddexp2_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[A
 
 def _share(a: Tensor, y: Tensor, base: float) -> Tensor:
     """exp(a - y), and 0 where both are -inf (their difference is no number)."""
-    share = names.exp(mul(sub(a, y), base))
-    return where(names.eq(y, -math.inf), 0.0, share)  # type: ignore[no-any-return]
+    return where(eq(y, -math.inf), 0.0, exp(mul(sub(a, y), base)))
 
 
 def _copysign_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    turned = where(names.eq(a, 0), 0.0, div(y, a))
-    return turned, needs[1] and constant_like(y, 0)
+    return or_zero(a, div(y, a)), needs[1] and constant_like(y, 0)
 
 
 atan2 = register_elementwise(_pair("atan2", torch.atan2, _atan2_slopes))
@@ -171,7 +170,7 @@ heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside
 
 
 def _copysign_number_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor, n: float) -> Any:
-    return (sum_to(mul(dy, where(names.eq(x, 0), 0.0, div(y, x))), x.meta),)
+    return (sum_to(mul(dy, or_zero(x, div(y, x))), x.meta),)
 
 
 def _copysign_first_vjp(needs: Needs, dy: Tensor, y: Meta, n: float, x: Meta) -> Any:
@@ -217,8 +216,8 @@ def _times_log(dy: Tensor, a: Tensor, b: Any) -> Tensor:
     """dy * log(b), and 0 where a is 0 and b has no logarithm."""
     product = xlogy(dy, b)
     if not isinstance(b, Tensor):
-        return product if b > 0 else where(names.eq(a, 0), 0.0, product)  # type: ignore[no-any-return]
-    return where(names.logical_and(names.eq(a, 0), names.le(b, 0)), 0.0, product)  # type: ignore[no-any-return]
+        return product if b > 0 else where(eq(a, 0), 0.0, product)
+    return where(logical_and(eq(a, 0), le(b, 0)), 0.0, product)
 
 
 def _has_logarithm(number: Any, dtype: torch.dtype) -> bool:

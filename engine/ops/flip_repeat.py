@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
 from ...kernels import pad_repeat_ref as kernels
-from ..dispatcher import unary
+from ..dispatcher import unary, view_op
 from ..meta import Meta
 from ..names import names, register_function
 from ..op import Kernel, Local, Op
@@ -380,7 +380,7 @@ class UnfoldGrad(Op):
         return (_unfold(dy, dim, x.shape[-1], step),)
 
 
-_unfold = unary(Unfold())
+_unfold = view_op(Unfold())
 _unfold_grad = unary(UnfoldGrad())
 
 

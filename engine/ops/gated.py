@@ -9,11 +9,13 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import gated_ref as kernels
 from ..dispatcher import binary, several
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
 from .activation import gelu_second, silu_second
+from .arithmetic import add, mul
+from .pointwise import Entry
 
 
 class Gated(Op):
@@ -70,7 +72,7 @@ class GatedGrad(Op):
         if a is not None:
             d_dy = _gated_grad((a, gate, up), act)[0]
             d_up = _gated_grad((a, gate, given), act)[0]
-            d_gate = names.mul(names.mul(a, names.mul(given, up)), _second(gate, act))
+            d_gate = mul(mul(a, mul(given, up)), _second(gate, act))
         if b is not None:
             d_dy = _sum(d_dy, _gated(gate, b, act))
             d_gate = _sum(d_gate, _gated_grad((b, gate, given), act)[0])
@@ -78,7 +80,7 @@ class GatedGrad(Op):
 
 
 def _sum(x: Tensor | None, y: Tensor) -> Tensor:
-    return y if x is None else names.add(x, y)
+    return y if x is None else add(x, y)
 
 
 def _second(x: Tensor, act: str) -> Tensor:
@@ -88,7 +90,7 @@ def _second(x: Tensor, act: str) -> Tensor:
     return gelu_second(x, "tanh" if act == "gelu_tanh" else "none")
 
 
-_gated = binary(Gated())
+_gated: Entry = binary(Gated())
 _gated_grad = several(GatedGrad())
 
 
@@ -102,7 +104,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
     Example: `swiglu(x @ w_gate, x @ w_up) @ w_down`.
     """
-    return _gated(gate, up, "silu")  # type: ignore[no-any-return]
+    return _gated(gate, up, "silu")
 
 
 @register_function
@@ -113,4 +115,4 @@ def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
     """
     if approximate not in ("none", "tanh"):
         raise OnefoldValueError(f'approximate must be "none" or "tanh", but got {approximate!r}')
-    return _gated(gate, up, "gelu" if approximate == "none" else "gelu_tanh")  # type: ignore[no-any-return]
+    return _gated(gate, up, "gelu" if approximate == "none" else "gelu_tanh")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -18,10 +18,10 @@ from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .norm import (
+    NormAttributes,
     Shape,
     as_shape,
     layer_norm_grad,
-    layer_norm_packed,
     layer_norm_plain,
     splits_rows_only,
 )
@@ -47,27 +47,29 @@ class LayerNormWithStats(Op):
     """layer_norm, the mean, and the reciprocal of the deviation"""
 
     name = "layer_norm_with_stats"
+    attributes = NormAttributes
     num_outputs = 3
     saves = (0, 1)
     saves_output = True
     flops_per_element = 6.0
 
     def infer(
-        self, x: Meta, weight: Meta, bias: Meta, shape: Shape, eps: float
+        self, x: Meta, weight: Meta, bias: Meta, attrs: NormAttributes
     ) -> tuple[Meta, Meta, Meta]:
-        rows = x.like(shape=(*x.shape[: x.ndim - len(shape)], *(1,) * len(shape)))
+        count = len(attrs.shape)
+        rows = x.like(shape=(*x.shape[: x.ndim - count], *(1,) * count))
         return x, rows, rows
 
-    def rule(self, axis: Axis, x: Meta, weight: Meta, bias: Meta, shape: Shape, eps: float) -> Rule:
+    def rule(self, axis: Axis, x: Meta, weight: Meta, bias: Meta, attrs: NormAttributes) -> Rule:
         found = [
             Signature((split(i), broadcast, broadcast), (split(i),) * 3)
-            for i in range(x.ndim - len(shape))
+            for i in range(x.ndim - len(attrs.shape))
         ]
         linear = (broadcast, partial_sum, partial_sum)  # in weight and bias together
         found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
         shape, eps = attrs
         kernel = local.pick(kernels.layer_norm_with_stats)
         if kernel is kernels.layer_norm_with_stats:  # with no call around torch's
@@ -87,25 +89,31 @@ class LayerNormWithStats(Op):
         x: Tensor,
         weight: Tensor,
         bias: Meta,
-        shape: Shape,
-        eps: float,
-    ) -> Any:
+        attrs: NormAttributes,
+    ) -> tuple[Tensor, ...]:
         assert dy[0] is not None  # the statistics are for the gradient only
         if interpreter.grad_enabled:  # to be differentiated again
-            return layer_norm_grad((dy[0], x, weight), shape, eps)
-        return _layer_norm_with_stats_grad((dy[0], x, weight, *y[1:]), shape)
+            return layer_norm_grad((dy[0], x, weight), *attrs)
+        return _layer_norm_with_stats_grad((dy[0], x, weight, *y[1:]), attrs.shape)
+
+
+class ShapeOfRows(NamedTuple):
+    """The shape of the last dims, which are normalised over."""
+
+    shape: Shape
 
 
 class LayerNormWithStatsGrad(Op):
     """Gradients of layer_norm for x, weight and bias, from kept statistics"""
 
     name = "layer_norm_with_stats_grad"
+    attributes = ShapeOfRows
     num_outputs = 3
     differentiable = False
     flops_per_element = 12.0
 
     def infer(
-        self, dy: Meta, x: Meta, weight: Meta, mean: Meta, rstd: Meta, shape: Shape
+        self, dy: Meta, x: Meta, weight: Meta, mean: Meta, rstd: Meta, attrs: ShapeOfRows
     ) -> tuple[Meta, ...]:
         return x, weight, weight
 
@@ -117,10 +125,10 @@ class LayerNormWithStatsGrad(Op):
         weight: Meta,
         mean: Meta,
         rstd: Meta,
-        shape: Shape,
+        attrs: ShapeOfRows,
     ) -> Rule:
         found = []
-        for at in map(split, range(x.ndim - len(shape))):
+        for at in map(split, range(x.ndim - len(attrs.shape))):
             found.append(Signature((at, at, broadcast, at, at), (at, partial_sum, partial_sum)))
         rest = (broadcast,) * 4
         found.append(Signature((partial_sum, *rest), (partial_sum,) * 3))
@@ -128,7 +136,7 @@ class LayerNormWithStatsGrad(Op):
         found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ShapeOfRows) -> Kernel:
         kernel = local.pick(kernels.layer_norm_with_stats_grad)
         return lambda *tensors: kernel(*tensors, *attrs)
 
@@ -167,6 +175,4 @@ def layer_norm(
     ):
         tensors = (input, weight, bias)
         return _layer_norm_with_stats(tensors, normalized_shape, eps)[0]
-    if weight is None:
-        return layer_norm_packed((input, None, bias), normalized_shape, eps)
     return layer_norm_plain(input, weight, bias, normalized_shape, eps)

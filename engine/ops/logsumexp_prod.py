@@ -14,6 +14,7 @@ from ..names import names, register_function
 from ..op import Kernel, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
+from ..views import frozen
 from .arithmetic import div_by_count, mul, sub
 from .cast import cast, is_half, widened
 from .extremum import amax
@@ -53,7 +54,7 @@ class LogSumExp(Op):
             return cast(self.over_split(widened(x), dim, keepdim), x.dtype)
         if count_along(x.meta, dim) == 0:
             return names.log(sum(names.exp(x), dim, keepdim))  # type: ignore[no-any-return]
-        top = without_partials(amax(names.detach(x), dim, True))
+        top = without_partials(amax(frozen(x), dim, True))
         top = where(names.isinf(top), 0.0, top)
         total = names.log(sum(names.exp(sub(x, top)), dim, keepdim))
         return names.add(total, top if keepdim else sum(top, dim))  # type: ignore[no-any-return]

@@ -259,4 +259,5 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    return names.sqrt(names.clamp(combine_partials(names.sum(names.mul(x, x), dim)), eps * eps, None))  # type: ignore[no-any-return]
+    total = combine_partials(names.sum(names.mul(x, x), dim))
+    return names.sqrt(names.clamp(total, eps * eps, None))  # type: ignore[no-any-return]

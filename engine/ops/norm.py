@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ...errors import OnefoldTypeError
 from ...kernels import norm_ref as kernels
-from ..dispatcher import general, several, ternary
+from ..dispatcher import several, with_optionals
 from ..meta import Meta
 from ..names import names, register_function
 from ..op import Kernel, Local, Op
@@ -30,20 +30,26 @@ def splits_rows_only(x: Meta, shape: Shape) -> bool:
     return all(sbp.kind != "S" or sbp.dim < first for sbp in x.nd_sbp)
 
 
+class NormAttributes(NamedTuple):
+    """The shape of the last dims, which are normalised over, and what is added to the variance."""
+
+    shape: Shape
+    eps: float
+
+
 class Norm(Op):
     """y = (x - mean) / deviation * weight + bias over the last dims, or without the mean"""
 
+    attributes = NormAttributes
     saves = (0, 1)
     flops_per_element = 6.0
 
-    def __init__(self, centred: bool, packed: bool) -> None:
+    def __init__(self, centred: bool) -> None:
         self.name = "layer_norm" if centred else "rms_norm"
         self.centred = centred
-        self.packed = packed  # its entry takes the tensors as one tuple
 
-    def infer(
-        self, x: Meta, weight: Meta | None, bias: Meta | None, shape: Shape, eps: float
-    ) -> Meta:
+    def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
+        shape, eps = attrs
         weights = [m for m in (weight, bias) if m is not None]
         fits = tuple(x.shape[-len(shape) :]) == shape
         if fits and x.is_floating and all(m.shape == shape and m.dtype == x.dtype for m in weights):
@@ -60,25 +66,19 @@ class Norm(Op):
         return Meta.of(y.shape, y.dtype, device=y.device)
 
     def rule(
-        self,
-        axis: Axis,
-        x: Meta,
-        weight: Meta | None,
-        bias: Meta | None,
-        shape: Shape,
-        eps: float,
+        self, axis: Axis, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes
     ) -> Rule:
         others = 2 - (weight, bias).count(None)
         found = [
             Signature((split(i), *(broadcast,) * others), (split(i),))
-            for i in range(x.ndim - len(shape))
+            for i in range(x.ndim - len(attrs.shape))
         ]
         # Linear in weight and bias together; a bias alone would not count once per addend.
         if weight is not None:
             found.append(Signature((broadcast, *(partial_sum,) * others), (partial_sum,)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
         shape, eps = attrs
         kernel = local.pick(kernels.layer_norm if self.centred else kernels.rms_norm)
         return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
@@ -87,14 +87,10 @@ class Norm(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: NormAttributes) -> Kernel | None:
         x = metas[0]
         assert x is not None
-        if splits_rows_only(x, attrs[0]):
-            return None
-        if not self.packed:
-            return partial(_norm_parts, self.centred)
-        return lambda tensors, *attrs: _norm_parts(self.centred, *tensors, *attrs)
+        return None if splits_rows_only(x, attrs.shape) else partial(_norm_parts, self.centred)
 
     def vjp(
         self,
@@ -104,16 +100,16 @@ class Norm(Op):
         x: Tensor,
         weight: Tensor | None,
         bias: Meta | None,
-        shape: Shape,
-        eps: float,
-    ) -> Any:
+        attrs: NormAttributes,
+    ) -> tuple[Tensor, ...]:
         entry = layer_norm_grad if self.centred else _rms_norm_grad
-        return entry((dy, x, weight), shape, eps)
+        return entry((dy, x, weight), *attrs)
 
 
 class NormGrad(Op):
     """Gradients of a norm for x, weight and bias (rms_norm: x and weight)"""
 
+    attributes = NormAttributes
     flops_per_element = 12.0
 
     def __init__(self, centred: bool) -> None:
@@ -122,19 +118,19 @@ class NormGrad(Op):
         self.num_outputs = 3 if centred else 2
 
     def infer(
-        self, dy: Meta, x: Meta, weight: Meta | None, shape: Shape, eps: float
+        self, dy: Meta, x: Meta, weight: Meta | None, attrs: NormAttributes
     ) -> tuple[Meta, ...]:
-        of_weight = x.like(shape=shape) if weight is None else weight
+        of_weight = x.like(shape=attrs.shape) if weight is None else weight
         return (x, *(of_weight,) * (self.num_outputs - 1))
 
     def rule(
-        self, axis: Axis, dy: Meta, x: Meta, weight: Meta | None, shape: Shape, eps: float
+        self, axis: Axis, dy: Meta, x: Meta, weight: Meta | None, attrs: NormAttributes
     ) -> Rule:
         wide = () if weight is None else (broadcast,)
         partial = (partial_sum,) * (self.num_outputs - 1)
         found = [
             Signature((split(i), split(i), *wide), (split(i), *partial))
-            for i in range(x.ndim - len(shape))
+            for i in range(x.ndim - len(attrs.shape))
         ]
         found.append(Signature((partial_sum, broadcast, *wide), (partial_sum, *partial)))
         if weight is not None:
@@ -142,7 +138,7 @@ class NormGrad(Op):
             found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, *rest)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
         kernel = local.pick(kernels.layer_norm_grad if self.centred else kernels.rms_norm_grad)
         return lambda dy, x, weight: kernel(dy, x, weight, *attrs)
 
@@ -150,11 +146,11 @@ class NormGrad(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: NormAttributes) -> Kernel | None:
         dy, x, _ = metas
         assert dy is not None
         assert x is not None
-        if splits_rows_only(x, attrs[0]) and splits_rows_only(dy, attrs[0]):
+        if splits_rows_only(x, attrs.shape) and splits_rows_only(dy, attrs.shape):
             return None
         return partial(_grad_parts, self.centred)
 
@@ -166,10 +162,9 @@ class NormGrad(Op):
         g: Tensor,
         x: Tensor,
         weight: Tensor | None,
-        shape: Shape,
-        eps: float,
-    ) -> Any:
-        return _second_gradients(self.centred, dy, g, x, weight, shape, eps)
+        attrs: NormAttributes,
+    ) -> tuple[Tensor | None, ...]:
+        return _second_gradients(self.centred, dy, g, x, weight, *attrs)
 
 
 # The same in smaller ops: for split normalised dims, and for second gradients.
@@ -283,10 +278,8 @@ def _plus(a: Tensor | None, b: Tensor) -> Tensor:
     return b if a is None else names.add(a, b)
 
 
-layer_norm_plain = ternary(Norm(centred=True, packed=False))
-# A ternary entry takes None in the last place only: this one is for a missing weight.
-layer_norm_packed = general(Norm(centred=True, packed=True))
-_rms_norm = general(Norm(centred=False, packed=True))
+layer_norm_plain = with_optionals(Norm(centred=True))
+_rms_norm = with_optionals(Norm(centred=False))
 layer_norm_grad = several(NormGrad(centred=True))
 _rms_norm_grad = several(NormGrad(centred=False))
 
@@ -315,4 +308,4 @@ def rms_norm(
     if eps is None:
         eps = torch.finfo(torch.promote_types(input.dtype, torch.float32)).eps
     shape = as_shape(normalized_shape, "rms_norm")
-    return _rms_norm((input, weight, None), shape, eps)
+    return _rms_norm(input, weight, None, shape, eps)

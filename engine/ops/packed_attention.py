@@ -8,16 +8,16 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldTypeError, OnefoldValueError
-from ...kernels import fused_attention_ref as kernels
-from ...kernels.fused_attention_ref import Longest, Pairs
+from ...kernels import packed_attention_ref as kernels
+from ...kernels.attention_ref import Pairs
+from ...kernels.packed_attention_ref import Longest
 from ..dispatcher import several
 from ..meta import Meta
 from ..names import names, register_function
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .attention import check_window, scale_of
-from .attention_base import AttendsGrad, Keeping, heads_may_split, logs_of
+from .attention import AttendsGrad, Keeping, check_window, heads_may_split, logs_of, scale_of
 from .attention_decomposition import gradients
 
 _INTEGERS = (torch.int32, torch.int64)

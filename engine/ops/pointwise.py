@@ -24,6 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 NumberPredicate = Callable[
     [Any, torch.dtype], bool
 ]  # whether a number does with a tensor of a dtype
+Entry = Callable[..., Tensor]  # what runs an op: of tensors, numbers and attributes
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -194,17 +195,17 @@ def exact(value: Any) -> tuple[Any, ...]:
 
 def mixed(
     name: str,
-    both: Callable[..., Any],
-    number_last: Callable[..., Any],
-    number_first: Callable[..., Any],
+    both: Entry,
+    number_last: Entry,
+    number_first: Entry,
     settle: Callable[[Tensor, Any], Tensor] | None = None,
-) -> Callable[..., Any]:
+) -> Callable[[Any, Any], Tensor]:
     """The public function over its entries for two tensors and for a number on either side.
 
     `settle` gives the tensor laid out so that the number last suits it, where it is partial.
     """
 
-    def call(input: Any, other: Any) -> Any:
+    def call(input: Any, other: Any) -> Tensor:
         if isinstance(other, Tensor):
             if isinstance(input, Tensor):
                 return both(input, other)

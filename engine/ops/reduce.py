@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -90,12 +90,21 @@ def has_no_partials(meta: Meta) -> bool:
     return not [sbp for sbp in meta.nd_sbp if sbp.is_partial]
 
 
+class SpreadAttributes(NamedTuple):
+    """The shape to reach, and the dims that its reduction had."""
+
+    shape: tuple[int, ...]
+    dim: Dims
+    keepdim: bool
+
+
 class Spread(Op):
     """The inverse of a reduction's shape: each element repeated along the reduced dims.
 
     The gradient of a sum; with `shares`, divided by the number of repetitions, that of a mean.
     """
 
+    attributes = SpreadAttributes
     saves = ()
 
     def __init__(self, name: str, shares: bool) -> None:
@@ -103,15 +112,16 @@ class Spread(Op):
         self.shares = shares
         self.aliases = not shares
 
-    def infer(self, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Meta:
-        return x.like(shape=shape)
+    def infer(self, x: Meta, attrs: SpreadAttributes) -> Meta:
+        return x.like(shape=attrs.shape)
 
-    def rule(self, axis: Axis, x: Meta, shape: tuple[int, ...], dim: Dims, keepdim: bool) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: SpreadAttributes) -> Rule:
+        shape, dim, keepdim = attrs
         partials = (partial_sum, partial_max, partial_min)
         forward = reduction(len(shape), dim, keepdim, broadcast, partials)
         return fitting([Signature(s.outputs, s.inputs) for s in forward], [x])
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: SpreadAttributes) -> Kernel:
         shape, dim, keepdim = attrs
         dims = dims_of(dim, len(shape))
         target = local.output_shape()
@@ -126,10 +136,10 @@ class Spread(Op):
         return lambda x: x.reshape(middle).expand(target)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: SpreadAttributes
     ) -> tuple[Tensor]:
         reduce = _mean if self.shares and y.numel else _sum
-        return (reduce(dy, attrs[1], attrs[2], None),)
+        return (reduce(dy, attrs.dim, attrs.keepdim, None),)
 
 
 spread = unary(Spread("spread", shares=False))
@@ -160,20 +170,27 @@ def _split_target(grad: Meta, x: Meta) -> Meta:
     return grad.like(nd_sbp=tuple(nd_sbp))
 
 
+class ReduceAttributes(NamedTuple):
+    """The dims, whether they stay with size 1, and the dtype to compute in (None: as torch's)."""
+
+    dim: Dims
+    keepdim: bool
+    dtype: torch.dtype | None
+
+
 class Sum(Op):
     """The sum over dims."""
 
     name = "sum"
+    attributes = ReduceAttributes
     saves = ()
     kernel = staticmethod(kernels.total)
 
-    def rule(
-        self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-    ) -> Rule:
-        passes = (partial_sum,) if is_widening(x.dtype, dtype or x.dtype) else ()
-        return reduction(x.ndim, dim, keepdim, partial_sum, passes)
+    def rule(self, axis: Axis, x: Meta, attrs: ReduceAttributes) -> Rule:
+        passes = (partial_sum,) if is_widening(x.dtype, attrs.dtype or x.dtype) else ()
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum, passes)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ReduceAttributes) -> Kernel:
         dim, keepdim, dtype = attrs
         kernel = local.pick(kernels.total)
         if kernel is kernels.total and dim is None and not keepdim and dtype is None:
@@ -181,9 +198,10 @@ class Sum(Op):
         return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: ReduceAttributes
     ) -> tuple[Tensor]:
-        return (as_split(spread(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]), x),)
+        grad = cast(dy, x.dtype)
+        return (as_split(spread(grad, x.shape, attrs.dim, attrs.keepdim), x),)
 
 
 _sum = unary(Sum())
@@ -206,16 +224,15 @@ class Mean(Op):
     """The mean over dims: over a split dim, the sum of each part over the whole count."""
 
     name = "mean"
+    attributes = ReduceAttributes
     saves = ()
     kernel = staticmethod(kernels.mean)
 
-    def rule(
-        self, axis: Axis, x: Meta, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-    ) -> Rule:
-        passes = (partial_sum,) if is_widening(x.dtype, dtype or x.dtype) else ()
-        return reduction(x.ndim, dim, keepdim, partial_sum, passes)
+    def rule(self, axis: Axis, x: Meta, attrs: ReduceAttributes) -> Rule:
+        passes = (partial_sum,) if is_widening(x.dtype, attrs.dtype or x.dtype) else ()
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum, passes)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ReduceAttributes) -> Kernel:
         dim, keepdim, dtype = attrs
         whole = local.inputs[0]
         assert whole is not None
@@ -229,9 +246,10 @@ class Mean(Op):
         return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: ReduceAttributes
     ) -> tuple[Tensor]:
-        return (as_split(_spread_shares(cast(dy, x.dtype), x.shape, attrs[0], attrs[1]), x),)
+        grad = cast(dy, x.dtype)
+        return (as_split(_spread_shares(grad, x.shape, attrs.dim, attrs.keepdim), x),)
 
 
 _mean = unary(Mean())
@@ -250,10 +268,21 @@ def mean(
     return _mean(input, dim, keepdim, dtype)
 
 
+class SumToAttributes(NamedTuple):
+    """The input's logical shape, and the shape that was broadcast to it.
+
+    A dim of the input that other axes split into parts of size 1 must not look like one of size 1.
+    """
+
+    whole: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
 class SumTo(Op):
     """The sum over the dims along which `shape` was broadcast to the input's shape."""
 
     name = "sum_to"
+    attributes = SumToAttributes
     saves = ()
 
     def kernel(
@@ -261,9 +290,8 @@ class SumTo(Op):
     ) -> torch.Tensor:
         return x.sum_to_size(shape)
 
-    def rule(self, axis: Axis, x: Meta, whole: tuple[int, ...], shape: tuple[int, ...]) -> Rule:
-        # `whole` is the input's logical shape: a dim that other axes split into parts of size 1
-        # must not look like one of size 1.
+    def rule(self, axis: Axis, x: Meta, attrs: SumToAttributes) -> Rule:
+        whole, shape = attrs
         added = len(whole) - len(shape)
         found = [Signature((partial_sum,), (partial_sum,))]
         for d, size in enumerate(whole):
@@ -273,7 +301,7 @@ class SumTo(Op):
                 found.append(Signature((split(d),), (split(d - added),)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: SumToAttributes) -> Kernel:
         whole, shape = attrs
         added = len(whole) - len(shape)
         dims = [
@@ -287,9 +315,9 @@ class SumTo(Op):
         return lambda x: kernel(x).reshape(target)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: SumToAttributes
     ) -> tuple[Tensor]:
-        return (names.expand(dy, attrs[0]),)
+        return (names.expand(dy, attrs.whole),)
 
 
 _sum_to = unary(SumTo())

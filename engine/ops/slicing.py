@@ -9,7 +9,7 @@ import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import slicing_ref as kernels
-from ..dispatcher import binary, unary
+from ..dispatcher import binary, unary, view_op
 from ..meta import Box, Meta
 from ..names import register_function
 from ..op import Kernel, Local, Op
@@ -223,7 +223,7 @@ class Clear(Op):
         return (_clear(dy, entries),)
 
 
-_slice = unary(Slice())
+_slice = view_op(Slice())
 _slice_grad = unary(SliceGrad())
 _set_slice = binary(SetSlice())
 _clear = unary(Clear())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -13,10 +12,11 @@ from ..convert import box
 from ..dispatcher import binary, unary
 from ..meta import Meta
 from ..names import names, register_function
-from ..op import Kernel, Local, Op
+from ..op import Kernel, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import frozen
 from .cast import cast, narrowed, widened
 
 
@@ -46,9 +46,23 @@ def _other_dims(x: Meta, dim: int, num_inputs: int) -> list[Signature]:
     return [Signature((split(i),) * num_inputs, (split(i),)) for i in range(x.ndim) if i != where]
 
 
+class SoftmaxAttributes(NamedTuple):
+    """The dim, and the dtype to compute in (None: that of x)."""
+
+    dim: int
+    dtype: torch.dtype | None = None
+
+
+class SoftmaxGradAttributes(NamedTuple):
+    """The dim."""
+
+    dim: int
+
+
 class SoftmaxOp(Op):
     """y = exp(x) / sum over dim of exp(x), or its logarithm"""
 
+    attributes = SoftmaxAttributes
     saves = ()
     saves_output = True
     flops_per_element = 4.0
@@ -58,27 +72,20 @@ class SoftmaxOp(Op):
         self.log = log
         self.kernel = kernels.log_softmax if log else kernels.softmax  # type: ignore[method-assign]
 
-    def infer(self, x: Meta, dim: int, dtype: torch.dtype | None) -> Meta:
-        if dtype is None and x.is_floating and -x.ndim <= dim < x.ndim:
+    def infer(self, x: Meta, attrs: SoftmaxAttributes) -> Meta:
+        if attrs.dtype is None and x.is_floating and -x.ndim <= attrs.dim < x.ndim:
             return x
-        found = super().infer(x, dim, dtype)
+        found = super().infer(x, attrs)
         assert isinstance(found, Meta)
         return found
 
-    def rule(self, axis: Axis, x: Meta, dim: int, dtype: torch.dtype | None) -> Rule:
-        return _other_dims(x, dim, 1)
+    def rule(self, axis: Axis, x: Meta, attrs: SoftmaxAttributes) -> Rule:
+        return _other_dims(x, attrs.dim, 1)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        return partial(local.pick(self.kernel), dim=attrs[0], dtype=attrs[1])
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
-
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: SoftmaxAttributes) -> Kernel | None:
         x = metas[0]
         assert x is not None
-        if not is_split_at(x, attrs[0]):
+        if not is_split_at(x, attrs.dim):
             return None
         return _log_softmax_parts if self.log else _softmax_parts
 
@@ -88,12 +95,10 @@ class SoftmaxOp(Op):
         dy: Tensor,
         y: Tensor,
         x: Meta,
-        dim: int,
-        dtype: torch.dtype | None,
-    ) -> Any:
+        attrs: SoftmaxAttributes,
+    ) -> tuple[Tensor]:
         grad = _log_softmax_grad if self.log else softmax_grad
-        dx = grad(dy, y, dim)
-        return (cast(dx, x.dtype),)
+        return (cast(grad(dy, y, attrs.dim), x.dtype),)
 
 
 def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
@@ -103,7 +108,7 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     x = widened(x)
     if 0 in x.shape:
         return x  # nothing to shift, and an empty dim has no maximum
-    return names.sub(x, combine_partials(names.amax(names.detach(x), dim, True)))  # type: ignore[no-any-return]
+    return names.sub(x, combine_partials(names.amax(frozen(x), dim, True)))  # type: ignore[no-any-return]
 
 
 def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
@@ -120,18 +125,21 @@ def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor
 class _SoftmaxGradient(Op):
     """The gradient of softmax or log_softmax from that of its result and the result itself."""
 
+    attributes = SoftmaxGradAttributes
     linear_in_y = False
     flops_per_element = 4.0
 
-    def rule(self, axis: Axis, dy: Meta, y: Meta, dim: int) -> Rule:
+    def rule(self, axis: Axis, dy: Meta, y: Meta, attrs: SoftmaxGradAttributes) -> Rule:
         passes = Signature((partial_sum, broadcast), (partial_sum,))
-        return [*_other_dims(y, dim, 2), passes]
+        return [*_other_dims(y, attrs.dim, 2), passes]
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(
+        self, metas: tuple[Meta | None, ...], attrs: SoftmaxGradAttributes
+    ) -> Kernel | None:
         dy, y = metas
         assert dy is not None
         assert y is not None
-        if is_split_at(dy, attrs[0]) or is_split_at(y, attrs[0]):
+        if is_split_at(dy, attrs.dim) or is_split_at(y, attrs.dim):
             return type(self).parts
         return None
 
@@ -154,8 +162,15 @@ class SoftmaxGrad(_SoftmaxGradient):
         return narrowed(names.mul(wide_y, names.sub(wide_dy, total)), dy.dtype)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, p: Tensor, dim: int
-    ) -> Any:
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        g: Tensor,
+        p: Tensor,
+        attrs: SoftmaxGradAttributes,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        dim = attrs.dim
         d_g = softmax_grad(dy, p, dim) if needs[0] else None
         if not needs[1]:
             return d_g, None
@@ -177,8 +192,15 @@ class LogSoftmaxGrad(_SoftmaxGradient):
         return narrowed(names.sub(wide_dy, names.mul(names.exp(widened(y)), total)), dy.dtype)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, g: Tensor, log_p: Tensor, dim: int
-    ) -> Any:
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        g: Tensor,
+        log_p: Tensor,
+        attrs: SoftmaxGradAttributes,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        dim = attrs.dim
         p = names.exp(log_p)
         weighed = names.mul(dy, p)
         d_g = d_log_p = None

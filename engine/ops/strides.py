@@ -11,48 +11,48 @@ from functools import lru_cache
 import torch
 
 from ..tensor import Tensor
-from ..views import Step, base_of
+from ..views import Step
 
-Numbers = tuple[int, ...]
+Shape = tuple[int, ...]
+Chain = tuple[Shape, *tuple[Step, ...]]  # the shape of a base, and the steps from a view to it
 
 
-def has_strides_for(x: Tensor, shape: Numbers) -> bool:
+def has_strides_for(x: Tensor, shape: Shape) -> bool:
     """Whether the elements of `x` lie so that a tensor of another shape can be a view of them."""
-    base = base_of(x)
-    return base is None or _can_view(tuple(x.shape), _strides(x), shape)
+    return _can_view(_chain(x), shape)
 
 
 def has_contiguous_strides(x: Tensor) -> bool:
     """Whether the elements of `x` lie row by row."""
-    return base_of(x) is None or _is_contiguous(tuple(x.shape), _strides(x))
+    return _is_contiguous(_chain(x))
 
 
-def _strides(x: Tensor) -> Numbers:
-    base = base_of(x)
-    if base is None:
-        return _row_major(tuple(x.shape))
-    return _after(x._step, tuple(base.shape), _strides(base))
-
-
-@lru_cache(maxsize=4096)
-def _row_major(shape: Numbers) -> Numbers:
-    return torch.empty(shape, device="meta").stride()
+def _chain(x: Tensor) -> Chain:
+    steps: list[Step] = []
+    while (base := getattr(x, "_base", None)) is not None:
+        steps.append(x._step)
+        x = base
+    return (x.meta.shape, *steps)
 
 
 @lru_cache(maxsize=4096)
-def _after(step: Step, shape: Numbers, strides: Numbers) -> Numbers:
-    return step.on_one(torch.empty_strided(shape, strides, device="meta")).stride()
-
-
-@lru_cache(maxsize=4096)
-def _can_view(shape: Numbers, strides: Numbers, new: Numbers) -> bool:
+def _can_view(chain: Chain, shape: Shape) -> bool:
     try:
-        torch.empty_strided(shape, strides, device="meta").view(new)
+        _on_one(chain).view(shape)
     except RuntimeError:
         return False
     return True
 
 
 @lru_cache(maxsize=4096)
-def _is_contiguous(shape: Numbers, strides: Numbers) -> bool:
-    return torch.empty_strided(shape, strides, device="meta").is_contiguous()
+def _is_contiguous(chain: Chain) -> bool:
+    return _on_one(chain).is_contiguous()
+
+
+def _on_one(chain: Chain) -> torch.Tensor:
+    """The view on torch's data-free "meta" device."""
+    shape, *steps = chain
+    x = torch.empty(shape, device="meta")
+    for step in reversed(steps):
+        x = step.on_one(x)
+    return x

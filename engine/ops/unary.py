@@ -20,7 +20,7 @@ from .arithmetic import div, mul, neg, zeros_vjp
 from .cast import cast
 from .compare import ge, le, logical_and
 from .elementwise import elementwise
-from .pointwise import INCREASING, Elementwise, conj_of, exact, register_elementwise
+from .pointwise import INCREASING, Elementwise, Entry, conj_of, exact, register_elementwise
 from .reduce import constant_like
 from .where import or_zero, where
 
@@ -164,7 +164,7 @@ def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tupl
     return (mul(dy, _polygamma(x, n + 1)),)
 
 
-_polygamma = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
+_polygamma: Entry = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
 
 
 @register_elementwise
@@ -181,7 +181,7 @@ def _logit_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, eps: float | None) 
     return (mul(dy, where(inside, reciprocal(x * (1.0 - x)), outside)),)
 
 
-_logit = unary(Elementwise("logit", torch.logit, _logit_vjp))
+_logit: Entry = unary(Elementwise("logit", torch.logit, _logit_vjp))
 
 
 @register_elementwise
@@ -197,7 +197,7 @@ ceil = _flat("ceil", torch.ceil)
 trunc = _flat("trunc", torch.trunc)
 sign = _flat("sign", torch.sign)
 register_elementwise(trunc, "fix")
-_round = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
+_round: Entry = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
 
 
 @register_elementwise
@@ -234,7 +234,7 @@ def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object
     return (mul(dy, isfinite(x)),)
 
 
-_nan_to_num = unary(Elementwise("nan_to_num", kernels.nan_to_num, _nan_to_num_vjp))
+_nan_to_num: Entry = unary(Elementwise("nan_to_num", kernels.nan_to_num, _nan_to_num_vjp))
 
 
 @register_elementwise
@@ -281,9 +281,9 @@ def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (or_zero(x, mul(dy, turned)),)
 
 
-_conj = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
-_real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
-_imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
+_conj: Entry = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
+_real: Entry = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
+_imag: Entry = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
 angle = register_elementwise(unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 

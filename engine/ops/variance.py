@@ -13,13 +13,15 @@ from ...errors import OnefoldValueError
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from ..views import frozen
 from .arithmetic import div, mul, sub
 from .cast import narrowed, widened
+from .compare import eq
 from .pointwise import Elementwise
 from .reduce import (
     Dims,
@@ -31,6 +33,7 @@ from .reduce import (
     spread,
     without_partials,
 )
+from .unary import isnan
 from .where import or_zero, where
 
 Needs = Sequence[object]
@@ -66,7 +69,7 @@ class Variance(Op):
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         wide = widened(x)
-        center = without_partials(mean(names.detach(wide), dim, True))
+        center = without_partials(mean(frozen(wide), dim, True))
         y = _variance_around(wide, center, dim, correction, keepdim)
         if not _freedom(x.meta, dim, correction):
             y = div(without_partials(y), 0.0)
@@ -96,10 +99,10 @@ def _variance_slope(dy: Tensor, x: Tensor, dim: Dims, correction: float, keepdim
     freedom = _freedom(x.meta, dim, correction)
     apart = sub(x, without_partials(mean(x, dim, True)))
     if not freedom:  # as in torch, which does not look at the sign
-        slope = where(names.eq(apart, 0), math.nan, where(names.isnan(apart), apart, math.inf))
-        return mul(spread(dy, x.shape, dim, keepdim), slope)  # type: ignore[no-any-return]
+        slope = where(eq(apart, 0), math.nan, where(isnan(apart), apart, math.inf))
+        return mul(spread(dy, x.shape, dim, keepdim), slope)
     share = div(mul(dy, 2), freedom)
-    return mul(spread(share, x.shape, dim, keepdim), apart)  # type: ignore[no-any-return]
+    return mul(spread(share, x.shape, dim, keepdim), apart)
 
 
 class VarianceAround(Op):

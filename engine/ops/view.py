@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
-from ..dispatcher import unary
+from ..dispatcher import view_op
 from ..meta import Meta
 from ..names import names, register, register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from ..views import unlink
+from ..views import base_of, unlink
 from .data_movement import follows, passes, unpack, wrap
 from .strides import has_contiguous_strides, has_strides_for
 
@@ -144,7 +144,7 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
     return tuple(prod(before) // rest if size == -1 else size for size in shape)
 
 
-view: Callable[..., Tensor] = register("view", unary(View()))
+view: Callable[..., Tensor] = register("view", view_op(View()))
 
 
 @register_function
@@ -155,7 +155,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
     """
     y = view(input, *shape)
-    if input.shared and not has_strides_for(input, tuple(y.meta.shape)):
+    if input.shared and base_of(input) is not None and not has_strides_for(input, y.meta.shape):
         return unlink(y)
     return y
 
@@ -221,7 +221,7 @@ def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> Te
 @register_function
 def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
     """Whether the tensor is row by row in its base, which itself counts as contiguous."""
-    return not self.shared or has_contiguous_strides(self)
+    return not self.shared or base_of(self) is None or has_contiguous_strides(self)
 
 
 def _at_least(ndim: int, place: Any, tensors: tuple[Any, ...]) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -20,10 +20,12 @@ from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
+from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne
 from .pointwise import (
     INCREASING,
     NUMBERS,
     Elementwise,
+    Entry,
     exact,
     fitting,
     idempotent,
@@ -32,6 +34,7 @@ from .pointwise import (
 from .reduce import sum_to
 
 Needs = Sequence[object]
+Comparison = Callable[[Any, Any], Tensor]
 Exact = tuple[Any, ...]  # a number as an attribute; see `pointwise.exact`
 
 
@@ -46,7 +49,7 @@ def _where_vjp(needs: Needs, dy: Tensor, y: Meta, condition: Tensor, a: Meta, b:
     )
 
 
-_where = ternary(
+_where: Entry = ternary(
     Elementwise(
         "where",
         torch.where,
@@ -96,6 +99,14 @@ _where_first = binary(WhereNumber(True))
 _where_numbers = unary(Elementwise("where", kernels.where_numbers))
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+
+
 @register_function
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the condition holds, else `other`; both may be Python numbers.
@@ -119,7 +130,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 def or_zero(x: Tensor, slope: Tensor) -> Tensor:
     """A slope that has no value where x is 0: it counts as 0 there."""
-    return where(names.eq(x, 0), 0.0, slope)  # type: ignore[no-any-return]
+    return where(eq(x, 0), 0.0, slope)
 
 
 class MaskedFill(Op):
@@ -137,7 +148,7 @@ class MaskedFill(Op):
         return sum_to(_masked_fill(dy, mask, exact(0)), x), None
 
 
-_masked_fill = binary(MaskedFill())
+_masked_fill: Entry = binary(MaskedFill())
 
 
 @register_elementwise
@@ -159,12 +170,11 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 # Extrema of two tensors.
 
 
-def _extremum(name: str, kernel: Kernel, wins: str, passes: tuple[Signature, ...]) -> Any:
+def _extremum(name: str, kernel: Kernel, loses: Comparison, passes: tuple[Signature, ...]) -> Entry:
     """The gradient goes to the operand that is taken, half to each where they are equal."""
 
     def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
-        shared = where(names.eq(a, b), mul(dy, 0.5), dy)
-        loses = getattr(names, wins)
+        shared = where(eq(a, b), mul(dy, 0.5), dy)
         return (
             needs[0] and sum_to(masked_fill(shared, loses(a, b), 0), a.meta),
             needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
@@ -173,15 +183,15 @@ def _extremum(name: str, kernel: Kernel, wins: str, passes: tuple[Signature, ...
     return register_elementwise(binary(Elementwise(name, kernel, vjp, passes=passes)))
 
 
-maximum = _extremum("maximum", torch.maximum, "lt", idempotent(partial_max))
-minimum = _extremum("minimum", torch.minimum, "gt", idempotent(partial_min))
+maximum = _extremum("maximum", torch.maximum, lt, idempotent(partial_max))
+minimum = _extremum("minimum", torch.minimum, gt, idempotent(partial_min))
 
 
-def _number_extremum(name: str, kernel: Kernel, taken: str) -> Any:
+def _number_extremum(name: str, kernel: Kernel, taken: Comparison) -> Entry:
     """As maximum and minimum, but a number wins over nan; equal operands count for the first."""
 
     def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
-        first = names.logical_or(getattr(names, taken)(a, b), names.isnan(b))
+        first = logical_or(taken(a, b), ne(b, b))
         return (
             needs[0] and sum_to(where(first, dy, 0), a.meta),
             needs[1] and sum_to(where(first, 0, dy), b.meta),
@@ -190,8 +200,8 @@ def _number_extremum(name: str, kernel: Kernel, taken: str) -> Any:
     return register_elementwise(binary(Elementwise(name, kernel, vjp)))
 
 
-fmax = _number_extremum("fmax", torch.fmax, "ge")
-fmin = _number_extremum("fmin", torch.fmin, "le")
+fmax = _number_extremum("fmax", torch.fmax, ge)
+fmin = _number_extremum("fmin", torch.fmin, le)
 
 
 # clamp.
@@ -199,10 +209,10 @@ fmin = _number_extremum("fmin", torch.fmin, "le")
 
 def _inside(x: Tensor, low: Any, high: Any) -> Tensor:
     if low is None:
-        return names.le(x, high)  # type: ignore[no-any-return]
+        return le(x, high)
     if high is None:
-        return names.ge(x, low)  # type: ignore[no-any-return]
-    return names.logical_and(names.ge(x, low), names.le(x, high))  # type: ignore[no-any-return]
+        return ge(x, low)
+    return logical_and(ge(x, low), le(x, high))
 
 
 def _clamp_vjp(
@@ -212,7 +222,7 @@ def _clamp_vjp(
 
 
 # The bounds' types are part of the key, since an integer is clamped otherwise by 1 than by 1.0.
-_clamp = unary(
+_clamp: Entry = unary(
     Elementwise(
         "clamp",
         kernels.clamp,
@@ -223,7 +233,7 @@ _clamp = unary(
 
 
 def _clamp_min_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
-    kept = names.ge(x, bound)
+    kept = ge(x, bound)
     return (
         needs[0] and sum_to(where(kept, dy, 0), x.meta),
         needs[1] and sum_to(where(kept, 0, dy), bound.meta),
@@ -231,17 +241,17 @@ def _clamp_min_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) 
 
 
 def _clamp_max_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
-    kept = names.le(x, bound)
+    kept = le(x, bound)
     return (
         needs[0] and sum_to(where(kept, dy, 0), x.meta),
         needs[1] and sum_to(where(kept, 0, dy), bound.meta),
     )
 
 
-_clamp_min = binary(
+_clamp_min: Entry = binary(
     Elementwise("clamp_min", torch.clamp_min, _clamp_min_vjp, passes=idempotent(partial_max))
 )
-_clamp_max = binary(
+_clamp_max: Entry = binary(
     Elementwise("clamp_max", torch.clamp_max, _clamp_max_vjp, passes=idempotent(partial_min))
 )
 

@@ -103,6 +103,60 @@ def test_leaves_do_not_share_their_gradient(world):
     assert g.tolist() == DATA
 
 
+def shared(x, w, times=5):
+    for _ in range(times):
+        x = flow.tanh(x * w) if isinstance(w, flow.Tensor) else torch.tanh(x * w)
+    return x.sum()
+
+
+@pytest.mark.parametrize("sbp", LAYOUTS)
+@pytest.mark.parametrize("ranks", [[0], [0, 1]])
+def test_a_leaf_that_is_used_often_has_torchs_gradient(sbp, ranks, world):
+    """From the third use on the sum is added to in its own memory, where it has one shard."""
+    layout = {}
+    if sbp is not None:
+        layout = {"placement": flow.placement("cpu", ranks), "sbp": parse(sbp)}
+    w = flow.tensor(DATA, dtype=flow.float64, requires_grad=True, **layout)
+    t = torch.tensor(DATA, dtype=torch.float64, requires_grad=True)
+    for times in (5, 4):
+        shared(w * 0.5, w, times).backward()
+        shared(t * 0.5, t, times).backward()
+        torch.testing.assert_close(value_of(w.grad), t.grad)
+
+
+def test_a_gradient_that_somebody_holds_does_not_change(world):
+    w = make(None)
+    shared(w, w).backward()
+    held, before = w.grad, w.grad.tolist()
+    shared(w, w).backward()
+    assert held.tolist() == before
+    assert w.grad.tolist() != before
+    seen = []
+    w.grad = None
+    w.register_hook(lambda grad: seen.append((grad, grad.tolist())))
+    shared(w, w).backward()
+    assert seen and all(grad.tolist() == values for grad, values in seen)
+
+
+def test_an_error_takes_back_what_was_added_in_place(world):
+    w = make(None)
+    shared(w, w).backward()
+    before = w.grad.tolist()
+
+    class Fails(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            raise ValueError("no gradient")
+
+    with pytest.raises(ValueError, match="no gradient"):
+        shared(Fails.apply(w), w).backward()
+    assert w.grad.tolist() == before
+
+
 def test_backward_from_several(world):
     x, t = pair("(S1)")
     seed = make("(B)", requires_grad=False)

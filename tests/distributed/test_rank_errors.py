@@ -1,13 +1,16 @@
 """An error that depends on data is raised on one rank; the others raise it where they need it."""
 
+import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from launched import RankFailed, run_ranks
 
 import onefold as flow
 from onefold.distributed import collectives
+from onefold.distributed.pending import Pending
 from onefold.distributed.rank_error import RankError
 from onefold.distributed.world import world
 from onefold.errors import (
@@ -334,6 +337,74 @@ def test_an_error_of_a_local_tensor_stays_on_its_rank():
     assert run_ranks(2, program) == [(12.0, 2.0, 12.0), (12.0, ("OutOfRangeError", None), 12.0)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_communication_and_errors(seed):
+    """Steps of random collectives and messages, in which any ranks fail anywhere.
+
+    Each ends with a collective of all ranks, so all raise in it if one does, and the next is whole.
+    """
+    size, steps = 4, 12
+
+    def events(random):
+        for _ in range(int(random.integers(1, 6))):
+            yield (
+                str(random.choice(["reduce", "gather", "send"])),
+                [int(rank) for rank in random.permutation(size)[: random.integers(2, size + 1)]],
+            )
+
+    def plan():
+        random = np.random.default_rng(seed)
+        for _ in range(steps):
+            found = list(events(random))
+            if random.random() < 0.6:
+                failing = [int(r) for r in random.permutation(size)[: random.integers(1, 3)]]
+                found.insert(int(random.integers(len(found) + 1)), ("fail", failing))
+            yield [*found, ("reduce", list(range(size)))]
+
+    def do(kind, ranks, me, step):
+        if me not in ranks:
+            return 0.0
+        if kind == "fail":
+            looked_up(flow.tensor([99], placement=cpu(me), sbp=B))
+        if kind == "reduce":
+            return float(collectives.all_reduce(torch.tensor(me + step), tuple(ranks), "sum"))
+        if kind == "gather":
+            parts = collectives.all_gather(
+                torch.tensor([me + step]), tuple(ranks), [(1,)] * len(ranks)
+            )
+            return float(torch.cat(parts).sum())
+        after, before = (ranks[(ranks.index(me) + by) % len(ranks)] for by in (1, -1))
+        wanted = (before, (1,), torch.int64, torch.device("cpu"))
+        (got,) = collectives.transfer([(after, torch.tensor([me + step]))], [wanted])
+        return float(got)
+
+    def program():
+        me = world().rank
+        cpu(0, 1, 2, 3)
+
+        def run(step, found):
+            return [do(kind, ranks, me, step) for kind, ranks in found]
+
+        return [caught(run, step, found) for step, found in enumerate(plan())]
+
+    def expected(kind, ranks, me, step):
+        if me not in ranks:
+            return 0.0
+        if kind == "send":
+            return float(ranks[ranks.index(me) - 1] + step)
+        return float(sum(rank + step for rank in ranks))
+
+    for me, found in enumerate(run_ranks(size, program)):
+        for step, (result, done) in enumerate(zip(found, plan(), strict=True)):
+            failing = [ranks for kind, ranks in done if kind == "fail"]
+            if failing:
+                assert result[0] == "OutOfRangeError"
+                assert result[1] in failing[0]
+                assert me not in failing[0] or result[1] == me or "raised again" in result[2]
+            else:
+                assert result == [expected(kind, ranks, me, step) for kind, ranks in done]
+
+
 def test_communication_asks_the_store_nothing():
     """What tells of errors costs nothing while there are none."""
 
@@ -385,3 +456,27 @@ def test_errors_of_communication_are_not_told_again():
         return link.epoch
 
     assert run_ranks(2, program) == [0, 0]
+
+
+def test_a_device_that_waits_for_the_rank_ends_the_process(tmp_path):
+    """Nothing can be raised there: the watch says why, within moments, and ends the process."""
+
+    class NeverDone:
+        def is_completed(self):
+            return False
+
+    def program():
+        link = world().connection()
+        if world().rank == 1:
+            looked_up(flow.tensor([99], placement=cpu(1), sbp=B))
+        sys.excepthook = lambda kind, error, trace: (tmp_path / "said").write_text(str(error))
+        counter = link.seats((0, 1)).counter
+        link.watch.pending = Pending("all_reduce", "sum", (counter,), [NeverDone()])
+        if world().rank == 0:
+            time.sleep(SOON)
+
+    with pytest.raises(RankFailed, match="rank 0 ended without a result: exit code 1"):
+        run_ranks(2, program)
+    text = (tmp_path / "said").read_text()
+    assert text.startswith("rank 1: embedding: index out of range")
+    assert text.endswith("cannot be told not to, so this process ends.")

@@ -80,8 +80,8 @@ def test_the_named_tensor_changes_and_its_views(name, sbp, world):
     for key, view in ours.items():
         assert view.meta is metas[key]
         torch.testing.assert_close(value_of(view), theirs[key])
-    for key, copy in copies.items():
-        assert torch.equal(value_of(copy), before[key]), key
+    for key, copied in copies.items():
+        assert torch.equal(value_of(copied), before[key]), key
 
 
 def test_replicas_stay_alike(world):

@@ -50,7 +50,7 @@ def assert_same_bits(found, wanted):
 @pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 @given(cases())
 def test_random_views_equal_eager(case):
-    program, placement, nd_sbp = case
+    program, placement, _ = case
 
     def function(x):
         return view_programs.run(program, x.clone(), None, make(placement))
@@ -63,7 +63,7 @@ def test_random_views_equal_eager(case):
 @pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 @given(cases(recorded=True))
 def test_gradients_of_random_views_equal_eager(case):
-    program, placement, nd_sbp = case
+    program, placement, _ = case
 
     def function(x, scale):
         leaf, scale = x.detach().requires_grad_(), scale.detach().requires_grad_()
@@ -72,9 +72,8 @@ def test_gradients_of_random_views_equal_eager(case):
         for number, each in enumerate(pool):
             if each.requires_grad:
                 total = total + (each * each * (number + 1)).sum()
-        return [
-            g for g in flow.autograd.grad(total, [leaf, scale], allow_unused=True) if g is not None
-        ]
+        grads = flow.autograd.grad(total, [leaf, scale], allow_unused=True)
+        return [grad for grad in grads if grad is not None]
 
     x, scale = inputs(*case), make(placement)(3.0)
     assert_same_bits(nn.Graph.trace(function)(x, scale), function(x, scale))

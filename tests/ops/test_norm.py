@@ -50,6 +50,30 @@ def test_running_statistics(layout, momentum):
     torch.testing.assert_close(value_of(held[1]), var)
 
 
+@pytest.mark.parametrize("layout", [None, "(B)", "(S1)"])
+def test_a_batch_that_is_not_split_is_normalised_by_torchs_kernel(layout):
+    tensors = [torch.randn(4, 5, 3, 3), torch.rand(5) + 0.5, torch.randn(5)]
+    running = [torch.zeros(5), torch.ones(5)]
+
+    def laid_out(t, sbp):
+        return make_local(t) if layout is None else make_global(t, TWO, parse(sbp))
+
+    ours = [laid_out(t.clone(), layout if t.ndim > 1 else "(B)") for t in tensors]
+    kept, g = [laid_out(t.clone(), "(B)") for t in running], torch.randn(4, 5, 3, 3)
+    for t in (*ours, *tensors):
+        t.requires_grad_()
+    y = names.batch_norm(ours[0], *kept, *ours[1:], True)
+    (y * laid_out(g, layout)).sum().backward()
+    wanted = F.batch_norm(tensors[0], *running, *tensors[1:], True)
+    (wanted * g).sum().backward()
+    both = [(y, wanted), *((a.grad, b.grad) for a, b in zip(ours, tensors, strict=True))]
+    for mine, torchs in both:
+        assert torch.equal(value_of(mine), torchs.detach())
+    for mine, torchs in zip(kept, running, strict=True):
+        torch.testing.assert_close(value_of(mine), torchs)
+    assert layout is None or short(y.sbp) == layout
+
+
 def test_errors():
     x = make_local(torch.randn(2, 6))
     one = make_local(torch.randn(1, 6))

@@ -35,7 +35,6 @@ NOT_REACHED: dict[str, str] = {}
 _UNCHECKED = "torch's kernel leaves its memory where shapes do not fit, and ends the process"
 NOT_SEARCHED = {
     "adaptive_avg_pool_grad": _UNCHECKED,
-    "attention_grad": _UNCHECKED,
     "avg_pool_grad": _UNCHECKED,
 }
 

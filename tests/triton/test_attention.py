@@ -16,8 +16,8 @@ from onefold.engine.generator import manual_seed
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse
-from onefold.kernels import attention_ref, fused_attention_ref, random_ref
-from onefold.kernels.fused_attention_ref import Dropped, Pairs
+from onefold.kernels import attention_ref, packed_attention_ref, random_ref
+from onefold.kernels.attention_ref import Dropped, Pairs
 from onefold.kernels.gpu.attention import attention_config
 from onefold.kernels.gpu.attention import attention_kernels as gpu
 from onefold.kernels.gpu.attention.attention_kernels import Drop, Form, Heads, attend, attend_grad
@@ -43,33 +43,37 @@ def assert_same(reference, *args):
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash(causal, dtype):
     q, k, v, dy = (make(1, 2, 37, 20, dtype=dtype) for _ in range(4))
-    y, logs = assert_same(attention_ref.flash_attention, q, k, v, causal, 0.3)
-    assert_same(attention_ref.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, logs, Pairs(causal, 0.3), None)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_copied_by_the_hardware(monkeypatch, causal):
     monkeypatch.setattr(gpu, "_copied", lambda *_: True)
     q, k, v, dy = (make(2, 2, 37, 24, dtype=torch.bfloat16) for _ in range(4))
-    y, logs = assert_same(attention_ref.flash_attention, q, k, v, causal, 0.3)
-    assert_same(attention_ref.flash_attention_grad, dy, q, k, v, y, logs, causal, 0.3)
+    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(causal, 0.3), None)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, None, y, logs, Pairs(causal, 0.3), None)
 
 
 def test_layouts():
     # Heads inside the sequence, as a projection makes them, and no dense dim.
     q, k, v = (make(2, 19, 3, 8).transpose(1, 2) for _ in range(3))
-    y, logs = assert_same(attention_ref.flash_attention, q, k[:, :, :18], v[:, :, :18], False, 1.0)
+    y, logs = assert_same(
+        attention_ref.attention, q, k[:, :, :18], v[:, :, :18], None, Pairs(False, 1.0), None
+    )
     assert y.stride() == q.stride()
     apart = make(2, 3, 19, 16)[..., ::2]
-    grads = assert_same(attention_ref.flash_attention_grad, apart, q, k, v, y, logs, True, -1.0)
+    grads = assert_same(
+        attention_ref.attention_grad, apart, q, k, v, None, y, logs, Pairs(True, -1.0), None
+    )
     assert grads[0].stride() == q.stride()
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(attention_ref.flash_attention, q, k, v, True, 1.0)
-    assert_same(attention_ref.flash_attention_grad, q, q, k, v, y, logs, True, 1.0)
+    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
+    assert_same(attention_ref.attention_grad, q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
 
 
 def hidden(*shape):
@@ -86,7 +90,7 @@ def ran_by(call):
     return found, {call.op.name for call in recorder.calls.values()}
 
 
-SCORED = {"attention", "matmul", "matmul_nt", "softmax", "dropout"}
+SCORED = {"matmul", "matmul_nt", "softmax", "dropout"}
 SHAPES = {
     "vectors": ((6, 4), (35, 4), (35, 3), None),
     "queries of one head": ((5, 8), (4, 6, 8), (6, 3), (5, 6)),
@@ -141,10 +145,10 @@ def test_additive_mask_that_hides():
     q, k, v = (make(1, 1, 20, 8, dtype=torch.float64) for _ in range(3))
     mask = torch.zeros(20, 20, dtype=torch.float64).masked_fill(~hidden(20, 20), -math.inf)
     rest = (Pairs(False, 0.4), None)
-    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, mask, *rest)
+    y, logs = assert_same(attention_ref.attention, q, k, v, mask, *rest)
     assert torch.equal(y[:, :, 3], torch.zeros(1, 1, 8, dtype=torch.float64))
     given = (y, q, k, v, mask, y, logs, *rest)
-    grads = assert_same(fused_attention_ref.fused_attention_grad, *given)
+    grads = assert_same(attention_ref.attention_grad, *given)
     assert all(x.isfinite().all() for x in grads)
 
 
@@ -254,9 +258,9 @@ def test_fused(name, dtype):
     if mask is not None:
         kind = torch.float32 if name.startswith("float32") else dtype
         mask = hidden(*mask) if name == "bool" else make(*mask, dtype=kind)
-    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, mask, pairs, drop)
+    y, logs = assert_same(attention_ref.attention, q, k, v, mask, pairs, drop)
     dy = torch.randn_like(y)
-    assert_same(fused_attention_ref.fused_attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
+    assert_same(attention_ref.attention_grad, dy, q, k, v, mask, y, logs, pairs, drop)
 
 
 @pytest.mark.parametrize("window", [0, 3])
@@ -265,11 +269,11 @@ def test_packed_kernels(window):
     q, k, v = make(45, 2, 8), make(33, 1, 8), make(33, 1, 4)
     starts = torch.tensor([0, 20, 20, 41]), torch.tensor([0, 3, 10, 30])
     rest = (*starts, (21, 20), Pairs(True, 0.5, window))
-    y, logs = assert_same(fused_attention_ref.packed_attention, q, k, v, *rest)
+    y, logs = assert_same(packed_attention_ref.packed_attention, q, k, v, *rest)
     assert not y[41:].any()
     given = (*rest[:2], y, logs, *rest[2:])
     grads = assert_same(
-        fused_attention_ref.packed_attention_grad, torch.randn_like(y), q, k, v, *given
+        packed_attention_ref.packed_attention_grad, torch.randn_like(y), q, k, v, *given
     )
     assert not grads[1][30:].any()
 
@@ -277,11 +281,9 @@ def test_packed_kernels(window):
 @pytest.mark.parametrize("shape", [(0, 2, 3, 4), (2, 2, 0, 4), (2, 2, 3, 0)], ids=str)
 def test_empty_fused(shape):
     q, k, v = (make(*shape) for _ in range(3))
-    y, logs = assert_same(
-        fused_attention_ref.fused_attention, q, k, v, None, Pairs(True, 1.0), None
-    )
+    y, logs = assert_same(attention_ref.attention, q, k, v, None, Pairs(True, 1.0), None)
     given = (q, q, k, v, None, y, logs, Pairs(True, 1.0), None)
-    assert_same(fused_attention_ref.fused_attention_grad, *given)
+    assert_same(attention_ref.attention_grad, *given)
 
 
 CALLS = {
@@ -311,7 +313,7 @@ def test_kernels_do_what_small_ops_do(name, monkeypatch):
         return [value_of(x) for x in (y, *grads)]
 
     found, ran = ran_by(lambda: run(make_local))
-    assert {"fused_attention", "fused_attention_grad"} <= ran
+    assert {"attention", "attention_grad"} <= ran
     assert not ran & SCORED
     mesh = Placement("cpu", [0, 1, 2])
     layouts = ["(S0)", "(S1)"] if ndim == 4 else ["(S0)"]
@@ -338,9 +340,9 @@ def test_any_shape(rows, columns, features, causal, first):
     sizes = (rows, features), (columns, features), (columns, 3)
     q, k, v = (make(1, 1, *size) for size in sizes)
     pairs = Pairs(causal, 0.7, 0, first)
-    y, logs = assert_same(fused_attention_ref.fused_attention, q, k, v, None, pairs, None)
+    y, logs = assert_same(attention_ref.attention, q, k, v, None, pairs, None)
     given = (torch.randn_like(y), q, k, v, None, y, logs, pairs, None)
-    assert_same(fused_attention_ref.fused_attention_grad, *given)
+    assert_same(attention_ref.attention_grad, *given)
 
 
 def test_tiles_are_those_of_the_table(monkeypatch):

@@ -15,7 +15,7 @@ from onefold.engine.ops.pointwise import Elementwise
 from onefold.kernels import pointwise_ref as own
 from onefold.kernels import scalar_expression, select
 from onefold.kernels.gpu.pointwise import pointwise_kernels as gpu
-from onefold.kernels.gpu.pointwise.jit_functions import function_named, is_known
+from onefold.kernels.gpu.pointwise.triton_functions import function_named, is_known
 from onefold.kernels.pointwise_ref import aten
 from onefold.kernels.scalar_expression import torch_named
 

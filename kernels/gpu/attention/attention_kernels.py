@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import attention_ref as reference
+from ...attention_ref import WIDEST, Dropped, Pairs
 from ..launch.configs import architecture
 from ..launch.jit_kernel import INTERPRETED, Kernel
 from ..launch.launch_trace import aligned
@@ -22,7 +23,10 @@ from .attention_backward import of_keys, of_queries, row_sums
 from .attention_config import Sizes, sizes_of
 from .attention_forward import forward
 
-TORCH = {"scores of a dtype that is not floating": "attention makes none; torch says what is wrong"}
+TORCH = {
+    "scores of a dtype that is not floating": "attention makes none; torch says what is wrong",
+    f"heads of more than {WIDEST} features": "a tile of them does not fit the registers",
+}
 
 
 def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
@@ -257,18 +261,36 @@ def attend_grad(
     return dq, dk, dv
 
 
-def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
+def left_out(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    return max(q.shape[-1], v.shape[-1]) > WIDEST or 0 in map(torch.numel, (q, k, v))
+
+
+def _form(pairs: Pairs, drop: Dropped | None) -> Form:
+    own = None
+    if drop is not None:
+        (_, heads, queries, _), (batch, head, _, _) = drop.shape, drop.offset
+        own = Drop(drop.p, drop.seed, drop.call, heads, queries, batch, head)
+    return Form(pairs.causal, pairs.scale, pairs.first, pairs.window, own)
+
+
+def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
+    if mask is not None:
+        mask = mask.expand(*q.shape[:3], k.shape[2])
+    return Heads(dense(q), dense(k), dense(v), mask)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
-    if 0 in (q.numel(), k.numel()):
-        return reference.flash_attention(q, k, v, causal, scale)
-    return attend(Heads(dense(q), dense(k), dense(v), None), Form(causal, scale))
+    if left_out(q, k, v):
+        return reference.attention(q, k, v, mask, pairs, drop)
+    return attend(heads_of(q, k, v, mask), _form(pairs, drop))
 
 
-def flash_attention_grad(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, logs: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    if 0 in (q.numel(), k.numel()):
-        return reference.flash_attention_grad(dy, q, k, v, y, logs, causal, scale)
-    h = Heads(dense(q), dense(k), dense(v), None)
-    return attend_grad(dy, h, y, logs, Form(causal, scale))
+def attention_grad(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    pairs: Pairs, drop: Dropped | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    if left_out(q, k, v):
+        return reference.attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
+    return attend_grad(dy, heads_of(q, k, v, mask), y, logs, _form(pairs, drop))

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...attention_ref import Pairs
 from ...cross_entropy_ref import Classes
-from ...fused_attention_ref import Pairs
 from .host_replay import Replay
 from .jit_kernel import INTERPRETED, ON_AMD
 from .launch_trace import LaunchTrace, NotTraceable, record

@@ -12,9 +12,9 @@ import torch
 
 from ..launch.jit_kernel import Kernel
 from .expression import WORK, Expression, short
-from .jit_functions import from_text
 from .scalar_functions import cast, max_of_row, min_of_row, sum_of_row
 from .strided_layout import Pattern
+from .triton_functions import from_text
 
 _LONGEST = 60  # letters of a kernel's name
 HELPERS = {

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 from . import scalar_functions, special_functions  # noqa: F401  (importing them defines the functions)
-from .jit_functions import takes_of
+from .triton_functions import takes_of
 
 # The type in which values of a dtype are worked on.
 WORK = {

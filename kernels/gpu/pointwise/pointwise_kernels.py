@@ -18,8 +18,8 @@ from .codegen import generate
 from .copy_kernels import MOVED, fill
 from .evaluate import TooLarge, plan
 from .expression import WORK, Expression, Writer
-from .jit_functions import is_known, takes_of
 from .strided_layout import Pattern, broadcast_strides, dense_strides, order_of
+from .triton_functions import is_known, takes_of
 
 # What Triton does not do here: the Triton kernel calls torch.
 TORCH = {

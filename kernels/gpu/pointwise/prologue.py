@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .codegen import HELPERS, kind_of, steps_of
 from .expression import Expression, Writer
-from .jit_functions import from_text
+from .triton_functions import from_text
 
 MOST_INPUTS = 4
 

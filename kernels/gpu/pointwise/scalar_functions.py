@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from .jit_functions import scalar
+from .triton_functions import scalar
 
 
 @scalar("c")

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from .jit_functions import scalar, written
 from .scalar_functions import isnan, maximum
+from .triton_functions import scalar, written
 
 _PI = tl.constexpr(3.141592653589793)
 _LOG_TWO = tl.constexpr(0.6931471805599453)

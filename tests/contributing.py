@@ -1,0 +1,52 @@
+"""The changes that a page shows: the diffs of a section, and the commands that test them."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from doc_blocks import blocks
+
+
+@dataclass
+class Change:
+    """One section of a page."""
+
+    title: str
+    diffs: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+
+def changes(page: str) -> list[Change]:
+    """The sections that show a change: their diffs, and the lines of the `sh` blocks behind."""
+    found = []
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        change = Change(section.partition("\n")[0])
+        for block in blocks(section):
+            if block.language == "diff":
+                change.diffs.append(block.body)
+            elif block.language == "sh" and change.diffs:
+                change.commands += block.body.strip().splitlines()
+        if change.diffs:
+            found.append(change)
+    return found
+
+
+def apply(root: Path, diff: str) -> None:
+    """Change the files under `root` as a diff says.
+
+    A hunk needs no line numbers. Raises ValueError unless the lines that it keeps and removes are
+    in the file exactly once.
+    """
+    for name, hunks in re.findall(r"^--- .*\n\+\+\+ b/(.*)\n((?:(?!--- ).*\n?)*)", diff, re.M):
+        path = root / name
+        text = path.read_text() if path.exists() else ""
+        for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE)[1:]:
+            lines = [line or " " for line in hunk.splitlines()]
+            old = "".join(f"{line[1:]}\n" for line in lines if line[0] in " -")
+            new = "".join(f"{line[1:]}\n" for line in lines if line[0] in " +")
+            count = text.count(old) if path.exists() else 1
+            if count != 1:
+                raise ValueError(f"{name} has these lines {count} times:\n{old}")
+            text = text.replace(old, new) if path.exists() else new
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
