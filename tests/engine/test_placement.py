@@ -12,7 +12,7 @@ import onefold as flow
 from onefold.distributed.world import seen_from, virtual_world
 from onefold.errors import PlacementError
 from onefold.testing import meshes
-from onefold.testing.strategies import nest
+from onefold.testing.strategies import nested_ranks
 
 
 def test_equal_placements_are_one_object(world):
@@ -42,7 +42,7 @@ def test_all_ranks_of_the_world():
 def test_coordinates_and_groups_are_numpys(mesh, data):
     number = int(np.prod(mesh))
     ranks = data.draw(st.permutations(range(number)))
-    p = flow.placement("cpu", nest(ranks, mesh))
+    p = flow.placement("cpu", nested_ranks(ranks, mesh))
     array = np.array(ranks).reshape(mesh)
     assert np.array_equal(p.ranks, array)
     axes = sorted(data.draw(st.sets(st.integers(0, len(mesh) - 1))))
