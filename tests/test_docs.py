@@ -48,6 +48,23 @@ def test_page_links_to_files_that_exist(page):
     assert [link for link in links((REPO / page).read_text()) if not (folder / link).exists()] == []
 
 
+def path_faults(page):
+    """Files and folders that a page names in backticks and that do not exist."""
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.py))`", page)
+    return [path for path in named if "/" in path and path.rstrip("/") not in PATHS]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_names_files_that_exist(page):
+    assert path_faults((REPO / page).read_text()) == []
+
+
+def test_the_architecture_page_names_every_layer():
+    page = (REPO / "docs/architecture.md").read_text()
+    folders = {file.parts[0] for file in module_files() if len(file.parts) > 1}
+    assert [folder for folder in sorted(folders) if f"{folder}/" not in page] == []
+
+
 def docstring_failures(module):
     """Run a module's examples; they may use flow (or onefold), torch and np at once."""
     report = []
@@ -151,6 +168,11 @@ def test_a_missing_target_script_or_link_is_noticed():
         "line 2: there is no examples/a.py",
     ]
     assert links(page) == ["b.md"]
+
+
+def test_a_missing_file_is_noticed():
+    page = "`engine/op.py`, `engine/ops/`, `engine/gone.py`, `gone/`, `x.py`, `a/b`, `kernels/*.py`"
+    assert path_faults(page) == ["engine/gone.py", "gone/"]
 
 
 @pytest.mark.parametrize(("shown", "fails"), [("2", False), ("3", True)])
