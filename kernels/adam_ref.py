@@ -1,4 +1,4 @@
-"""Adam on lists of local tensors, in place: one call for all of them."""
+"""Adam updates for lists of local tensors, in place and in one call."""
 
 from __future__ import annotations
 

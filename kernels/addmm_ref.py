@@ -1,4 +1,4 @@
-"""Matrix products that are added to a matrix in the same pass over it."""
+"""Matrix products that are added to a matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses over classes on local tensors that may hold only some of the classes."""
+"""Cross entropy and nll loss on local tensors, which may hold only some of the classes."""
 
 from __future__ import annotations
 

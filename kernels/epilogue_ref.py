@@ -1,4 +1,4 @@
-"""Endings: a matrix product and the pointwise chain that takes it, in one pass."""
+"""Matrix products with an epilogue: a pointwise chain that is applied to the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""float8 by blocks: numbers of 8 bits with a float32 scale for each block, and their product.
+"""float8 in blocks: 8-bit numbers with a float32 scale per block, and their matrix product.
 
 Source: Liu et al., "DeepSeek-V3 Technical Report" (2024), section 3.3.
 """

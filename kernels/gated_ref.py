@@ -1,5 +1,4 @@
-"""Gated activations: act(gate) * up, and their gradients, in one pass over memory where a Triton
-kernel is.
+"""Gated activations, act(gate) * up, and their gradients.
 
 Source: Shazeer, "GLU Variants Improve Transformer" (2020).
 """

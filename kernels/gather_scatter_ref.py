@@ -1,6 +1,7 @@
-"""gather, scatter, embedding and one_hot on shards of which each holds part of the looked-up dim.
+"""gather, scatter, embedding and one_hot on shards that hold a part of the indexed dim.
 
-`offset` and `size` say which elements of that dim the shard holds, of `whole` in all.
+`offset` and `size` describe the elements of that dim that the shard holds, of `whole` elements in
+total.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Guarded: what updates of single tensors share: wide arithmetic, and writing unless skipped."""
+"""Updates of single tensors: wide arithmetic, and no write where the step is skipped."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Indexing shards by integer tensors: taking, putting and adding rows that other ranks may hold.
+"""Indexing of shards by integer tensors: take, put and add rows that other ranks may hold.
 
-`indices` has an entry per dim of the indexed tensor, None where all of the dim is meant; `boxes`
-says per dim where the shard lies: (offset, whole size). The dims that the index tensors make stand
-at `place(indices)` of the result: at the first indexed dim, or in front if they are not adjacent.
+`indices` has an entry per dim of the indexed tensor, None for a whole dim. `boxes` gives for each
+dim where the shard lies: (offset, whole size). The dims of the index tensors are at
+`place(indices)` of the result: at the first indexed dim, or in front if the indexed dims are not
+adjacent.
 """
 
 from __future__ import annotations

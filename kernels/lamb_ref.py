@@ -1,4 +1,6 @@
-"""LAMB on lists of local tensors, in place: directions first, whose norms decide how far to go."""
+"""LAMB updates for lists of local tensors, in place: directions first, then steps by their
+norms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cross entropy of a linear layer's outputs in chunks of rows: the logits are never whole."""
+"""Cross entropy of the outputs of a linear layer, in chunks of rows, without all logits at once."""
 
 from __future__ import annotations
 

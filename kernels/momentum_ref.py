@@ -1,4 +1,4 @@
-"""Momentum that sums up steps, and not gradients, on lists of local tensors, in place."""
+"""Momentum that accumulates steps instead of gradients, for lists of local tensors, in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer updates on lists of local tensors, in place: one call for all of them."""
+"""SGD and AdamW updates, norms and checks for lists of local tensors, in place and in one call."""
 
 from __future__ import annotations
 

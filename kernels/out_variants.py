@@ -1,7 +1,7 @@
-"""Elementwise kernels that put their result into memory that they are given, for those that can.
+"""Elementwise functions with `out=`, which write their result into given memory.
 
-The memory may be that of an argument: each element is read before it is written. The bits are
-those of the kernel without `out=`, for arguments in row-major order.
+The memory may be that of an argument: each element is read before it is written. The bits are those
+of the function without `out=`, for arguments in row-major order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Padding, repeating, diagonals and windows: where, how many times each element of a dim goes."""
+"""Padding, repeat, diag_embed, and the gradients of padding and unfold on local tensors."""
 
 from __future__ import annotations
 

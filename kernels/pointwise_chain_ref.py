@@ -1,7 +1,6 @@
-"""Chains: pointwise functions one after the other, of whose values only some are kept.
+"""Chains of pointwise functions, of which only some values are kept.
 
-These are the references, which call one function after the other; the Triton kernels are one
-kernel.
+The torch references call one function after the other; the Triton kernels are one kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elementwise functions that take more than one torch call, and torch's own backward kernels."""
+"""Elementwise functions of several torch calls, and torch's backward functions."""
 
 from __future__ import annotations
 

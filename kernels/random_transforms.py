@@ -1,11 +1,11 @@
-"""From random words to real numbers and integers, with the same bits in numpy and in torch.
+"""Random words to real numbers and integers, with the same bits in numpy and in torch.
 
-Only +, -, *, conversions and a correctly rounded square root occur, each of them a rounded
-operation of its own, so the result depends on no library's log, sin or cos. An implementation that
-fuses a * b + c gives other bits.
+The only operations are +, -, *, conversions and a correctly rounded square root. Each of them
+rounds. So the result does not depend on a library's log, sin or cos. An implementation that
+contracts a * b + c to fma gives other bits.
 
-A word is numpy's uint32 or uint64, or a torch int64 that holds one: a narrow one as a number in
-[0, 2^32), a wide one as a bit pattern.
+A word is numpy's uint32 or uint64, or a torch int64: a narrow word is a number in [0, 2^32), a wide
+one a bit pattern.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reductions and scans on local tensors, and reductions of empty shards."""
+"""Reductions and scans on local tensors, also on empty shards."""
 
 from __future__ import annotations
 

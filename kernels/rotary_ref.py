@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of features turned by angles that grow with the position.
+"""Rotary position embedding: pairs of features are rotated by angles that grow with the position.
 
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021).
 """

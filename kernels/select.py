@@ -1,4 +1,4 @@
-"""Select: which function does the work of a torch reference, decided when a plan is made."""
+"""Selects the function for the local work of an op: the torch reference or its Triton kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in order along a dim, and where they stood."""
+"""sort, topk and kthvalue on local tensors."""
 
 from __future__ import annotations
 

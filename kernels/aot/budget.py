@@ -1,4 +1,4 @@
-"""Budget: what kernels were made of when someone last looked, and what became worse since."""
+"""Budget: the committed facts of every compiled kernel, and the comparison with new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile: one form of a kernel for one target, on a machine that need not have a GPU."""
+"""Compiles one form of a kernel for one target. No GPU is needed."""
 
 from __future__ import annotations
 

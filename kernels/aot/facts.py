@@ -1,4 +1,4 @@
-"""Facts: what a compiled kernel is made of, read from its assembly and the compiler's report."""
+"""Facts of a compiled kernel, read from its assembly and the compiler's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers: processes that compile side by side, so that a compiler that dies names its case."""
+"""Worker processes that compile in parallel. If a compiler crashes, its case is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search: the fastest configuration of a kernel, among those that run and give the right result."""
+"""Searches the fastest configuration of a kernel among those that run and give the right result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: seconds of a GPU for one call, by CUDA events, with a cold cache."""
+"""Seconds of one call on a GPU, measured with CUDA events and a cold cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The backward of attention: scores are made again, and every sum has one program.
+"""The backward pass of attention. Scores are recomputed.
 
-One kernel makes the gradient of the queries, another those of keys and values, so that nothing is
-added from two sides and results do not vary. Source: Dao, "FlashAttention-2" (2023).
+One kernel computes the gradient of the queries, another those of the keys and values. So each sum
+is computed by one program, and the results are deterministic. Source: Dao, "FlashAttention-2"
+(2023).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The forms of attention's kernels that are compiled ahead of time, and what the tuner tries."""
+"""The forms of the attention kernels that are compiled ahead of time and tuned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiles of attention: from the table of configurations, or by dtype, shape and GPU."""
+"""Tile sizes of attention: from the table of tuned configurations, or by dtype, shape and GPU."""
 
 from __future__ import annotations
 

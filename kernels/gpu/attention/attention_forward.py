@@ -1,6 +1,6 @@
-"""The forward of attention without a matrix of scores: sums are scaled anew when the top rises.
+"""The forward pass of attention with an online softmax, without a matrix of scores.
 
-Source: Dao, "FlashAttention-2" (2023). Scores are kept in base 2.
+Source: Dao, "FlashAttention-2" (2023). Scores are exponents of base 2.
 """
 
 from __future__ import annotations

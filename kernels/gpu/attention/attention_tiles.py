@@ -1,4 +1,4 @@
-"""What forward and backward of attention share: who sees whom, which pairs are dropped, tiles."""
+"""Tiles, masks and dropout: what the forward and backward kernels of attention share."""
 
 from __future__ import annotations
 

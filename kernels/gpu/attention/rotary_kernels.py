@@ -1,4 +1,4 @@
-"""Rotary position embedding: a block of the tables is read once and turns several heads."""
+"""Rotary position embedding. A block of the cos and sin tables is read once for several heads."""
 
 from __future__ import annotations
 

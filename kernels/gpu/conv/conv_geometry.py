@@ -1,4 +1,4 @@
-"""What the kernels of convolutions share: sizes, which place a tap reads, and tiles."""
+"""Sizes, tiles and input positions: what the kernels of convolutions share."""
 
 from __future__ import annotations
 

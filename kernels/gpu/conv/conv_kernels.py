@@ -1,8 +1,8 @@
-"""Convolution as a matrix product: rows are places of the result, columns its channels.
+"""Convolution as a matrix product: rows are positions of the output, columns its channels.
 
-Tensors are read and made channels-last, so that a window's channels are 16 bytes at once. A
-transposed convolution (the gradient for the input) is the same product: each place of the result
-asks which input places reach it. Few channels, and groups of few, have kernels of their own.
+Tensors are channels-last, so that the channels of a window are read 16 bytes at once. A transposed
+convolution (the gradient of the input) is the same product: each output position computes which
+input positions contribute to it. Few channels and small groups have kernels of their own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The gradient of a convolution for its weight: a matrix product over all places of the result.
+"""The weight gradient of a convolution: a matrix product over all positions of the output.
 
-The places are cut in parts of a fixed size, each with a sum of its own; these are then added in
-their order, so the result depends on no atomics and on no number of processors.
+The positions are split into parts of a fixed size, each with its own sum. The sums are added in
+order, so the result uses no atomics and does not depend on the number of processors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pooling: a thread for each element of the result. Gradients look up the windows over an element.
+"""Max and average pooling, with one thread per element of the result.
 
-Nothing is added by atomics: the gradient of an element is the sum over the windows that cover it,
-in their order.
+Gradients use no atomics: the gradient of an element is the sum over the windows that cover it, in
+order.
 """
 
 from __future__ import annotations

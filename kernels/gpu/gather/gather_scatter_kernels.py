@@ -1,6 +1,7 @@
-"""gather, scatter, embedding and one_hot, and their gradients, which add in a fixed order.
+"""gather, scatter, embedding, one_hot and their gradients. Sums have a fixed order.
 
-A wrong index raises on the CPU; on a GPU, where asking would wait for it, it gives NaN.
+An invalid index is an error on the CPU. On a GPU, where a check would have to wait for the device,
+the result is NaN.
 """
 
 from __future__ import annotations

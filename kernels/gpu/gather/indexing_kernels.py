@@ -1,6 +1,6 @@
-"""Rows by integer tensors: taken, put and added. Indexed dims side by side count as one.
+"""Indexing by integer tensors: take, put and add rows. Adjacent indexed dims count as one.
 
-Those that are not are moved to the front, where the result has them too.
+Indexed dims that are not adjacent are moved to the front, as in torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Elements arranged anew: padded, repeated, put on diagonals, and windows added up."""
+"""Constant padding, repeat, repeat_interleave and diag_embed as copies into strided tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Padding with a tensor's own elements, and overlapping windows: which elements are read where.
+"""Reflect, replicate and circular padding, its gradient, and the gradient of unfold.
 
-A tensor is seen as rows that hold all dims from the first changed one on. Gradients ask for each
-element which places hold it, so nothing is written twice and sums have a fixed order.
+A tensor is seen as rows, which hold all dims from the first padded one on. A gradient kernel looks
+up for each element the positions that were copied from it. So nothing is written twice, and sums
+have a fixed order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One element along a dim, and its gradient: each kept element has an index of its own."""
+"""One element along a dim, selected by an index per kept element, and its gradient."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Places: elements read or written at an index along one dim, of tensors seen as [lead, dim, rest].
+"""Reads and writes at an index along one dim, for tensors seen as [lead, dim, rest].
 
-An index is a vector, used for every element of `lead` and `rest`, or has an entry per element.
-Offsets between rows are of 64 bits, those inside a block of 32.
+An index is a vector that is used for all elements of `lead` and `rest`, or has an entry per
+element. Offsets between rows have 64 bits, offsets inside a block have 32.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Runs: rows joined by the place they go to, in their order and without atomics.
+"""Segment reduction: rows with the same target are reduced in order, without atomics.
 
-Rows are sorted by place; the sorted ones are cut in chunks of a fixed size. A program adds a
-chunk's runs one after the other: those inside the chunk are done, and what belongs to a run across
-chunks is kept. A second pass joins these, each run by the program of the chunk where it begins.
-Products and extremes are made in the same way; NaN is the greatest and the least.
+Rows are sorted by target and split into chunks of a fixed size. A program reduces the segments of
+its chunk. A segment that lies inside the chunk is done; the partial results of segments across
+chunks are kept. A second pass combines these, each segment by the program of the chunk in which it
+begins. Products and extrema are computed in the same way. NaN is both the greatest and the least
+value.
 """
 
 from __future__ import annotations

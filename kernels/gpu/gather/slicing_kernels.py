@@ -1,4 +1,4 @@
-"""Slices of shards: zeros or copies with a part written over."""
+"""Slices of shards: reading a slice, and writing one into zeros or into a copy."""
 
 from __future__ import annotations
 

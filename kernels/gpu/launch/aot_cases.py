@@ -1,4 +1,4 @@
-"""Cases: the forms of Triton kernels that are compiled ahead of time and held to a budget."""
+"""Cases: the forms of Triton kernels that are compiled ahead of time and have a budget."""
 
 from __future__ import annotations
 

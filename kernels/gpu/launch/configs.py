@@ -1,9 +1,9 @@
-"""Configs: the tile configurations of kernels, from a committed table, or else by their rule.
+"""Tile configurations of kernels: from a committed table, or else by the kernel's rule.
 
-`configs.json` holds what `python -m onefold.kernels.tune` found fastest on a kind of GPU. Nothing
-is timed while a program runs: every rank of a job makes the same choice, in every run, and so adds
-in the same order. Another kind of GPU, or another table, may have other tiles, and then sums may
-differ in their last bits.
+`configs.json` holds the configurations that `python -m onefold.kernels.tune` found fastest on a
+kind of GPU. Nothing is timed while a program runs. So every rank makes the same choice in every
+run, and sums have the same order. On another kind of GPU, or with another table, tiles may differ,
+and so may the last bits of sums.
 """
 
 from __future__ import annotations

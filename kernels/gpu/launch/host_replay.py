@@ -1,7 +1,7 @@
-"""Replay: a tape done again with other tensors of the same layouts, by a function written for it.
+"""Replay: generated Python code that does what a trace recorded, for other tensors.
 
-The first time every launch goes through its `Kernel`, which gives the compiled form. From then on
-the function is Python text such as
+The first replay starts every launch through its `Kernel`, which returns the compiled form. After
+that the code is a function such as
 
     def replay(x0, x1):
         if current() != device: return plainly(x0, x1)

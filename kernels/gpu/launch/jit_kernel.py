@@ -1,12 +1,12 @@
-"""Launch: a Triton kernel called through a handle that is found again by what its code depends on.
+"""Kernel: a Triton kernel whose compiled form is found by what its code depends on.
 
-Triton's own launch binds arguments by name and reads each one's properties in Python, 5 to 10
-microseconds a call. Here the compiled form is kept by the dtypes and alignments of the tensors, the
-divisibility of the integers and the constants, and called at once with plain addresses.
+Triton's own launch binds arguments by name and inspects each one in Python, which takes 5 to 10
+microseconds per call. Here the compiled form is found by the dtypes and alignments of the tensors,
+the divisibility of the integers and the constants. It is then launched with plain addresses.
 
-Kernels run on the device of their tensors, in torch's current stream there. Nothing here is locked:
-two threads that launch a form at the same time for the first time both compile it, which is wasted
-work and no fault. Triton's launch hooks see the first launch of a form only.
+Kernels run on the device of their tensors, in torch's current stream there. There are no locks: if
+two threads launch a form for the first time at the same time, both compile it. This is wasted work
+but correct. Triton's launch hooks see only the first launch of a form.
 """
 
 from __future__ import annotations

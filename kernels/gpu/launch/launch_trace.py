@@ -1,8 +1,8 @@
-"""Tape: what a function of tensors allocates and launches, noted instead of done.
+"""Tracing what a function of tensors allocates and launches, without doing it.
 
-The function is given shadows: tensors with a shape, strides, a dtype and a device, and no memory.
-Views of them and new tensors are shadows, too. Whatever needs their values or addresses, or does
-torch's work on them other than a dense copy, ends the attempt: such a function cannot be noted.
+The function is called with fake tensors, which have a shape, strides, a dtype and a device, but no
+memory. Views of fake tensors and new tensors are fake, too. A function that needs values or
+addresses, or that uses torch for other work than a dense copy, is not traceable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registry: what the modules of kernels/gpu list, each of its own kernels."""
+"""Registry: collects the lists that the modules of kernels/gpu define for their kernels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Symbols: numbers in place of a function's own, which it may hand to a launch and not ask for.
+"""Symbolic numbers: arguments that a traced function may pass to a launch but not read.
 
-So a plan is for all values of a number that only a kernel reads: learning rates, counters. Python's
-functions written in C read a value without asking; see `probes`.
+A trace then holds for all values of a number that only a kernel reads, such as a learning rate.
+Functions written in C can read a value unnoticed; see `probes`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Plans: what a Triton kernel does is noted once for each combination of layouts, and then done
-again.
+"""Cache of traces: a function is traced once for each combination of layouts, then replayed.
 
-A Triton kernel chooses tiles, splits and views by the shapes, strides and dtypes of its arguments:
-the same each time. So a call with known layouts has no more to do than to allocate the results,
-read the addresses and start the kernels; see `replay`.
+The function around a Triton kernel chooses tiles, splits and views by the shapes, strides and
+dtypes of its arguments, so the choices are the same in each call. A call with known layouts only
+allocates the results, reads the addresses and starts the kernels; see `host_replay`.
 
-A plan is made when its layouts are met for the second time, and holds no tensor. It is for all
-values of those numbers that only kernels read (see `symbols`). What cannot be noted (see `trace`),
-or is given tensors at addresses that are no multiple of 16 bytes, is called as it is; on AMD, where
-compiled code depends on the size of the memory around a tensor, all is.
+A trace is made when its layouts are seen for the second time, and holds no tensor. It is valid for
+all values of the numbers that only kernels read; see `symbolic_numbers`. The function is called as
+it is if it is not traceable (see `launch_trace`), if the address of a tensor is not a multiple of
+16 bytes, and always on AMD, where compiled code depends on the size of the memory around a tensor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Matrix products added to a matrix: the addition is the end of the product's kernel."""
+"""Matrix products that are added to a matrix, as an epilogue of the product."""
 
 from __future__ import annotations
 

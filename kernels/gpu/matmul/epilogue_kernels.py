@@ -1,4 +1,4 @@
-"""Endings of matrix products: the chain is computed from the tile that was just made."""
+"""Matrix products with a pointwise epilogue, which is computed from the tile in registers."""
 
 from __future__ import annotations
 

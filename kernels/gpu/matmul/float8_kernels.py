@@ -1,7 +1,7 @@
-"""float8 by blocks: one pass to quantize, and products whose sums are scaled block by block.
+"""float8 in blocks: quantization in one pass, and products that scale the sum of each block.
 
-Within a block of the sum the tensor core adds, which on Hopper keeps 14 bits only; each block's
-sum is scaled and added in float32.
+Inside a block the tensor core accumulates, which on Hopper keeps only 14 bits. The sum of each
+block is scaled and added in float32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of matrices and of batches of them: which kernel makes them, and in how many parts."""
+"""Matrix products, also batched: selects the kernel and the number of split-k parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tile of a matrix product, and the parts of its sum: from the table, or by dtype and shape."""
+"""Tiles and split-k parts of matrix products: from the table, or by dtype and shape."""
 
 from __future__ import annotations
 

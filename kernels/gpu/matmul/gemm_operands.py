@@ -1,4 +1,6 @@
-"""Operands of matrix products as kernels read them: one dense dim, a step, two batch strides."""
+"""Operands of matrix products as the kernels read them: one dense dim, a step, two batch
+strides.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles of products of matrices, for every layout and dtype: one program for each tile."""
+"""Matrix products with one program per tile, for every layout and dtype."""
 
 from __future__ import annotations
 

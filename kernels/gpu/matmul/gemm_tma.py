@@ -1,6 +1,6 @@
-"""Products of matrices whose tiles the hardware copies: one program for each multiprocessor.
+"""Persistent matrix products with TMA: one program per multiprocessor.
 
-From compute capability 9.0 on. Source: the persistent matmul of Triton's tutorials.
+For compute capability 9.0 and above. Source: the persistent matmul of Triton's tutorials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products with a vector, and plain sums, along one dim of a matrix: read once, at memory speed."""
+"""Products of a matrix and a vector, and sums along a dim of a matrix, at memory speed."""
 
 from __future__ import annotations
 

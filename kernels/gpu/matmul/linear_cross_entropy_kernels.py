@@ -1,8 +1,7 @@
-"""The cross entropy of a linear layer's outputs in chunks, by the Triton kernels of product and
-loss.
+"""Cross entropy of the outputs of a linear layer, in chunks of rows.
 
-One kernel makes the losses and the gradient of a chunk's logits; products add to the weight's
-gradient as they are stored.
+One kernel computes the losses and the gradient of a chunk's logits. The product for the weight's
+gradient accumulates in its epilogue.
 """
 
 from __future__ import annotations

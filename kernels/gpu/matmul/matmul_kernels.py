@@ -1,4 +1,4 @@
-"""Matrix products: matrices, vectors, batches, linear, and the sums over rows for gradients."""
+"""Matrix products: matrices, vectors, batches, linear, and sums over rows for gradients."""
 
 from __future__ import annotations
 

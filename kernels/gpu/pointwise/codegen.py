@@ -1,6 +1,6 @@
-"""Generate: the Triton source of a pointwise kernel for an expression and a pattern of strides.
+"""Generates the Triton source of a pointwise kernel for an expression and a pattern of strides.
 
-The source is text, which can be printed, and is made a kernel once for each pair.
+The source is text that can be printed. It is compiled once for each pair.
 """
 
 from __future__ import annotations

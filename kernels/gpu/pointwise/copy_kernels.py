@@ -1,7 +1,7 @@
-"""Movement: copies between any two layouts, fills, joins, flips, rolls and triangles.
+"""Copies between any two layouts, fill, cat, stack, flip, roll, tril and triu.
 
-A copy is the pointwise kernel of the function that does nothing, over the strides of both tensors;
-its tiles go through registers, so that both sides are read and written in whole lines.
+A copy is the pointwise kernel of the identity over the strides of both tensors. Its tiles go
+through registers, so that both sides are accessed in whole cache lines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run: expressions over torch tensors; a plan is kept for each combination of layouts.
+"""Evaluates expressions over torch tensors, with a plan for each combination of layouts.
 
-A plan holds the compiled kernel's handle, the grid and the numbers that never change, so that a
-call has little more to do than to allocate the output. Products and sums stay operations of their
-own (no fma), so that a chain of functions gives the bits that each of them alone would.
+A plan holds the handle of the compiled kernel, the grid and the constant numbers. Products and sums
+are not contracted to fma, so that a chain of functions has the same bits as its functions one by
+one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Expressions: what a pointwise kernel computes, as data.
+"""Expressions: the computation of a pointwise kernel, as data.
 
-An expression is a table of steps over numbered values: first the inputs, then what each step gives.
-Eager ops make expressions of one step; fused chains have as many as they like.
+An expression is a list of steps over numbered values: first the inputs, then the result of each
+step. Eager ops make expressions of one step, fused chains of several.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gated activations: everything between reading gate and up and writing the result in registers."""
+"""Gated activations in one pass: gate and up are read once, the result is written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of pointwise functions as one kernel, with the bits of a kernel for each."""
+"""Chains of pointwise functions as one kernel, with the same bits as one kernel for each."""
 
 from __future__ import annotations
 

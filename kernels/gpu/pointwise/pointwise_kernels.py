@@ -1,6 +1,4 @@
-"""Pointwise functions: the Triton kernels of torch's own, each a kernel made for its dtypes
-and strides.
-"""
+"""Triton kernels of torch's pointwise functions, generated for their dtypes and strides."""
 
 from __future__ import annotations
 

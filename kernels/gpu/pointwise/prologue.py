@@ -1,4 +1,4 @@
-"""Lazy: the value of a chain that its reader, a reduction, computes as it loads the inputs."""
+"""Prologues: a pointwise chain that a reduction computes while it loads its inputs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Scalar functions of pointwise kernels: arithmetic, order, logic and bits, as torch defines them.
+"""Scalar functions of pointwise kernels: arithmetic, comparisons, logic and bits.
 
-Arguments come in the type of the work: float32 for half types, int32 for bools.
+Semantics are torch's. Arguments have the type of the computation: float32 for half types, int32 for
+bools.
 """
 
 from __future__ import annotations

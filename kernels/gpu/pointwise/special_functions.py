@@ -1,6 +1,6 @@
 """Scalar functions of pointwise kernels: the smooth functions that torch has too.
 
-Arguments are float32 or float64. Forms and branches are those of torch.
+Arguments are float32 or float64. Formulas and branches are those of torch.
 """
 
 from __future__ import annotations

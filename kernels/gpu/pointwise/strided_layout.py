@@ -1,9 +1,9 @@
-"""Layout: which elements of strided tensors the programs of a pointwise kernel work on.
+"""The tile of strided tensors that each program of a pointwise kernel works on.
 
-Dims are ordered by the output's strides and merged where every tensor allows it. What is left is a
-tile of rows and columns: the last dim gives the columns, all others together the rows. Where the
-elements of an input lie next to each other along another dim, that dim alone gives the rows, so
-that both sides are read and written in whole lines, and the rest counts batches.
+Dims are ordered by the output's strides and merged where every tensor allows it. The rest forms a
+tile of rows and columns: the last dim gives the columns, all others together the rows. If the
+elements of an input are contiguous along another dim, that dim alone gives the rows, so that both
+sides are accessed in whole cache lines. The remaining dims count batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Words: Philox and what is made of its words, in Triton, with the bits of
-`kernels/random_transforms.py`.
+"""Philox random words and their transforms in Triton, with the bits of the torch reference.
 
-Kernels that use them are launched with `fused=False`: every operation rounds.
+The reference is `kernels/random_transforms.py`. Kernels that use this module are launched with
+`fused=False`, so that every operation rounds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Random tensors and dropout: each thread makes whole groups of Philox words and uses all of them.
+"""Random tensors and dropout. Each thread generates whole groups of Philox words.
 
-The bits are those of the reference, on every device and however the tensor is cut.
+The bits are those of the torch reference, on every device and for every split of the tensor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Extremes with the place where they are first found; a nan counts as more extreme than numbers."""
+"""max, min, argmax and argmin: the first position of the extremum. NaN is more extreme than
+numbers.
+"""
 
 from __future__ import annotations
 

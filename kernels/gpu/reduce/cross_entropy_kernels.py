@@ -1,7 +1,7 @@
-"""Losses over classes: one pass for the logarithm of the sum, softmax made again in backward.
+"""Cross entropy: one pass for the logsumexp. The backward pass recomputes the softmax.
 
-Nothing of the logits' size is kept between the two: backward reads the logits once from memory, and
-again what it has just read, to write the gradient.
+Nothing of the size of the logits is saved. Backward reads the logits once from memory and once from
+the cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Gradients of layer_norm and rms_norm.
 
-As many programs as the shape says go through the rows, each with its own sums for weight and bias
-in registers; the sums are then folded in their order. Rows that do not fit in registers take two
-kernels: one for x, row by row, and one that goes down the columns for weight and bias.
+A number of programs that depends only on the shape walks over the rows. Each keeps its sums for
+weight and bias in registers. The sums are then reduced in order. Rows that do not fit into
+registers use two kernels: one for x, row by row, and one that walks down the columns for weight and
+bias.
 """
 
 from __future__ import annotations

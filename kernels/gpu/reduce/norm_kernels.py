@@ -1,6 +1,7 @@
-"""layer_norm and rms_norm: one program for a row or a few, statistics in two passes or Welford's.
+"""layer_norm and rms_norm: one program for one or a few rows.
 
-Rows that fit stay in registers; those wider than 32768 are passed over twice.
+The statistics are computed in two passes, or by Welford's algorithm. Rows of up to 32768 elements
+stay in registers; wider ones are read twice.
 """
 
 from __future__ import annotations

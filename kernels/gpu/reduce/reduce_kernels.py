@@ -1,4 +1,4 @@
-"""Reductions and scans: which of the kernels of folds, extremes, moments and scans does each."""
+"""Reductions and scans: selects the kernel of `reductions`, `argreduce`, `variance` or `scan`."""
 
 from __future__ import annotations
 

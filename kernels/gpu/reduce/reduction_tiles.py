@@ -1,8 +1,8 @@
-"""Tiles: a tensor as (outer, reduced, inner), and which part of it each program works on.
+"""Tiles of reductions: a tensor as (outer, reduced, inner), and the part of each program.
 
-A program has BK kept elements, each with all that is reduced to it (or, where few are kept, one
-chunk of it), and takes BR of them at a time. With inner size 1 these are rows, read along them;
-else columns, read across them, so that neighbouring threads always read neighbouring memory.
+A program has BK kept elements, each with everything that is reduced to it, or with one chunk of
+that where few elements are kept. It reads BR of them at a time. With inner size 1 it reads along
+rows, otherwise across columns, so that neighbouring threads always read neighbouring memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Folds: sums, products and extrema over any dims, and what is a sum of some function.
+"""Sums, products and extrema over any dims, also of a function of the elements.
 
-Where few elements are kept, chunks are folded first, and then their results in their order. The
-shape and its tile alone decide their size, so the bits are the same in every run and on every rank
-(see `configs`).
+Where few elements are kept, chunks are reduced first, and then their results in order. Only the
+shape and its tile determine the size of a chunk. So the bits are the same in every run and on every
+rank; see `configs`.
 """
 
 from __future__ import annotations

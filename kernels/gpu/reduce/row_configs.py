@@ -1,4 +1,4 @@
-"""Rows: tensors as matrices whose rows one program works on, and what the table has for them."""
+"""Tensors as matrices whose rows are worked on by one program, and their tuned configurations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Scans: running sums and products along a dim, forwards or backwards.
+"""Cumulative sums and products along a dim, forwards or backwards.
 
-Where few elements are kept, chunks of a size that only the shape decides are folded, their results
-scanned, and each chunk scanned from where those before it end: no program waits for another.
+Where few elements are kept, chunks whose size depends only on the shape are reduced, their results
+are scanned, and each chunk is scanned from the end of the chunks before it. No program waits for
+another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""softmax, log_softmax and their gradients: rows and columns in registers, wide ones in two passes.
+"""softmax, log_softmax and their gradients. Wide rows take two passes.
 
-A wide row is first passed over for its maximum and its sum together (every sum is below the
-maximum so far and is lowered when that rises), then once more to write.
+The first pass over a wide row computes maximum and sum together: the sum is rescaled when the
+maximum rises. The second pass writes the result.
 """
 
 from __future__ import annotations

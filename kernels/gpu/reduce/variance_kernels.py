@@ -1,7 +1,7 @@
-"""Variances and logarithms of sums of exponentials: every lane keeps its own, joined at the end.
+"""Variance, standard deviation and logsumexp, with partial results per lane.
 
-Variances are by Welford's recurrence for each lane, and joined by Chan's formula: a large mean
-costs no accuracy. Exponentials are of what is below the greatest so far.
+Variances use Welford's algorithm in each lane and are combined by Chan's formula, so a large mean
+costs no accuracy. Exponentials are taken relative to the largest value so far.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ranks: the value that would stand at a place if a row were sorted, and where it first stands.
+"""kthvalue and median: the element of a given rank, and its first position.
 
-The value is found bit by bit, from the highest: how many of the elements that agree so far have a
-zero there says which half it is in. The row stays in registers; longer ones are sorted.
+The value is found bit by bit, from the highest: a count of the elements that agree so far and have
+a zero there decides the bit. The row stays in registers. Longer rows are sorted.
 """
 
 from __future__ import annotations

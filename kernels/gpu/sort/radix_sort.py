@@ -1,9 +1,9 @@
-"""Radix sort: rows of any length in order, by four bits of their keys at a time, the lowest first.
+"""Radix sort of rows of any length, by four bits of their keys at a time, the lowest first.
 
-The digits of each block are counted; running sums of the counts, digit after digit and in a digit
-block after block, are where the elements of a block go; and each goes there, behind those of its
-digit that stand before it in its block. So equal elements keep their order, and nothing is added
-in an order that may change. Values are moved as they are: keys are made of them where needed.
+The digits of each block are counted. Running sums of these counts, over digits first and then over
+blocks, give the position at which the elements of a block with a digit begin. Each element is moved
+there, behind those of its digit that come before it in its block. So the sort is stable and
+deterministic. Values are moved unchanged; keys are computed from them where needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""sort and topk of rows in registers: each value and its place as one 64-bit number.
+"""sort and topk of rows in registers: a value and its index form one 64-bit key.
 
-The value's bits, turned into an integer that is ordered alike, stand above the place, so equal
-values keep their order and what is sorted are numbers that all differ. Values of more than 32 bits,
-longer rows and larger k are left to the radix sort.
+The bits of the value, mapped to an integer of the same order, are the high half, the index is the
+low half. So all keys differ, and the sort is stable. Values of more than 32 bits, longer rows and
+larger k use the radix sort.
 """
 
 from __future__ import annotations

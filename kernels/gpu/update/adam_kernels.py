@@ -1,4 +1,4 @@
-"""Adam's update of many tensors in one launch, with its decay in the gradient or beside it."""
+"""Adam and AdamW updates of many tensors in one launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LAMB's directions, and the moves along them, of many tensors in one launch each."""
+"""LAMB updates of many tensors: one launch for the directions, one for the steps along them."""
 
 from __future__ import annotations
 

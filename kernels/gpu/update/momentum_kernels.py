@@ -1,4 +1,4 @@
-"""Momentum that sums up steps, of many tensors in one launch."""
+"""Momentum that accumulates steps instead of gradients, for many tensors in one launch."""
 
 from __future__ import annotations
 

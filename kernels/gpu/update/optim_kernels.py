@@ -1,7 +1,7 @@
-"""Updates of many tensors in one launch: each program takes its block from a table of addresses.
+"""Optimizer updates of many tensors in one launch. A program finds its block in a pointer table.
 
-Numbers that change from step to step are read from the device, in float64, so that a captured
-graph stays right and nothing is compiled anew.
+Numbers that change from step to step are read from the device in float64. So a captured CUDA graph
+stays valid and nothing is recompiled.
 """
 
 from __future__ import annotations

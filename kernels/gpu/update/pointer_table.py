@@ -1,4 +1,4 @@
-"""Tables: lists of tensors as addresses on the device, so that one launch works on all of them."""
+"""Pointer tables: lists of tensors as addresses on the device, for one launch over all of them."""
 
 from __future__ import annotations
 

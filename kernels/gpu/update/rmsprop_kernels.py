@@ -1,4 +1,4 @@
-"""RMSprop's update of many tensors in one launch."""
+"""RMSprop updates of many tensors in one launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates: what the kernels of several update rules share."""
+"""What the kernels of several update rules share."""
 
 from __future__ import annotations
 
