@@ -1,4 +1,4 @@
-"""What was communicated: one record per collective, kept while somebody listens."""
+"""Communication log: one record per collective, kept while a `comm()` context is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connects one process of a launched world to the others: key-value store and groups."""
+"""The connection of one process to the others: key-value store and process groups."""
 
 from __future__ import annotations
 

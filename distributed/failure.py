@@ -1,4 +1,4 @@
-"""How a failing rank leaves its traceback, and how the launcher finds which failed first."""
+"""Failures: how a failing rank leaves its traceback, and how the launcher finds the first one."""
 
 from __future__ import annotations
 

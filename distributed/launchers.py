@@ -1,4 +1,4 @@
-"""Several launchers of one job, one per machine: when a rank of one fails, all stop."""
+"""Coordinates the launchers of one job, one per machine: if a rank fails on one, all stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONEFOLD_CHECK=1: the ranks compare what they are about to do before each collective."""
+"""ONEFOLD_CHECK=1: before each collective the ranks compare what they are about to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ranks sit: the numbers of this process and its machine, and the devices of ranks."""
+"""The numbers of this process and its machine, and the devices of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running torch.distributed works under the watch, in the name of the op they are for."""
+"""Starts torch.distributed works and waits for them, with a timeout that names the op."""
 
 from __future__ import annotations
 

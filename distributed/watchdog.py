@@ -1,8 +1,8 @@
-"""Who arrived and who did not: what a failed wait for other ranks is explained with.
+"""Watchdog: explains a failed wait by the ranks that arrived and those that did not.
 
-A collective costs one increment and one small object. Only when a wait fails does a process ask
-all others, through the key-value store, where they are. A thread in each process answers, so
-that also a rank that is busy elsewhere, or blocked in another collective, is named with its line.
+A collective costs one increment and one small object. Only when a wait fails, the process asks all
+others through the key-value store where they are. A thread in each process answers. So a rank that
+is busy elsewhere, or blocked in another collective, is named with its line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How tensors travel: as bytes when they are moved, as a dtype that can be reduced otherwise.
+"""Wire format of tensors: bytes when they are moved, a dtype that can be reduced otherwise.
 
-Neither gloo nor NCCL knows every dtype of torch, and both lose NaN in max and min. Moved tensors
-are viewed as bytes, so that every dtype travels and nothing is converted. Reduced tensors are
-mapped to a dtype that both back ends reduce, in a way that gives torch's result.
+Gloo and NCCL do not support every dtype of torch, and both lose NaN in max and min. Moved tensors
+are viewed as bytes, so every dtype can be sent without conversion. Reduced tensors are mapped to a
+dtype that both back ends reduce, such that the result is torch's.
 """
 
 from __future__ import annotations

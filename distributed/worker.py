@@ -1,8 +1,8 @@
 """`python -m onefold.distributed.worker [--also-print] [-m] script args...`: one rank's program.
 
-Started by the launcher in place of `python script args...`, and the same to the program, but: the
-traceback of an exception that ends it goes to the launcher, which prints it last; and what it
-prints leaves in whole lines, so that those of several ranks do not mix.
+The launcher starts it in place of `python script args...`. There are two differences for the
+program: the traceback of an exception that ends it goes to the launcher, which prints it last.
+Output is written in whole lines, so that lines of several ranks do not mix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Backward: the tape's nodes replayed from the newest to the oldest, by sequence number."""
+"""Backward: replays the nodes of the tape from the newest to the oldest."""
 
 from __future__ import annotations
 

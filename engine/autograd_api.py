@@ -1,4 +1,4 @@
-"""What `flow.autograd` offers: backward, grad, Function, modes, functional, saved-tensor hooks."""
+"""The names of `flow.autograd`: backward, grad, Function, modes, functional, saved-tensor hooks."""
 
 from __future__ import annotations
 

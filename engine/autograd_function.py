@@ -1,4 +1,4 @@
-"""autograd.Function: a user's own forward and backward as one node of the tape."""
+"""autograd.Function: a user-defined forward and backward as one node of the tape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tape's parts: where gradients go, and what nodes keep for backward."""
+"""The nodes and edges of the autograd tape, and what nodes save for backward."""
 
 from __future__ import annotations
 

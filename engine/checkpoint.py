@@ -1,4 +1,4 @@
-"""checkpoint: keep a function's inputs instead of its activations, and run it again in backward."""
+"""checkpoint: saves a function's inputs instead of its activations, and recomputes in backward."""
 
 from __future__ import annotations
 

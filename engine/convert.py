@@ -1,4 +1,4 @@
-"""to_global, to_local and their kin: changing where and how a tensor is laid out."""
+"""to_global, to_local and related functions: changes of placement and layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the dispatcher counts, and the warning when an op must gather its inputs."""
+"""Counters of the dispatcher, and the warning when an op has to gather its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `flow.env` offers: this process's rank, the world's size, placements of all devices."""
+"""The names of `flow.env`: rank and world size of this process, placements of all devices."""
 
 from __future__ import annotations
 

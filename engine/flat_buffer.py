@@ -1,4 +1,4 @@
-"""Flat: tensors of one layout, held whole by every rank, as one flat tensor and back."""
+"""Flat buffers: tensors of one layout that every rank holds whole, as one flat tensor."""
 
 from __future__ import annotations
 

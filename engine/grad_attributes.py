@@ -1,4 +1,4 @@
-"""What a user does to a tensor's place on the tape: requires_grad, .grad, hooks, detach."""
+"""The autograd attributes of a tensor: requires_grad, .grad, hooks, detach."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""In-place methods: a tensor takes a new value and keeps its placement, sbp and dtype.
+"""In-place methods: the tensor takes a new value and keeps its placement, sbp and dtype.
 
-What it is a view of, and its views, take their parts of it; see `view_writes`.
+The base of a view, and the views of a base, change with it; see `view_writes`.
 """
 
 from __future__ import annotations

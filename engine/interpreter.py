@@ -1,4 +1,4 @@
-"""The interpreter that runs ops: eager when `current` is None, else whatever stands there."""
+"""The interpreter that runs ops: eager when `current` is None, otherwise `current`."""
 
 from __future__ import annotations
 

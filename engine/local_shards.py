@@ -1,4 +1,4 @@
-"""The local parts that ranks join to a global tensor: their metas, checks and shards."""
+"""The local shards that ranks combine to a global tensor: their metas and checks."""
 
 from __future__ import annotations
 

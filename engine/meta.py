@@ -1,4 +1,4 @@
-"""Meta: everything about a tensor but its values, and where each rank's shard lies."""
+"""Meta: shape, dtype, placement and nd_sbp of a tensor, and the box of each rank's shard."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The names of tensor methods and operators that call an op, or are the in-place form of one.
+"""The names of tensor methods and operators that call an op, and of in-place methods.
 
-Ops that are methods in torch add theirs to these lists when they are defined, so that what stands
-here is what torch does not have, and what the engine itself defines.
+Ops that are methods in torch add theirs to these lists when they are defined. Listed here are those
+that torch does not have, and those that the engine itself defines.
 """
 
 # Methods that call the op of their own name with the tensor as first argument.

@@ -1,4 +1,4 @@
-"""The table of names through which tensor methods reach the ops, which are defined above them."""
+"""The table of names through which tensor methods call ops, which are defined in a higher layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Op: the one place where an operation is defined (shapes, layouts, gradient, local kernel)."""
+"""Op: the base class of operations (shapes, layouts, gradient, local kernel)."""
 
 from __future__ import annotations
 

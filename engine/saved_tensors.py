@@ -1,4 +1,4 @@
-"""saved_tensors_hooks: what the tape keeps for backward passes through two functions of yours."""
+"""saved_tensors_hooks: user functions that pack and unpack what the tape saves for backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sbp: how one mesh axis lays a tensor out (split, broadcast or partial)."""
+"""Sbp: the layout of a tensor along one mesh axis (split, broadcast or partial)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a bound kernel on the shards that this process owns; replicas compute once."""
+"""Runs a bound kernel on the shards that this process owns. Replicas are computed once."""
 
 from __future__ import annotations
 

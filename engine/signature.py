@@ -1,4 +1,4 @@
-"""Signatures: the legal layouts of an op on ONE mesh axis, and the language that writes them."""
+"""Signatures: the legal layouts of an op on one mesh axis, and the language that declares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing the layouts of one op call: the cheapest signature on each mesh axis."""
+"""Chooses the layouts of one op call: the cheapest signature on each mesh axis."""
 
 from __future__ import annotations
 

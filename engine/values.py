@@ -1,4 +1,4 @@
-"""Reading a tensor's logical value: numpy, item, tolist, printing, torch conversion."""
+"""Reads the logical value of a tensor: numpy, item, tolist, printing, torch conversion."""
 
 from __future__ import annotations
 

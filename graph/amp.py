@@ -1,4 +1,4 @@
-"""Mixed precision: in which dtype a graph runs each op, as data."""
+"""Mixed precision: the dtype in which a graph runs each op, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the way: boxings that begin in one step and end in a later one, where they are needed."""
+"""Asynchronous boxing: a boxing starts in one step, and a later step waits for it."""
 
 from __future__ import annotations
 

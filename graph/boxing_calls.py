@@ -1,4 +1,4 @@
-"""Movement: what a step needs in order to box a value."""
+"""The calls that box a value in a program, as fields of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture: the interpreter under which the program's own eager code writes down a Program."""
+"""Capture: an interpreter that records the ops of the user's eager code as a program."""
 
 from __future__ import annotations
 

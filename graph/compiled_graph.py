@@ -1,4 +1,4 @@
-"""One compiled graph: captured for one input signature, its passes run, ready to execute."""
+"""A compiled graph: captured for one input signature, optimized by passes, ready to run."""
 
 from __future__ import annotations
 

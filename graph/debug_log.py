@@ -1,4 +1,4 @@
-"""Debug: what a graph tells while it is compiled, by level, and on which ranks."""
+"""Debug output of a graph's compilation, by level and rank."""
 
 from __future__ import annotations
 

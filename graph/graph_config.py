@@ -1,4 +1,4 @@
-"""What a user says about a graph and its modules: stages, accumulation, precision, memory."""
+"""The user's settings of a graph and its modules: stages, accumulation, precision, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph's program: typed values, the steps that make them, and the state they read and set."""
+"""The intermediate representation: typed values, the steps that produce them, and variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loss scale: a number that a program asks for at every run, where its backward starts."""
+"""Loss scale: a number that a program reads at every run, and from which its backward starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traffic: the bytes of memory that steps read and write, and what fusing them saves."""
+"""Memory traffic: the bytes that steps read and write, and what fusion saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-batches: a call's inputs cut along dim 0, run in turn, and the outputs joined again."""
+"""Micro-batches without stages: inputs are split along dim 0, run in turn, and outputs combined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes: what a captured program does in place to tensors from outside, and how it is undone."""
+"""Mutations: in-place changes of a captured program to tensors from outside, and their undo."""
 
 from __future__ import annotations
 

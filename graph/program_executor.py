@@ -1,4 +1,4 @@
-"""Executor: a program as a flat list of calls on shards, each value dropped after its last use."""
+"""Executor: a program as a flat list of calls on shards. Values are freed after their last use."""
 
 from __future__ import annotations
 

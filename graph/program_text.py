@@ -1,4 +1,4 @@
-"""Programs in the words of the reference: operators and tensors by tag, and modules' ends."""
+"""Programs as text: operators and tensors by tag, grouped by module, as OneFlow prints them."""
 
 from __future__ import annotations
 

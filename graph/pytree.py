@@ -1,4 +1,4 @@
-"""Nests of tensors: lists, tuples and dicts taken apart and put together again."""
+"""Pytrees: nested lists, tuples and dicts of tensors, flattened and mapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws: the random calls of a program, given the generators' next ids at every run."""
+"""Random draws: the random calls of a program, which get new call ids at every run."""
 
 from __future__ import annotations
 

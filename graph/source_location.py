@@ -1,4 +1,4 @@
-"""Where: what a capture knows of the place in the user's program that a step comes from."""
+"""Source location: the module, stage and direction that a captured step belongs to."""
 
 from __future__ import annotations
 

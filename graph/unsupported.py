@@ -1,4 +1,4 @@
-"""Not offered: settings of the reference, and of modules, that graphs lack: what to do instead."""
+"""Unsupported settings of graphs and modules, each with what to use in its place."""
 
 from __future__ import annotations
 

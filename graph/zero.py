@@ -1,4 +1,4 @@
-"""Zero: which trained parameters are split along their broadcast axes, and when they are whole."""
+"""ZeRO: selects the parameters to split along broadcast axes, and when they are gathered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes: regions of a tensor's logical index space, and the parts of shards that lie in them."""
+"""Boxes: regions of a tensor's logical index space, and the parts of shards inside them."""
 
 from __future__ import annotations
 

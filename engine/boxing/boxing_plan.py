@@ -1,4 +1,4 @@
-"""BoxingPlan: the steps from one layout to another, with their bytes and time; and `plan`."""
+"""Boxing plans: the steps from one layout to another, with their bytes and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps: the data that a boxing plan is made of; everything about them is arithmetic on boxes."""
+"""The steps of boxing plans, as data. All their properties follow from arithmetic on boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins: what becomes of the pieces that a rank has; the same arithmetic in both worlds."""
+"""Combines the pieces that a rank receives. The arithmetic is the same in both worlds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost: the alpha-beta model that prices collectives, in seconds, from one table of constants."""
+"""Cost model of collectives: alpha-beta times in seconds, from one table of constants."""
 
 from __future__ import annotations
 

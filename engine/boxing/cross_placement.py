@@ -1,7 +1,7 @@
-"""Cross: the ways from a layout on some ranks to a layout on other ranks, and the best of them.
+"""Boxing between placements: the candidate plans, and the cheapest of them.
 
-A route alone moves the fewest bytes. Splitting first what is partial or replicated on either
-side lets collectives of that side do part of the work, in fewer messages.
+Routing alone moves the fewest bytes. If partial or replicated axes are split first, collectives on
+either side do a part of the work with fewer messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Direct: the candidates that go straight to the target, by exchange or message by message."""
+"""Direct plans: straight to the target layout, by one exchange or message by message."""
 
 from __future__ import annotations
 

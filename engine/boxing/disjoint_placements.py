@@ -1,7 +1,7 @@
-"""Crossing: a plan between disjoint placements, cut where it leaves the one for the other.
+"""Boxing between disjoint placements, in two halves: up to the messages, and after them.
 
-A pipeline's stages do not wait for each other where they need not: the source's ranks start their
-messages and go on, the target's ranks post theirs before they need them.
+The stages of a pipeline then do not wait for each other: the source's ranks start their messages
+and continue, and the target's ranks post theirs before they need them.
 """
 
 from __future__ import annotations

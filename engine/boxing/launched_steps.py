@@ -1,8 +1,9 @@
-"""Launched: the steps of a plan as collectives, for the one rank of this process.
+"""The steps of a boxing plan as collectives, for the one rank of this process.
 
-Sums are in rank order, as in the virtual world, so that all replicas and both worlds agree bit
-for bit. Gloo's own all_reduce adds in an order of its own, so with three ranks or more floating
-numbers are exchanged, summed here and gathered: the same bytes. With NCCL the sum is NCCL's.
+Sums are in rank order, as in the virtual world, so all replicas and both worlds agree bit for bit.
+Gloo's all_reduce has another order of addition. With three or more ranks, floating-point numbers
+are therefore exchanged, summed here and gathered, which moves the same bytes. With NCCL the sum is
+NCCL's.
 """
 
 from __future__ import annotations

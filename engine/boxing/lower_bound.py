@@ -1,4 +1,4 @@
-"""Bound: the bytes that each rank must receive at least, whatever the plan."""
+"""The bytes that each rank must receive in any plan."""
 
 from __future__ import annotations
 

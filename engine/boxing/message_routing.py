@@ -1,9 +1,9 @@
-"""Route: who sends which region to whom, for any boxes held and needed, in the fewest bytes.
+"""Routing: who sends which region to whom, for any boxes held and needed, in the fewest bytes.
 
-Index space is cut into cells in which the set of holders and the set of takers are constant.
-Each cell gets owners: an owner sums the addends of its share of the cell, once, and passes the
-result to all who need it. That is two rounds at most, and its bytes meet the bound of planning
-theory for every pair of layouts: (addends - 1) + takers - (1 if a taker holds an addend).
+Index space is divided into cells in which the set of holders and the set of receivers are constant.
+Each cell gets owners. An owner sums the addends of its share of the cell once and sends the result
+to all receivers. This takes at most two rounds, and its bytes are the lower bound for every pair of
+layouts: (addends - 1) + receivers - (1 if a receiver holds an addend).
 """
 
 from __future__ import annotations

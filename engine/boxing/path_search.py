@@ -1,8 +1,8 @@
-"""Search: the least-cost path between two nd_sbps of one placement.
+"""The least-cost path between two nd_sbps of one placement.
 
-Only the axes that change, and those entangled with them, take part; the rest of the mesh repeats
-what they decide. Paths are compared at a size at which bandwidth counts most and the number of
-steps a little; so a path does not depend on the tensor's shape and is found once for all shapes.
+Only the axes that change, and axes that depend on them, take part. The rest of the mesh repeats
+their decision. Paths are compared at a size at which bandwidth matters most and the number of steps
+a little. So a path does not depend on the tensor's shape and is searched once for all shapes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Route as a step: messages between any two layouts, on one placement or between two."""
+"""Point-to-point boxing: messages between any two layouts, on one placement or between two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run: carries a boxing plan out, on the shards that this process owns."""
+"""Runs a boxing plan on the shards that this process owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Moves: the single steps that lead from one nd_sbp to another, priced without a shape."""
+"""Transitions: single steps from one nd_sbp to another, with a cost that is independent of the
+shape.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Virtual: the steps of a plan as plain tensor arithmetic, for all ranks in one process.
+"""The steps of a boxing plan as tensor arithmetic, for all ranks in one process.
 
 Each step is prepared once and then applied to many tensors. Replicas share one torch tensor:
-what has the same inputs is computed once.
+results with the same inputs are computed once.
 """
 
 from __future__ import annotations

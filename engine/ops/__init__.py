@@ -1,4 +1,4 @@
-"""The knowledge: one file per op family. Importing this package enters every op by name."""
+"""The ops, one file per family. Importing this package registers every op by name."""
 
 from importlib import import_module
 from pkgutil import iter_modules

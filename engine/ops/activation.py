@@ -1,4 +1,4 @@
-"""Activations of neural networks: their gradients are ops of their own, one kernel each."""
+"""Activations of neural networks. Their gradients are ops of their own, with one kernel each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order statistics and where they are found: max, min, argmax, argmin, median and nanmedian."""
+"""Reductions that return an index: max, min, argmax, argmin, median and nanmedian."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic on two tensors, or a tensor and a Python number: add, sub, mul, div, pow and kin."""
+"""Arithmetic on two tensors, or a tensor and a Python number: add, sub, mul, div and remainders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining and parting: cat, stack, split, chunk, unbind and their kin."""
+"""Concatenation and splitting: cat, stack, split, chunk, unbind and related ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits: results that have no gradient."""
+"""Comparisons, logical and bitwise ops. Their results have no gradient."""
 
 from __future__ import annotations
 

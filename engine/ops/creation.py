@@ -1,4 +1,4 @@
-"""Creation: tensors made from nothing; each rank makes only its own shard."""
+"""Creation of tensors. Each rank creates only its own shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cross_entropy and nll_loss: batch and classes may be split, and no logits are gathered."""
+"""cross_entropy and nll_loss. Batch and classes may be split; logits are not gathered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops that only move data have in common: their signatures, and reading dims and sizes."""
+"""What ops that only move data share: their signatures, and the parsing of dims and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving and copying tensors: to, cpu, cuda, data, deep copies."""
+"""Moves and copies of tensors: to, cpu, cuda, data, deep copies."""
 
 from __future__ import annotations
 

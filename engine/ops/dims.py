@@ -1,4 +1,4 @@
-"""Dims: transpose, permute, expand, squeeze, unsqueeze and their kin."""
+"""Transpose, permute, expand, squeeze, unsqueeze, diagonal and related ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout: each element's fate depends on the seed and its logical index, never on the layout."""
+"""Dropout. The mask depends on the seed and the logical index, not on the layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""einsum, tensordot and inner: pairs of operands contract in one op whose letters may all split."""
+"""einsum, tensordot and inner: each pair of operands is contracted by one op."""
 
 from __future__ import annotations
 

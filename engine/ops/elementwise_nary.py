@@ -1,4 +1,4 @@
-"""Functions of two or three tensors beyond arithmetic: lerp, addcmul, atan2, logaddexp, xlogy."""
+"""Elementwise functions of two or three tensors: lerp, addcmul, atan2, logaddexp, xlogy."""
 
 from __future__ import annotations
 

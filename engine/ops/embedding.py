@@ -1,4 +1,4 @@
-"""Embedding: rows of a weight by index, with the weight whole, split by rows or by columns."""
+"""Embedding: rows of a weight by index. The weight is whole, or split by rows or columns."""
 
 from __future__ import annotations
 

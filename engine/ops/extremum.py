@@ -1,4 +1,4 @@
-"""Extrema over dims: amax, amin, max, min, argmax, argmin, any, all, median and their gradients."""
+"""Extrema over dims: amax, amin, aminmax, any, all and their gradients."""
 
 from __future__ import annotations
 

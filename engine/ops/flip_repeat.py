@@ -1,4 +1,4 @@
-"""Arranging elements along dims: flip, roll, repeat, tile, tril, triu."""
+"""flip, roll, rot90, repeat, repeat_interleave, tile, tril, triu and unfold."""
 
 from __future__ import annotations
 

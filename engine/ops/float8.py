@@ -1,4 +1,4 @@
-"""float8 by blocks: quantize_fp8 and scaled_matmul. Both are without a gradient, and say so."""
+"""float8 in blocks: quantize_fp8 and scaled_matmul. They have no gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated activations of feed-forward layers: swiglu and geglu, each one op."""
+"""Gated activations of feed-forward layers: swiglu and geglu, as one op each."""
 
 from __future__ import annotations
 

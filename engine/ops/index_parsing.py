@@ -1,4 +1,4 @@
-"""Reading an index, from left to right as torch does: slices, new dims and index tensors."""
+"""Parses an index from left to right, as torch does: slices, new dims and index tensors."""
 
 from __future__ import annotations
 

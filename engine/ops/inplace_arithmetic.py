@@ -1,4 +1,4 @@
-"""add_, sub_, mul_, div_: written into the tensor's own memory where nothing can notice."""
+"""add_, sub_, mul_, div_: write into the tensor's own memory where no other tensor shares it."""
 
 from __future__ import annotations
 

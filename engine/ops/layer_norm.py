@@ -1,4 +1,4 @@
-"""layer_norm: in training it keeps mean and deviation, so that backward reads its input once."""
+"""layer_norm. In training it saves mean and deviation, so that backward reads its input once."""
 
 from __future__ import annotations
 

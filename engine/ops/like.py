@@ -1,4 +1,4 @@
-"""Creation beside another tensor: zeros_like and its kin, new_zeros and its kin."""
+"""Creation after the model of another tensor: zeros_like, new_zeros and related ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""linear_cross_entropy: the loss of a last layer without its logits, which are made in chunks."""
+"""linear_cross_entropy: the loss of a last layer in chunks, without all logits at once."""
 
 from __future__ import annotations
 

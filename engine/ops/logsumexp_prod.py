@@ -1,4 +1,4 @@
-"""Further totals: logsumexp, prod, and sums of the numbers or of the non-zeros."""
+"""logsumexp, prod, nansum, nanmean and count_nonzero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses of elements: mse, l1, smooth_l1, huber, cross entropies of bits, kl_div, cosine."""
+"""Elementwise losses: mse, l1, smooth_l1, huber, binary cross entropies, kl_div, cosine."""
 
 from __future__ import annotations
 

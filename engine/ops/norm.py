@@ -1,4 +1,4 @@
-"""Norms over the last dims: leading dims split; a split normalised dim exchanges sums only."""
+"""layer_norm and rms_norm over the last dims. A split normalized dim only exchanges sums."""
 
 from __future__ import annotations
 

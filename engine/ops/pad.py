@@ -1,4 +1,4 @@
-"""Padding: with a constant, or with the tensor's own elements (reflect, replicate, circular)."""
+"""Padding with a constant, or with elements of the tensor (reflect, replicate, circular)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the elementwise families share: the op class, operands that may be numbers, extra rules."""
+"""What elementwise ops share: the op class, operands that may be numbers, extra rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max and average pooling over planes: every dim before the planes may be split."""
+"""Max and average pooling over the last dims. All dims before them may be split."""
 
 from __future__ import annotations
 

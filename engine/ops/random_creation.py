@@ -1,4 +1,4 @@
-"""Random sources: Philox by logical index, so that layouts do not change the numbers."""
+"""Random creation. Numbers depend on the logical index, not on the layout."""
 
 from __future__ import annotations
 

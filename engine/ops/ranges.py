@@ -1,4 +1,4 @@
-"""Ranges and patterns: arange, linspace, logspace, hann_window, eye."""
+"""arange, linspace, logspace, hann_window and eye."""
 
 from __future__ import annotations
 

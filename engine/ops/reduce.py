@@ -1,4 +1,4 @@
-"""Sums, means and products over dims, and what their gradients need: spread, sum_to, ones."""
+"""Sums and means over dims, and the ops that their gradients need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding: batch, heads and the sequence may be split."""
+"""Rotary position embedding. Batch, heads and sequence may be split."""
 
 from __future__ import annotations
 

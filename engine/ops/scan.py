@@ -1,4 +1,4 @@
-"""Running sums, products and extrema along a dim."""
+"""Cumulative sums and products along a dim."""
 
 from __future__ import annotations
 

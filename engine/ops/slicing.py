@@ -1,4 +1,4 @@
-"""Basic slices: ints and slices with steps, as one op, its gradient, and its assignment."""
+"""Basic slices, with integers and slices with steps: reading, its gradient, and assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""softmax and log_softmax; over a split dim they need only two small reductions, no gather."""
+"""softmax and log_softmax. A split dim needs two small reductions and no gather."""
 
 from __future__ import annotations
 

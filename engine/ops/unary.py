@@ -1,4 +1,4 @@
-"""Elementwise functions of one tensor: a row gives the kernel and the derivative."""
+"""Elementwise functions of one tensor. A row gives the kernel and the derivative."""
 
 from __future__ import annotations
 

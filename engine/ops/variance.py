@@ -1,4 +1,4 @@
-"""Reductions with a formula: var, std, norms, logsumexp, nansum, count_nonzero, prod."""
+"""var, std, var_mean and std_mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vector norms of every order: over a split dim, from the parts' sums of powers."""
+"""Vector norms of every order. Over a split dim they combine sums of powers."""
 
 from __future__ import annotations
 

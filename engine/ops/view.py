@@ -1,4 +1,4 @@
-"""Views: reshape and its kin, by which the elements keep their row-major order."""
+"""reshape and related ops, which keep the elements in row-major order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing between values element by element: where, masked_fill, clamp, maximum, lerp and kin."""
+"""Selection element by element: where, masked_fill, clamp, maximum and minimum."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Memory of a program, planned before anything runs: lifetimes, one arena, a measuring check."""
+"""Memory planning: lifetimes of values, one arena for all of them, and a probe that checks it."""

@@ -1,7 +1,7 @@
-"""Arena: places in one block of memory for buffers of known lifetimes, close to the least peak.
+"""Arena: offsets in one block of memory for buffers of known lifetimes, close to the least peak.
 
-Dynamic storage allocation is NP-hard, so several greedy orders are tried and the best is improved;
-the largest sum of bytes that are live at once bounds every plan from below.
+Dynamic storage allocation is NP-hard. Several greedy orders are tried, and the best is improved.
+The largest sum of bytes that are live at one time is a lower bound for every plan.
 """
 
 from __future__ import annotations

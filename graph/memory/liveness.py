@@ -1,4 +1,4 @@
-"""Liveness: which buffers a rank holds while work is done in a given order, and for how long."""
+"""Liveness: the buffers that a rank holds during work in a given order, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemoryPlan: the bytes that one rank needs for one call of a graph, known before anything runs."""
+"""Memory plan: the bytes that one rank needs for one call of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: the bytes that a program really holds on each rank while it runs, step by step."""
+"""Memory probe: measures the bytes that each rank holds while a program runs, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a program on one rank: what each step allocates and is the last to use there."""
+"""Memory events of a program on one rank: what each step allocates and frees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The events of a graph with stages on one rank: its group's instructions, micro-batch by lane."""
+"""Memory events of a graph with stages on one rank: the instructions of its group, per
+micro-batch.
+"""
 
 from __future__ import annotations
 

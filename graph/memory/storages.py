@@ -1,8 +1,8 @@
-"""Storages: which memory each output of a step lies in on one rank, and how many bytes that is.
+"""Storages: the memory of each output of a step on one rank, and its size in bytes.
 
-Each op's own kernel is run on torch's fake tensors, which have shapes, strides and storages but no
-data, as they would lie on the CPU. So it is known whether a reshape is a view or a copy, and that
-an expanded value is small. Any rank can be asked about, also one that another process owns.
+The kernel of each op is run on torch's fake tensors, which have shapes, strides and storages but no
+data. This tells whether a reshape is a view or a copy, and that an expanded value is small. It
+works for any rank, also for one that another process owns.
 """
 
 from __future__ import annotations

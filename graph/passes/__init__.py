@@ -1,1 +1,1 @@
-"""Passes: each rewrites a program into one that computes the same with less; one file each."""
+"""Passes. Each rewrites a program into an equivalent, cheaper one. One pass per file."""

@@ -1,4 +1,4 @@
-"""Boxing chains: a boxing of a boxing becomes one, if the direct way is not more expensive."""
+"""Merges two successive boxings into one, where the direct boxing is not more expensive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets: gradients reduced inside the program, many at a time, each bucket once it is made."""
+"""Bucketing: reduces gradients inside the program, many in one collective, as they are produced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common subexpressions: the same op on the same values is run once, boxing too."""
+"""Common subexpression elimination: the same op on the same values runs once, boxing too."""
 
 from __future__ import annotations
 

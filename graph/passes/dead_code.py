@@ -1,4 +1,4 @@
-"""Dead code: steps and variables on which nothing that is wanted depends."""
+"""Dead code elimination: removes steps and variables that no output depends on."""
 
 from __future__ import annotations
 

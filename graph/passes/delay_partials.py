@@ -1,4 +1,4 @@
-"""Partials: sums over ranks are put off past linear ops for as long as that saves bytes."""
+"""Delays the reduction of partial sums past linear ops, where this saves bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fused addition: a matrix product that is only added to something is added as it is made."""
+"""Fuses a matrix product and the addition that uses it into one addmm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Fused chains: pointwise steps that feed each other, and a reduction after them, as one kernel.
+"""Fuses chains of pointwise steps with the product before and the reduction after them.
 
-Where Triton does the work. Each value is rounded as the step that made it would, so no bit changes.
+Applies where Triton does the work. Each value is rounded as in its own step, so no bit changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups: which steps of a program can be one kernel, and why the others cannot."""
+"""Fusion groups: the steps that can be one kernel, and why others cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In place: elementwise steps put their results into the memory of inputs that end there."""
+"""In-place steps: an elementwise step writes over an input that has no later use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Flow: a program without the boxings that ops' inputs need, and what layouts of its ops cost.
+"""Layout graph: a program without the boxings that ops need, and the cost of layouts.
 
-Steps are nodes: ops whose layouts may be chosen, moves (boxings that were asked for), and others.
-Every node wants its inputs in some layouts and makes its outputs in some; where they differ there
-is a boxing, one for all nodes that want a value alike.
+Nodes are steps: ops whose layouts can be chosen, moves (boxings that the user asked for), and
+others. Each node wants its inputs in some layouts and produces outputs in some. Where they differ,
+there is one boxing for all nodes that want the value in the same layout.
 """
 
 from __future__ import annotations

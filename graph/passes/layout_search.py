@@ -1,4 +1,4 @@
-"""Layouts: the layouts of all ops together, where eager chose them one by one."""
+"""Layout search: chooses the layouts of all ops together, where eager decides one by one."""
 
 from __future__ import annotations
 

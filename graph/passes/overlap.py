@@ -1,4 +1,4 @@
-"""Early: communication begins as soon as what is sent is there, not when the result is needed."""
+"""Overlap: communication starts as soon as its input exists, not when its result is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit: what the passes over layouts share: who uses what, boxing steps, and what boxing keeps."""
+"""Utilities of passes: users of values, boxing steps, and their times and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards: gradients reduced to their shards at once, parameters gathered where they are used."""
+"""ZeRO: reduces gradients to shards, and gathers split parameters where they are used."""
 
 from __future__ import annotations
 

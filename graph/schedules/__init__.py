@@ -1,1 +1,1 @@
-"""Pipeline schedules as data: made, checked, timed and drawn without a device."""
+"""Pipeline schedules as data. They are generated, checked, timed and drawn without a device."""

@@ -1,4 +1,4 @@
-"""An order in which the actions of all ranks can run: every rank goes on as far as it can."""
+"""A global order of the actions of all ranks in which each action finds its inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Closed forms: the bubble and the micro-batches in flight that a schedule must have.
+"""Closed forms: the bubble of a schedule and its number of micro-batches in flight.
 
-Of p ranks with v stages each and m micro-batches, where stages follow each other and transfers
-take no time. Sources: Huang et al. (2019), Narayanan et al. (2019, 2021), Qi et al. (2023, 2024).
+For p ranks with v stages each and m micro-batches, with free transfers. Sources: Huang et al.
+(2019), Narayanan et al. (2019, 2021), Qi et al. (2023, 2024).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A schedule as the textbook picture in text: a row per rank, a column per unit of time."""
+"""A schedule as a text diagram: a row per rank, a column per unit of time."""
 
 from __future__ import annotations
 

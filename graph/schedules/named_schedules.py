@@ -1,4 +1,4 @@
-"""The schedules by name: gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v."""
+"""Schedules by name: gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v."""
 
 from __future__ import annotations
 

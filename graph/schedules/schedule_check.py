@@ -1,4 +1,4 @@
-"""What every schedule must hold: complete, in order, free of deadlock; and what it keeps alive."""
+"""Checks a schedule: complete, in order, free of deadlock. Counts the micro-batches in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Times of a schedule: when each action runs, given how long stages and transfers take."""
+"""Simulates a schedule: the start and end of each action, given the times of stages and
+transfers.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 - `declared_stages`: what the user said; `assign_stages`: the stage of every step
 - `partition`: the program in segments, and the transfers between them
-- `stage_plan`: every rank's instructions, in one global order; `rendezvous`: the proof that they
-end
+- `stage_plan`: every rank's instructions, in one global order; `rendezvous`: the deadlock check
 - `stage_executor`: runs them, for all ranks or for one
 """

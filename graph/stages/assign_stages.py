@@ -1,8 +1,8 @@
-"""Assign: the pipeline stage of every step of a program.
+"""Assigns a pipeline stage to every step of a program.
 
-A module's steps are on the stage that the user put it on. Other steps follow what they read, and
-what leads to another stage's ranks belongs to the stage that it is for. A gradient's steps are on
-the stage of the step that they are the gradient of.
+The steps of a module are on the stage that the user assigned to it. Other steps follow their
+inputs. A step that moves data to another stage's ranks belongs to that stage. The steps of a
+gradient are on the stage of the step that they differentiate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile: from a program with stages to a plan that is proven to end."""
+"""Compiles a program with stages to a plan that is checked for deadlock."""
 
 from __future__ import annotations
 

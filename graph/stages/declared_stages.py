@@ -1,4 +1,4 @@
-"""Declare: the modules that the user put on stages, and what must hold for them."""
+"""The modules that the user put on stages, and the checks of these declarations."""
 
 from __future__ import annotations
 

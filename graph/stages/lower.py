@@ -1,4 +1,4 @@
-"""Lower: the segments of a staged program as calls, with what is kept, sent and dropped after."""
+"""Lowers the segments of a staged program to calls, with the values to keep, send and free."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Cut: a program with stages as segments, and the transfers between the ranks of the stages.
+"""Partitions a program into segments, and the transfers between the ranks of the stages.
 
-A segment is what one action of a schedule runs: the forward or backward steps of one stage. Steps
-that do not depend on the micro-batch are done once, before; the inputs are brought to their
-stages' ranks before too; what sends gradients from stage to stage only to be added up is done
-once, after.
+A segment is the work of one action of a schedule: the forward or backward steps of one stage. Steps
+that do not depend on the micro-batch run once, before. Inputs are moved to the ranks of their
+stages before, too. Transfers of gradients that are only accumulated run once, after.
 """
 
 from __future__ import annotations

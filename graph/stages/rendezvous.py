@@ -1,8 +1,9 @@
-"""Rendezvous: runs a plan as a strict back end would, to prove that it ends.
+"""Checks that a plan cannot deadlock, by running it with blocking messages.
 
-Every group's messages go through one queue, in the order in which they are posted; a message
-moves only when its two ends are at the heads of their queues. What ends so ends on NCCL, where
-messages between two ranks match by order and a send may wait for its receive, and on Gloo.
+The messages of every group go through one queue, in the order in which they are posted. A message
+moves only when its two ends are at the heads of their queues. A plan that ends under this rule also
+ends on Gloo, and on NCCL, where messages between two ranks match by order and a send may wait for
+its receive.
 """
 
 from __future__ import annotations

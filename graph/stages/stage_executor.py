@@ -1,8 +1,8 @@
-"""Executor: carries out a plan of stages, for all ranks in one process or for this process's rank.
+"""Executes a stage plan, for all ranks in one process or for the rank of this process.
 
-With all ranks in one process the groups' instructions are interleaved, each group going on until
-it needs what another has not sent yet; that they all end is seen by running them. Values and sums
-are those of the same micro-batches run one after the other.
+With all ranks in one process, the instructions of the groups are interleaved: each group runs until
+it needs a message that has not been sent. Values and sums are those of the same micro-batches run
+one after the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Plan: the instructions of every group of ranks, with sends and receives in one global order.
+"""Stage plan: the instructions of every group of ranks, with messages in one global order.
 
-The order is that in which the values are made when every action takes as long as its kind. Each
-rank posts its sends and receives in it: receives early, ahead of the action that needs them. So
-no send can wait for a receive that is posted after it, on back ends that match messages by order
-alone as well (each pair of ends is one sparse collective, and all ranks agree on their order).
+The order is that in which the values are produced when every action takes the time of its kind.
+Each rank posts its sends and receives in this order, receives before the action that needs them. So
+no send can wait for a receive that is posted after it, even on back ends that match messages by
+order alone. (Each pair of ends is one sparse collective, and all ranks agree on their order.)
 """
 
 from __future__ import annotations

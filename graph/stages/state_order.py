@@ -1,4 +1,6 @@
-"""States: variables that a segment changes, and that the next micro-batch must see changed."""
+"""Checks that a variable that a segment changes is read in its changed state by the next micro-
+batch.
+"""
 
 from __future__ import annotations
 
