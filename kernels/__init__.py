@@ -1,5 +1,6 @@
-"""Pure functions on local torch tensors; they know nothing of Tensor, placement or sbp.
+"""Pure functions on local torch tensors. They know nothing of Tensor, placement or sbp.
 
-`philox` makes counter-based random words, `elementary` turns them into numbers with the same bits
-everywhere, `random` fills boxes of logical tensors with them.
+The torch references are in `*_ref.py`, the Triton kernels in `gpu/`, and `select` chooses between
+them. `philox` generates counter-based random words, `random_transforms` turns them into numbers
+with the same bits everywhere, and `random_ref` fills boxes of logical tensors with these.
 """

@@ -26,7 +26,7 @@ class Row:
 
 
 def missing(rows: Mapping[str, Row], ops: Sequence[str]) -> list[str]:
-    """The ops that use torch, or that were never run, and have no reason for it."""
+    """The ops that use torch without a reason, or that were never run."""
     return [name for name in ops if name not in REASONS and (name not in rows or rows[name].torch)]
 
 

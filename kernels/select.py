@@ -20,20 +20,20 @@ _POINTWISE = f"{gpu.__name__}.pointwise.pointwise_kernels"
 
 
 def uses_triton(device_type: str) -> bool:
-    """Whether tensors on this device type are worked on by Triton kernels.
+    """Whether Triton kernels do the work on this device type.
 
-    `ONEFOLD_KERNELS` says so: auto (Triton on cuda), triton (everywhere; on the CPU in Triton's
-    interpreter) or torch (nowhere).
+    `ONEFOLD_KERNELS` decides: auto (Triton on cuda), triton (on every device; on the CPU in
+    Triton's interpreter) or torch (never).
     """
     chosen = KERNELS.read()
     return chosen == "triton" or (chosen == "auto" and device_type == "cuda")
 
 
 def pick(reference: Function, device_type: str) -> Function:
-    """What to call in place of a torch reference for tensors on this device type.
+    """The function to call for a torch reference on this device type.
 
-    That is its Triton kernel where `uses_triton`, and the reference itself elsewhere or where it
-    has none (`kernels/coverage.py` says why).
+    This is its Triton kernel if `uses_triton`, and the reference itself otherwise, or if there is
+    no Triton kernel (`kernels/coverage.py` lists the reasons).
     """
     if not uses_triton(device_type):
         return reference
@@ -41,9 +41,9 @@ def pick(reference: Function, device_type: str) -> Function:
 
 
 def pick_into(reference: Function, into: Function, device_type: str) -> Function:
-    """What to call, with `out=`, in place of `into`: the form of a reference that takes it.
+    """The function to call with `out=` for a torch reference whose `out=` variant is `into`.
 
-    A Triton kernel that has no such form allocates its result.
+    A Triton kernel without such a variant allocates its result.
     """
     kernel = triton_kernel(reference) if uses_triton(device_type) else None
     if kernel is None:
@@ -59,7 +59,7 @@ def pick_into(reference: Function, into: Function, device_type: str) -> Function
 
 
 def takes_out(triton_kernel: Function) -> bool:
-    """Whether a Triton kernel can put its result into memory that it is given."""
+    """Whether a Triton kernel can write its result into given memory."""
     return isinstance(triton_kernel, import_module(_POINTWISE).Pointwise)
 
 

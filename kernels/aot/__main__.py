@@ -19,7 +19,7 @@ _LIMIT = 120.0  # seconds for one compilation
 
 
 class _Progress:
-    """One line that is written over on a terminal, and a line each tenth elsewhere."""
+    """Progress: one line that is overwritten on a terminal, a line per tenth elsewhere."""
 
     def __init__(self, total: int) -> None:
         self.total, self.ended, self.since = total, 0, time.monotonic()
@@ -38,7 +38,7 @@ class _Progress:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile, compare or write; the number is the exit status."""
+    """Compile, then compare or write. Returns the exit status."""
     options = _parse(arguments)
     if INTERPRETED:
         raise OnefoldValueError(
@@ -120,7 +120,7 @@ def _compare(found: dict[str, Facts], failed: list[str], whole: bool) -> int:
 
 
 def _report(found: dict[str, Facts], failed: list[str], budgeted: str) -> int:
-    """With another compiler than the budget's: what compiles and starts, and what spills."""
+    """Report with another compiler than the budget's: failures, limits and spills."""
     failed += budget.limits(found)
     spilled = {key: facts.spills for key, facts in found.items() if facts.spills}
     for key in sorted(spilled):

@@ -11,30 +11,30 @@ from ...errors import OnefoldValueError
 from .facts import Facts, beyond
 
 PATH = Path(__file__).with_name("budget.json")
-_COMPILER = "compiler"  # the key of the line that says what compiled
-_STEP = 8  # registers are given to threads in steps of this many
-_MORE_LOADS = 1.25  # as many instructions for the same bytes are a loss of vector loads
+_COMPILER = "compiler"  # the key of the line that names the compiler
+_STEP = 8  # registers are allocated to threads in multiples of this
+_MORE_LOADS = 1.25  # a larger factor for the same bytes means that vector loads were lost
 
 Table = Mapping[str, Facts]  # by "module.kernel(types; constants) warpsxstages target"
 
 
 @dataclass
 class Comparison:
-    """What differs between a budget and what was found. `failed` is a list of readable lines."""
+    """The differences between a budget and new facts, as lines of text."""
 
     failed: list[str] = field(default_factory=list)
     better: list[str] = field(default_factory=list)
 
 
 def write(path: Path, table: Table, compiler: str) -> None:
-    """One line for each form, sorted."""
+    """Write a budget: one line for each form, sorted."""
     lines = [f"{json.dumps(_COMPILER)}: {json.dumps(compiler)}"]
     lines += [f"{json.dumps(key)}: {json.dumps(table[key].as_json())}" for key in sorted(table)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read(path: Path) -> tuple[dict[str, Facts], str]:
-    """The budget and its compiler. OnefoldValueError where the file is no budget."""
+    """The budget and its compiler. Raises OnefoldValueError if the file is not a budget."""
     try:
         values = json.loads(path.read_text())
         compiler = str(values.pop(_COMPILER))
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[dict[str, Facts], str]:
 
 
 def limits(found: Table) -> list[str]:
-    """What does not start on its target, whatever the budget says."""
+    """The forms that cannot start on their target, regardless of the budget."""
     return [
         f"{key}: does not start: {text}"
         for key in sorted(found)
@@ -56,7 +56,7 @@ def limits(found: Table) -> list[str]:
 
 
 def compare(budget: Table, found: Table) -> Comparison:
-    """Compare what was found with a budget of the same compiler."""
+    """Compare new facts with a budget of the same compiler."""
     result = Comparison(limits(found))
     for key in sorted(found):
         now, then = found[key], budget.get(key)
@@ -91,7 +91,7 @@ def _differences(then: Facts, now: Facts) -> tuple[list[str], list[str]]:
 
 
 def _sense(name: str, old: int | str | bool, new: int | str | bool) -> int:
-    """1 where a fact became worse, -1 where it became better, 0 where it is as good."""
+    """1 if a fact became worse, -1 if it became better, 0 otherwise."""
     if old == new:
         return 0
     if name in {"matrix", "tma"}:

@@ -37,10 +37,9 @@ _SMALL = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
 
 @cache
 def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
-    """The forms that the modules of kernels/gpu list, and those of the entries of a table.
+    """All forms by key: those that the modules of kernels/gpu list, and those of a table's entries.
 
-    By the kernel's module and the case. An entry is compiled for its own architecture, if that is
-    a target.
+    An entry is compiled for its own architecture, if that is a target.
     """
     found: dict[str, Case] = {}
     for case in listed("CASES"):
@@ -58,14 +57,14 @@ def all_cases(table: Path = configs.PATH) -> dict[str, Case]:
 
 
 def work(key: str, target: str, table: Path) -> Facts:
-    """The facts of one form, by name; runs in a worker."""
+    """The facts of one form, given its key. Runs in a worker."""
     return facts_of(all_cases(table)[key], target)
 
 
 def facts_of(case: Case, target: str) -> Facts:
-    """Compile a case for a target. Raises what Triton raises where it cannot be compiled.
+    """Compile a case for a target. Raises Triton's error if it does not compile.
 
-    What was compiled before is taken from Triton's cache.
+    Earlier results are taken from Triton's cache.
     """
     assert not INTERPRETED, "kernels are interpreted in this process, so they cannot be compiled"
     source, options = _source(case, target), _options(case)
@@ -102,7 +101,7 @@ def _options(case: Case) -> dict[str, Any]:
 
 
 def _source(case: Case, target: str) -> Any:
-    """The source with the properties that the JIT would find in the arguments."""
+    """The source with the properties that the JIT would infer from the arguments."""
     names = case.kernel.names
     signature: dict[str, str] = {}
     constants: dict[tuple[int, ...], Any] = {}

@@ -27,7 +27,7 @@ _REPORT = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One compiled form. `load` and `store` are the widest accesses of global memory, in bytes."""
+    """Facts of one form. `load` and `store` are the widest global memory accesses in bytes."""
 
     registers: int  # of one thread
     spills: int  # bytes of one thread
@@ -40,12 +40,12 @@ class Facts:
     tma: bool  # whether tiles are copied by the tensor memory accelerator
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values, in the order above."""
+        """The facts as plain values, in the order above."""
         return asdict(self)
 
 
 def of_nvidia(ptx: str, report: str, shared: int, warps: int) -> Facts:
-    """From PTX and what `ptxas -v` said. ValueError where the report has no register count."""
+    """Facts from PTX and the report of `ptxas -v`. ValueError if that has no register count."""
     used = re.search(r"Used (\d+) registers", report)
     if used is None:
         raise ValueError(f"ptxas reported no registers:\n{report}")
@@ -69,7 +69,7 @@ def of_nvidia(ptx: str, report: str, shared: int, warps: int) -> Facts:
 
 
 def of_amd(assembly: str, shared: int, warps: int) -> Facts:
-    """From the assembly, which ends with what the compiler says of it."""
+    """Facts from the assembly, at whose end the compiler writes its report."""
     widths: dict[str, list[int]] = {"load": [], "store": []}
     for kind, size in _AMD.findall(assembly):
         widths[kind].append(_WIDTH[size])
@@ -98,7 +98,7 @@ def _matrix(assembly: str) -> str:
 
 
 def beyond(facts: Facts, target: str) -> list[str]:
-    """The limits of the hardware that a form breaks: it would not start there.
+    """The hardware limits that a form exceeds. It would not start on this target.
 
     >>> from onefold.kernels.aot.facts import Facts, beyond
     >>> beyond(Facts(32, 0, 70000, 128, 16, 1, 16, "", False), "gfx942")

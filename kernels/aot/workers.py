@@ -30,7 +30,7 @@ class _Worker:
     since: float = 0.0
 
     def said(self) -> str:
-        """The lines that the worker wrote; of many, those that tell of an error."""
+        """The output of the worker; if it is long, the lines about errors."""
         self.printed.seek(0)
         lines = self.printed.read().decode(errors="replace").splitlines()
         if len(lines) > _LINES:
@@ -45,10 +45,10 @@ def run(
     limit: float,
     done: Callable[[Task, Any, str], None],
 ) -> None:
-    """Call `work(*task)` for each task; `done(task, result, error)` here as each one ends.
+    """Call `work(*task)` in a process for each task, and `done(task, result, error)` here.
 
-    `error` is empty where there is a result; a task may also raise, kill its process or take more
-    than `limit` seconds. `work` is found by name in the processes, as multiprocessing asks.
+    `error` is empty if there is a result. A task may also raise, crash its process or take more
+    than `limit` seconds. `work` must be importable by name, as multiprocessing requires.
     """
     waiting = list(reversed(tasks))
     workers = [_start(work) for _ in range(min(processes, len(tasks)))]
@@ -90,7 +90,7 @@ def _start(work: Callable[..., Any]) -> _Worker:
 
 
 def _await(worker: _Worker) -> None:
-    """Until the process has loaded what it needs. One that cannot would fail at every task."""
+    """Wait until the process has imported everything, so that an import error is seen once."""
     try:
         worker.pipe.recv()
     except EOFError:
@@ -106,7 +106,7 @@ def _path(file: IO[bytes]) -> str:
 
 
 def _serve(work: Callable[..., Any], pipe: Connection, printed: str) -> None:
-    """What a worker does: tasks in, results out; whatever compilers print goes into a file."""
+    """The loop of a worker: receives tasks, sends results. Compiler output goes into a file."""
     with open(printed, "ab", buffering=0) as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
         os.dup2(file.fileno(), sys.stdout.fileno())

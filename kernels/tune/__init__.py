@@ -1,5 +1,5 @@
-"""Tuner: times the allowed configurations of kernels on a GPU and rewrites the table of the best.
+"""Tuner: measures the allowed configurations of kernels on a GPU and writes the best to the table.
 
-`python -m onefold.kernels.tune [kernel ...]`; see `kernels/gpu/launch/configs.py` for who reads the
-table.
+The command is `python -m onefold.kernels.tune [kernel ...]`. The table is read by
+`kernels/gpu/launch/configs.py`.
 """

@@ -17,10 +17,10 @@ from .config_search import Timer, search
 
 
 def tune(kernels: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) -> None:
-    """Search every dtype and shape class, and rewrite the table after each.
+    """Search every dtype and shape class, and write the table after each.
 
-    An entry is kept only where it is better than the rule: the table stays short, and a better
-    rule is not hidden by old entries.
+    An entry is kept only if it is better than the rule. So the table stays short, and old entries
+    do not hide an improved rule.
     """
     table = dict(configs.read(path))
     for tuned in kernels:
@@ -41,7 +41,7 @@ def tune(kernels: Sequence[configs.Tuned], arch: str, path: Path, timer: Timer) 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tune the kernels that are named, or all. The number is the exit status."""
+    """Tune the named kernels, or all. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m onefold.kernels.tune", description=__doc__)
     parser.add_argument("kernels", nargs="*", help="those to tune; all where none is named")
     names = parser.parse_args(arguments).kernels

@@ -11,13 +11,15 @@ from ..gpu.launch.configs import Config, Tuned
 
 Timer = Callable[[Callable[[], object]], float]  # seconds of one call
 
-GAIN = 0.02  # of the time: for less, the rule's choice stays, so that noise does not change tables
-_ALIKE = 2e-2  # relative: other tiles add in another order, which is no fault
+GAIN = (
+    0.02  # fraction of the time; below it the rule's choice stays, because of noise
+)
+_ALIKE = 2e-2  # relative tolerance: other tiles add in another order
 
 
 @dataclass
 class Found:
-    """The best configuration for one dtype and shape class, and how all of them did."""
+    """The best configuration for one dtype and shape class, and the times of all."""
 
     config: Config
     seconds: float
@@ -26,10 +28,10 @@ class Found:
 
 
 def search(tuned: Tuned, dtype: torch.dtype, shape_class: str, timer: Timer) -> Found:
-    """Time every allowed configuration.
+    """Measure every allowed configuration.
 
-    One that does not fit the GPU is passed over; one whose result is not that of the rule's
-    configuration is a fault of the kernel, and raises AssertionError. The rule's must run.
+    Configurations that do not fit the GPU are skipped. A result that differs from that of the
+    rule's configuration is an error of the kernel and raises AssertionError.
     """
     sizes = tuned.shapes[shape_class]
     rule, *others = tuned.allowed(dtype, sizes)

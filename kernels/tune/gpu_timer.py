@@ -13,7 +13,7 @@ _BUDGET = 0.2  # seconds that the calls of one measurement take together
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """The median over calls, each after the cache was filled with something else."""
+    """The median time of calls, each with a cold cache."""
     for _ in range(2):
         call()
     filler = torch.empty(_CACHE, dtype=torch.int8, device="cuda")

@@ -13,11 +13,11 @@ TARGETS = (*NVIDIA, "gfx942")
 
 @dataclass(frozen=True)
 class Case:
-    """One compiled form: the types of the arguments in their order, and the constants.
+    """One compiled form: the types of the arguments in order, and the constants.
 
-    A type is Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a number; "?" marks one that
-    is not known to be divisible by 16, and None an argument that is not given. A form that only
-    some targets have names them in `targets`, and says `why`.
+    Types are Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a float. A "?" marks a value
+    that is not known to be divisible by 16. None is an argument that is not passed. A form for
+    only some targets lists them in `targets` and says `why`.
     """
 
     kernel: Kernel
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What the budget calls it."""
+        """The key of the budget."""
         return f"{module_of(self.kernel)}.{self}"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def per_maker(
     stages: int,
     on_amd: int,
 ) -> list[Case]:
-    """The cases of a form whose stages are others on AMD; none there for 0."""
+    """The cases of a form with another number of stages on AMD, or none there if it is 0."""
     if stages == on_amd:
         return [Case(kernel, types, constants, warps, stages)]
     why = "AMD has less shared memory, so fewer stages or other tiles"

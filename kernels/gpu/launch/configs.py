@@ -26,13 +26,13 @@ Config = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Tuned:
-    """How the configurations of one kernel are tried: what the tuner needs of its family.
+    """What the tuner needs to know about a kernel. A family lists its own as `TUNED`.
 
-    `name(dtype)` is what the kernel calls the dtype where it reads the table. `allowed(dtype,
-    sizes)` has the rule's choice first. `call(config, dtype, sizes)` makes inputs, always the same
-    random numbers, and returns a function that runs the kernel on them and gives its result.
-    `cases(name, sizes, config)` are the forms that are compiled ahead of time for an entry of the
-    table. A family lists its own as `TUNED`.
+    `name(dtype)` is the name of the dtype in the table. `allowed(dtype, sizes)` returns the
+    configurations to try, with that of the rule first. `call(config, dtype, sizes)` creates inputs,
+    always the same random numbers, and returns a function that runs the kernel on them and returns
+    the result. `cases(name, sizes, config)` are the forms to compile ahead of time for an entry of
+    the table.
     """
 
     kernel: str
@@ -47,10 +47,10 @@ class Tuned:
 def config(
     kernel: str, dtype: torch.dtype | str, shape_class: str, rule: Config, arch: str = ""
 ) -> Config:
-    """The configuration of a kernel on this GPU: the table's, or else the rule's.
+    """The configuration of a kernel on this GPU: from the table, or else from the rule.
 
-    A kernel that treats dtypes alike gives their common name. OnefoldValueError where the table has
-    other parameters than the rule.
+    A kernel that treats several dtypes alike passes their common name. Raises OnefoldValueError if
+    the table has other parameters than the rule.
 
     >>> import torch
     >>> from onefold.kernels.gpu.launch.configs import config
@@ -87,7 +87,7 @@ def architecture() -> str:
 
 
 def read(path: Path) -> dict[str, dict[str, int]]:
-    """The entries of a table. OnefoldValueError where the file is none."""
+    """The entries of a table. Raises OnefoldValueError if the file is not a table."""
     try:
         table: Any = json.loads(path.read_text())
         return {str(name): {k: int(v) for k, v in entry.items()} for name, entry in table.items()}
@@ -96,7 +96,7 @@ def read(path: Path) -> dict[str, dict[str, int]]:
 
 
 def write(path: Path, table: Mapping[str, Config]) -> None:
-    """One line for each entry, sorted."""
+    """Write a table: one line for each entry, sorted."""
     lines = [f"{json.dumps(name)}: {json.dumps(dict(table[name]))}" for name in sorted(table)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n" if lines else "{}\n")
 

@@ -39,10 +39,10 @@ _EMPTY: dict[str, Callable[..., Tensor]] = {
 
 
 class Replay:
-    """A tape to be done again, for one function and one combination of layouts.
+    """A recorded trace of one function for one combination of layouts.
 
-    `names` is how the arguments unpack into tensors, as text: "x0", "_" or "(x1, _, (x2,),)"; or
-    "n3" for a number at place 3 of which any value will do.
+    `names` tells as text how the arguments unpack into tensors: "x0", "_" or "(x1, _, (x2,),)". A
+    name such as "n3" is a number, argument 3, which may have any value.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Replay:
             self.results.append(None if x is None else self._result(trace.memory_ref(x)))
 
     def _result(self, place: MemoryRef) -> MemoryRef:
-        """Where a result lies; if it is all of what is allocated, that is so in its layout."""
+        """The place of a result. A result that is a whole allocation is allocated in its layout."""
         number = place.source
         whole = self.places[number]
         if place.dtype is not whole.dtype:
@@ -72,7 +72,7 @@ class Replay:
         return place
 
     def like(self, other: Replay) -> bool:
-        """Whether the same was noted."""
+        """Whether both recorded the same."""
         return bool(self._recorded() == other._recorded())
 
     def _recorded(self) -> Any:
@@ -85,7 +85,7 @@ class Replay:
         return self.places, steps, self.guarded, self.several, self.results
 
     def once(self, tensors: Sequence[Tensor], args: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """What the function gives for these arguments, and the compiled forms."""
+        """The function's result for these arguments, and the compiled forms."""
         sources = list(tensors)
         for place in self.places[self.given :]:
             sources.append(
@@ -121,13 +121,13 @@ class Replay:
         return made.set_(storage, offset // place.dtype.itemsize, place.shape, place.strides)
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether addresses and torch's state are what plans are for."""
+        """Whether the addresses and torch's state fulfil the guards."""
         return all(x.data_ptr() % ALIGNMENT == 0 for x in tensors) and all(
             state() == value for state, value in self.guarded
         )
 
     def written(self, forms: Sequence[Any]) -> Callable[..., Any]:
-        """The function that does all this with these compiled forms."""
+        """Generate the function that replays the trace with these compiled forms."""
         current, stream = jit_kernel.driver_functions()
         values: dict[str, Any] = {
             "plainly": self.function,
@@ -141,7 +141,7 @@ class Replay:
         return function
 
     def _lines(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
-        """The text, whose names get values."""
+        """The lines of the function; adds the values of its names."""
         parameters = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
         plainly = f": return plainly({', '.join(parameters)})"
         yield f"def replay({', '.join(parameters)}):"

@@ -24,8 +24,8 @@ from triton.runtime import driver
 
 from .launch_trace import active
 
-_ALIGNMENT = 16  # bytes; and what integers are specialised on
-_NARROW = 2**31  # bytes; AMD's loads of smaller tensors take offsets of 32 bits
+_ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
+_NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
 ON_AMD = torch.version.hip is not None
 INTERPRETED = bool(knobs.runtime.interpret)
 
@@ -33,8 +33,8 @@ INTERPRETED = bool(knobs.runtime.interpret)
 class Kernel:
     """A Triton kernel; its constants (`tl.constexpr`) are the last of its parameters.
 
-    An integer that is annotated `tl.int64` may be any of 64 bits, and nothing is compiled anew
-    when it changes. The first argument is a tensor, and all tensors are on its device.
+    An integer that is annotated `tl.int64` may have any 64-bit value; a new value does not trigger
+    a compilation. The first argument is a tensor, and all tensors are on its device.
 
     >>> from onefold.kernels.gpu.launch.jit_kernel import Kernel
     >>> @Kernel  # doctest: +SKIP
@@ -60,10 +60,10 @@ class Kernel:
         stages: int = 3,
         fused: bool = True,
     ) -> Any:
-        """Run `grid` programs, and return the compiled form. A grid with a zero does nothing.
+        """Run `grid` programs and return the compiled form. A grid with a zero does nothing.
 
-        `fused=False` keeps every multiplication and addition an operation of its own (no fma), for
-        kernels whose bits must not depend on the compiler.
+        `fused=False` prevents the contraction of multiplications and additions to fma, for kernels
+        whose bits must not depend on the compiler.
         """
         assert len(args) + len(constants) == len(self.names), (self.names, args, constants)
         if 0 in grid:
@@ -99,7 +99,7 @@ class Kernel:
     def _compile(
         self, grid: tuple[int, ...], device: int, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """The form for these arguments, which has then been run once."""
+        """Compile the form for these arguments and run it once."""
         assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         with torch.cuda.device(device):
             return self.jit[grid](*args, **options)
@@ -113,10 +113,10 @@ class Kernel:
         warps: int = 4,
         fused: bool = True,
     ) -> Callable[[Sequence[Any]], None]:
-        """A launch whose last numbers and constants are always these.
+        """Bind the last numbers and the constants of a launch.
 
-        What it takes are the arguments before them: so many tensors, always of the same dtypes, and
-        then floats, or integers that are annotated `tl.int64`.
+        The returned function takes the arguments before them: `tensors` tensors, always of the same
+        dtypes, then floats, or integers that are annotated `tl.int64`.
         """
         ends = (*numbers, *constants)
         handles: dict[int, Any] = {}  # by device, for tensors that are all aligned
@@ -127,7 +127,7 @@ class Kernel:
                 return
             device = args[0].get_device()
             addresses = [x.data_ptr() for x in args[:tensors]]
-            # One that is not aligned is seen in the low bits of them all together.
+            # The low bits of all addresses together show whether one is not aligned.
             bits = 0
             for at in addresses:
                 bits |= at
@@ -156,22 +156,22 @@ def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ..
 
 
 def three(grid: tuple[int, ...]) -> tuple[int, ...]:
-    """The grid with all its dims."""
+    """The grid, filled up with ones to three dims."""
     return grid if len(grid) == 3 else (*grid, 1, 1)[:3]
 
 
 @cache
 def driver_functions() -> tuple[Callable[[], int], Callable[[int], int]]:
-    """What tells the current device, and the handle of a device's current stream.
+    """The functions for the current device and for the handle of a device's current stream.
 
-    CUDA is in use by then, so that torch need not be asked to begin with it.
+    CUDA is initialized before the first launch, so torch's lazy initialization is not needed.
     """
     return torch._C._cuda_getDevice, driver.active.get_current_stream
 
 
 @lru_cache(maxsize=65536)
 def _kind(number: int) -> int:
-    """What compiled code depends on, of an integer: 1, a multiple of 16, and of how many bits."""
+    """The properties of an integer that code is specialized on: 1, multiple of 16, width."""
     kind = (number == 1) + 2 * (number % _ALIGNMENT == 0)
     if -(2**31) <= number < 2**31:
         return kind

@@ -19,11 +19,11 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from .symbolic_numbers import ValueNeeded, is_symbol, kind_of
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
-_VIEWS = {"_unsafe_view", "_reshape_alias"}  # whose schema does not call them so
+_VIEWS = {"_unsafe_view", "_reshape_alias"}  # views that their schema does not declare
 
 
 class NotTraceable(Exception):
-    """The function does what no tape holds."""
+    """The function does something that cannot be recorded."""
 
 
 class MemoryRef(NamedTuple):
@@ -37,7 +37,7 @@ class MemoryRef(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One launch: tensors among the arguments are places, symbols are numbers."""
+    """One launch. Its tensors are memory references, its symbolic numbers are `Number`s."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -51,14 +51,14 @@ class Launch(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A dense copy that torch makes of odd strides."""
+    """A dense copy, made by torch, of a tensor with other strides."""
 
     source: MemoryRef
     target: MemoryRef
 
 
 class FakeTensor(Tensor):
-    """A tensor without memory; `bare`, on torch's device "meta", knows whose view it is."""
+    """A tensor without memory. `bare`, on torch's meta device, tells whose view it is."""
 
     bare: Tensor
 
@@ -84,7 +84,7 @@ class FakeTensor(Tensor):
 
 
 class LaunchTrace(TorchDispatchMode):
-    """What is done while it is active."""
+    """Records allocations, copies and launches while it is active."""
 
     def __init__(self, tensors: Sequence[Tensor], device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -94,7 +94,7 @@ class LaunchTrace(TorchDispatchMode):
         self.steps: list[Launch | Copy | Callable[[], Any]] = []
         self.guarded: list[tuple[Callable[[], Any], Any]] = []
         self._sources: dict[int, int] = {}  # by storage
-        self._kept: list[Tensor] = []  # so that no storage is taken for another
+        self._kept: list[Tensor] = []  # keeps storages alive, so that no address is used twice
         self.fake_tensors = [self._source(x) for x in tensors]
         self.given = len(tensors)
 
@@ -118,7 +118,7 @@ class LaunchTrace(TorchDispatchMode):
         allocates = name in _ALLOCATIONS
         device = torch.device(kwargs.get("device") or (self.device if of_fakes else "cpu"))
         if not of_fakes and not (allocates and self._is_here(device)):
-            # What torch makes of no argument is of no account, unless a kernel is given it.
+            # A tensor that torch creates from no argument matters only if a kernel gets it.
             if torch.Tag.nondeterministic_seeded in function.tags:
                 raise NotTraceable
             return function(*args, **kwargs)
@@ -147,7 +147,7 @@ class LaunchTrace(TorchDispatchMode):
         return device.type == self.device.type and device.index in (None, self.device.index)
 
     def memory_ref(self, x: Any) -> MemoryRef:
-        """Raises NotTraceable for what is no shadow, or has other values than its memory."""
+        """Raises NotTraceable unless x is a fake tensor with the values of its memory."""
         if not isinstance(x, FakeTensor):
             raise NotTraceable
         inner = x.bare
@@ -186,7 +186,7 @@ active = _active.get
 
 
 def record(function: Callable[..., Any], trace: LaunchTrace, args: Sequence[Any]) -> Any:
-    """What the function gives for these arguments, which have the tape's shadows in them."""
+    """Run the function under the trace, with the trace's fake tensors among the arguments."""
     token = _active.set(trace)
     try:
         with trace:
@@ -196,7 +196,7 @@ def record(function: Callable[..., Any], trace: LaunchTrace, args: Sequence[Any]
 
 
 def before_launch(call: Callable[[], Any]) -> None:
-    """Call this now, and whenever a plan gets here."""
+    """Call `call` now, and at this point of every replay."""
     trace = active()
     if trace is not None:
         trace.steps.append(call)
@@ -204,7 +204,7 @@ def before_launch(call: Callable[[], Any]) -> None:
 
 
 def guarded(state: Callable[[], Any]) -> Any:
-    """What this says of torch's state; a plan is for the state in which it was made."""
+    """Read a setting of torch. The trace is only valid for the value that it had."""
     value = state()
     trace = active()
     if trace is not None and (state, value) not in trace.guarded:
@@ -213,7 +213,7 @@ def guarded(state: Callable[[], Any]) -> Any:
 
 
 def aligned(x: Tensor, alignment: int = 16) -> bool:
-    """Whether the address is a multiple of so many bytes; plans are for arguments that are."""
+    """Whether the address is a multiple of `alignment` bytes. Traced arguments are aligned."""
     trace = active()
     address = x.data_ptr() if trace is None else trace.memory_ref(x).offset
     return address % alignment == 0

@@ -27,7 +27,7 @@ def reference_of(module: ModuleType) -> ModuleType | None:
 
 
 def listed(name: str) -> Iterator[Any]:
-    """The parts of the lists that modules have by this name.
+    """The items of the lists that the modules define under this name.
 
     >>> from onefold.kernels.gpu.launch.registry import listed
     >>> [tuned.kernel for tuned in listed("TUNED") if tuned.kernel == "matmul"]
@@ -38,5 +38,5 @@ def listed(name: str) -> Iterator[Any]:
 
 
 def all_tuned() -> dict[str, Tuned]:
-    """What can be tuned, by kernel."""
+    """All tunable kernels, by name."""
     return {tuned.kernel: tuned for tuned in listed("TUNED")}

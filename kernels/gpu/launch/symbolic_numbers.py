@@ -14,11 +14,11 @@ _KEPT = set(
     """__class__ __delattr__ __dir__ __doc__ __getattribute__ __init__ __init_subclass__ __new__
     __setattr__ __subclasshook__""".split()
 )
-_FAR = 7919  # from any dim
+_FAR = 7919  # a number far from the size of any dim
 
 
 class ValueNeeded(Exception):
-    """The function depends on the value of the number at a place among its arguments."""
+    """The function depends on the value of the number at this position of its arguments."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -26,7 +26,7 @@ class ValueNeeded(Exception):
 
 
 class Number(NamedTuple):
-    """The number at a place among a function's arguments, and what is made of it."""
+    """The number at a position of a function's arguments, and the conversions applied to it."""
 
     place: int
     steps: tuple[Callable[[Any], Any], ...] = ()
@@ -67,12 +67,12 @@ def is_symbol(x: Any) -> bool:
 
 
 def kind_of(x: Any) -> type:
-    """The type of x; of a symbol that of the number."""
+    """The type of x; for a symbolic number the type of the number."""
     return type(x.value) if is_symbol(x) else type(x)
 
 
 def through(function: Callable[[Any], Any], x: Any) -> Any:
-    """What a function makes of a number; a plan does so with each number that it is given.
+    """Apply a function to a number. A trace applies it to the number of each replay.
 
     >>> through(float, 3)
     3.0
@@ -85,7 +85,7 @@ def through(function: Callable[[Any], Any], x: Any) -> Any:
 
 
 def probes(value: Any) -> list[Any]:
-    """Other values with which to note a function, to see whether it reads the number unasked."""
+    """Other values to trace a function with, which shows whether it reads the number unnoticed."""
     if type(value) is int:
         return [value + _FAR, -_FAR - value]
     near = value / 2 + 0.125

@@ -30,10 +30,10 @@ from .symbolic_numbers import Number, ValueNeeded, probes, symbol
 
 Function = Callable[..., Any]
 
-AT_ONCE = False  # whether a plan is made the first time; in tests
-_MOST = 4096  # plans of one function
-_MOST_MET = 512  # combinations of layouts without one: numbers may be new each time
-_LONGEST = 16  # of longer lists it takes less time to do the work than to read all layouts
+AT_ONCE = False  # whether to trace at the first call; set by tests
+_MOST = 4096  # traces of one function
+_MOST_MET = 512  # layouts that were seen once; bounded, as numbers may be new each time
+_LONGEST = 16  # for longer lists, reading all layouts takes longer than the function
 _BY_VALUE = {
     Classes,
     Pairs,
@@ -51,20 +51,20 @@ _GROUPS = (tuple, list)
 
 
 class _NoKey(Exception):
-    """An argument is of a kind of which no plan is made."""
+    """An argument has a type that cannot be part of a key."""
 
 
 @cache
 def replayed(function: Function) -> Function:
-    """The function, with plans for tensors, numbers, words, and short lists of them.
+    """The function with a cache of traces, for tensors, numbers, strings and short lists of them.
 
-    With other arguments it is called as it is.
+    With other arguments the function is called as it is.
     """
     if ON_AMD:
         return function
     plans: dict[Any, Function] = {}
-    met: set[Any] = set()  # once
-    read: set[int] = set()  # places of arguments whose number the function asks for
+    met: set[Any] = set()  # keys that were seen once
+    read: set[int] = set()  # positions of the numbers that the function reads
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -96,7 +96,7 @@ def replayed(function: Function) -> Function:
             plans.clear()
         bound = _by_name(function, names)
         replay = _recorded(bound, args, read)
-        # By the values of the numbers that were read.
+        # Tracing may have found more numbers that are read; their values belong to the key.
         key = (names, *[_key_of(arg, place in read) for place, arg in enumerate(args)])
         plan = plans[key] = bound if replay is None else _first(bound, replay, plans, key)
         return plan(*args)
@@ -105,7 +105,7 @@ def replayed(function: Function) -> Function:
 
 
 def _by_name(function: Function, names: tuple[str, ...]) -> Function:
-    """The function of the same arguments, the last of which it is given by these names."""
+    """The function with positional arguments, of which the last are passed by these names."""
     if not names:
         return function
     count = len(names)
@@ -117,7 +117,7 @@ def _by_name(function: Function, names: tuple[str, ...]) -> Function:
 
 
 def _first(function: Function, replay: Replay, plans: dict[Any, Function], key: Any) -> Function:
-    """The plan of a call, which puts a faster one in its place."""
+    """The first replay of a trace, which replaces itself by generated code."""
 
     def slowly(*args: Any) -> Any:
         tensors = list(_tensors(args))
@@ -132,10 +132,10 @@ def _first(function: Function, replay: Replay, plans: dict[Any, Function], key: 
 
 
 def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay | None:
-    """The replay of a call, or None where there can be none.
+    """The replay of a call, or None if the function is not traceable.
 
-    It is for all values of the numbers but those at the places `read`, to which are added places
-    of numbers that the function turns out to ask for.
+    It is valid for all values of the numbers, except for those at the positions in `read`.
+    Positions of numbers that the function turns out to read are added to `read`.
     """
     while True:
         left = [i for i, arg in enumerate(args) if type(arg) in _NUMBERS and i not in read]
@@ -146,7 +146,7 @@ def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay
             continue
         except NotTraceable:
             return None
-        except Exception:  # noqa: BLE001 - what is wrong with the arguments the function itself says
+        except Exception:  # noqa: BLE001 - the real call raises the error again
             if not left:
                 return None
             read.update(left)
@@ -160,18 +160,18 @@ def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay
 def _for_all_values(
     replay: Replay, function: Function, args: Sequence[Any], left: Sequence[int], place: int
 ) -> bool:
-    """Whether other numbers at a place make no difference."""
+    """Whether the trace stays the same for other numbers at a position."""
     try:
         return all(
             replay.like(_replay(function, [*args[:place], value, *args[place + 1 :]], left))
             for value in probes(args[place])
         )
-    except Exception:  # noqa: BLE001 - that the function has for this value
+    except Exception:  # noqa: BLE001 - an error for another value
         return False
 
 
 def _replay(function: Function, args: Sequence[Any], left: Sequence[int]) -> Replay:
-    """The replay of a call, with symbols for the numbers at the places that are left."""
+    """Trace a call, with symbolic numbers at the positions in `left`."""
     tensors = list(_tensors(args))
     devices = [x.device for x in tensors] or [x for x in args if type(x) is torch.device]
     if len(set(devices)) != 1 or any(x.requires_grad for x in tensors):
@@ -186,7 +186,7 @@ def _replay(function: Function, args: Sequence[Any], left: Sequence[int]) -> Rep
 
 
 def _key_of(arg: Any, read: bool = True) -> Any:
-    """What a plan depends on, of an argument: of a number that is not read only the type."""
+    """The part of an argument that belongs to the key; of a number that is not read, the type."""
     kind = type(arg)
     if kind in _NUMBERS and not read:
         return kind
