@@ -96,7 +96,7 @@ class Tensor(TensorMethods):
     shards: Shards
     meta: Meta
     node: Edge | None  # what made it, as far as gradients go; None: needs no gradient
-    version: int  # the number of its last in-place change (`interp.stamp`), 0 if none
+    version: int  # the number of its last in-place change (`interpreter.stamp`), 0 if none
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None

@@ -25,7 +25,7 @@ def adam(
 ) -> None:
     """Adam (Kingma and Ba, 2015); `weight_decay` times the parameter is added to its gradient.
 
-    All else as in `optim.adamw`, the numbers that may be on the device too.
+    All else as in `optim_ref.adamw`, the numbers that may be on the device too.
     """
     columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
     by_moments(

@@ -27,7 +27,7 @@ def directions(
     """Update the moments, and write each parameter's direction into `found`.
 
     That of LAMB (You et al., 2020), with decoupled weight decay. `step` counts from 1; None leaves
-    out the bias correction. `step`, `scale` and `found_inf` as in `optim.adamw`.
+    out the bias correction. `step`, `scale` and `found_inf` as in `optim_ref.adamw`.
     """
     first, second = betas
     biases: tuple[float | torch.Tensor, float | torch.Tensor] = (1.0, 1.0)

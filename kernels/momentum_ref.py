@@ -22,7 +22,7 @@ def momentum(
     """buffer = beta * buffer - rate * gradient; parameter += buffer - rate * weight_decay * it.
 
     `rates` has the learning rate of each tensor, in float64 on the device. `scale` and `found_inf`
-    as in `optim.adamw`. Source: Loshchilov and Hutter (2019), their SGDW.
+    as in `optim_ref.adamw`. Source: Loshchilov and Hutter (2019), their SGDW.
     """
     for param, grad, buffer, rate in zip(params, grads, momentum_buffers, rates, strict=True):
         p = wide(param)

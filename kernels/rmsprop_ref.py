@@ -28,7 +28,7 @@ def rmsprop(
     """RMSprop (Tieleman and Hinton, 2012), on tensors of one device and dtype.
 
     With `grad_avgs` it is centered (Graves, 2013), with `momentum_buffers` it has momentum. `eps`
-    stands behind the root, or in it. `lr`, `scale` and `found_inf` as in `optim.adamw`.
+    stands behind the root, or in it. `lr`, `scale` and `found_inf` as in `optim_ref.adamw`.
     """
     nothing = [None] * len(params)
     columns = (params, grads, square_avgs, grad_avgs or nothing, momentum_buffers or nothing)

@@ -51,7 +51,7 @@ class Input:
 
 @dataclass(frozen=True)
 class CallStep:
-    """One op call: a name of `steps.STEPS`, the positions of its inputs, and its attributes."""
+    """One op call: a name of `program_calls.STEPS`, positions of its inputs, its attributes."""
 
     name: str
     inputs: tuple[int, ...]

@@ -55,7 +55,7 @@ class Record(TorchDispatchMode):
             self.running.pop()
 
     def making(self, make):
-        """`plan.single` or `plan.runner`, under the name of the op."""
+        """`dispatch_plan.single` or `dispatch_plan.runner`, under the name of the op."""
 
         def made(op, *args):
             with self.inside(None):

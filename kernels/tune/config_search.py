@@ -11,9 +11,7 @@ from ..gpu.launch.configs import Config, Tuned
 
 Timer = Callable[[Callable[[], object]], float]  # seconds of one call
 
-GAIN = (
-    0.02  # fraction of the time; below it the rule's choice stays, because of noise
-)
+GAIN = 0.02  # fraction of the time; below it the rule's choice stays, because of noise
 _ALIKE = 2e-2  # relative tolerance: other tiles add in another order
 
 

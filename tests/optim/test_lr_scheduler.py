@@ -288,7 +288,7 @@ def test_names_and_defaults_are_oneflows():
     for make, schedule in (
         (ours.ConstantLR, "Constant(factor=0.3333333333333333, total_iters=5)"),
         (ours.LinearLR, "Linear(start_factor=0.3333333333333333, end_factor=1.0, total_iters=5)"),
-        (lambda opt: ours.StepLR(opt, step_size=3), "Step(step_size=3, gamma=0.1)"),
+        (lambda opt: ours.StepLR(opt, step_size=3), "StepDecay(step_size=3, gamma=0.1)"),
         (
             lambda opt: ours.PolynomialLR(opt, decay_batch=3),
             "Polynomial(decay_batch=3, end_learning_rate=0.0001, power=1.0, cycle=False)",

@@ -52,9 +52,9 @@ def _pairs(
     QUADS: tl.constexpr, PRECISION: tl.constexpr, CHECKED: tl.constexpr, BN: tl.constexpr,
     BY_KEY: tl.constexpr,
 ):  # fmt: skip
-    """Of each pair of a query and a key: its weight in y, and the gradient of its score.
+    """For each pair of a query and a key: its weight in y, and the gradient of its score.
 
-    The rows are queries and dy, by keys and values; or the other way, BY_KEY.
+    Rows are queries and dy, columns keys and values; with BY_KEY the other way round.
     """
     scores = tl.dot(left, right.T, input_precision=PRECISION, out_dtype=logs.dtype) * scale
     if CHECKED:
@@ -75,7 +75,7 @@ def _pairs(
 
 @triton.jit
 def _load_logs(logs, sums, i, rows):
-    """Logarithms in base 2, so large where there is no row or it sees no key that weights are 0."""
+    """The logsumexp of rows in base 2; infinite for rows without keys, whose weights are 0."""
     kept = tl.load(logs + i, mask=i < rows, other=float("inf")) * LOG2_E
     kept = tl.where(kept == float("-inf"), float("inf"), kept)
     return kept, tl.load(sums + i, mask=i < rows, other=0.0)
@@ -93,7 +93,7 @@ def of_queries(
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """One program for BM queries of a head, over the keys that they see."""
+    """The gradient of BM queries of a head: one program, over the keys that they attend to."""
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
     block = blocks - 1 - tl.program_id(0) % blocks
@@ -164,7 +164,7 @@ def of_keys(
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """One program for BN keys of a head, over the queries of its group that see them."""
+    """The gradients of BN keys of a head: one program, over the queries that attend to them."""
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
     j0 = tl.program_id(0) % blocks * BN

@@ -31,7 +31,7 @@ _WHY = "each has its own room in registers and in shared memory"
 
 
 def _types(kernel: Kernel, dtype: str, mask: str, packed: bool) -> tuple[str | None, ...]:
-    """Those of the arguments; `mask` is the mask's dtype."""
+    """The types of the arguments; `mask` is the mask's dtype."""
     types: dict[str, str | None] = {
         "mask": f"*{mask}" if mask else None,
         **dict.fromkeys(("q_starts", "k_starts"), "*i32" if packed else None),
@@ -54,7 +54,7 @@ def _cases(
     drop: bool = False, packed: bool = False, precision: str = "ieee", tma: bool = False,
     tile: Sizes | None = None,
 ) -> list[Case]:  # fmt: skip
-    """A form with this tile, or that of each target's rule; packed sequences with a window."""
+    """A form with this tile, or with each target's own. Packed sequences have a window."""
     kernel = _WORK[work]
     kind = precision if dtype == "fp32" else "half"
     name = "apart" if mask or drop else "packed" if packed else "plain"
@@ -130,7 +130,7 @@ def _call(
 
 
 def _of_table(work: str, kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
-    """The forms of an entry: causal, as in training, and as each GPU copies tiles."""
+    """The forms of an entry: causal, as in training, with TMA where the GPU has it."""
     dtype = "bf16" if kind == "half" else "fp32"
     precision = "tf32" if kind == "tf32" else "ieee"
     tile, features = Sizes(**config), sizes[-1]

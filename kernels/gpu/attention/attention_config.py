@@ -11,7 +11,7 @@ from ..reduce.reduction_tiles import power_of_2
 
 
 class Sizes(NamedTuple):
-    """Queries and keys that one program takes at a time, its warps and its stages."""
+    """The queries and keys of a tile, and the warps and pipeline stages of a program."""
 
     queries: int
     keys: int
@@ -52,7 +52,7 @@ _ELSEWHERE = {
 
 
 def shape_class(features: int, queries: int, keys: int, form: str = "plain") -> str:
-    """What shares an entry of the table: lengths and features up to the next power of two.
+    """The shape class of a table entry: lengths and features rounded up to a power of two.
 
     >>> shape_class(100, 5000, 8192)
     '8192x8192x128'
@@ -63,10 +63,10 @@ def shape_class(features: int, queries: int, keys: int, form: str = "plain") -> 
 
 @lru_cache(maxsize=4096)
 def sizes_of(work: str, kind: str, features: int, queries: int, keys: int, form: str) -> Sizes:
-    """The tile that the table of configurations has for this GPU, or else the rule's.
+    """The tile from the table of configurations for this GPU, or else from the rule.
 
     The work is "forward", or the gradients of "queries" or "keys"; `kind` is that of
-    `product_rule.kind_of`, and the form "plain", "packed" or "apart".
+    `gemm_config.kind_of`, and the form "plain", "packed" or "apart".
     """
     arch = architecture()
     rule = by_rule(work, kind, features, queries, keys, form, arch)
@@ -77,7 +77,7 @@ def sizes_of(work: str, kind: str, features: int, queries: int, keys: int, form:
 def by_rule(
     work: str, kind: str, features: int, queries: int, keys: int, form: str, arch: str
 ) -> Sizes:
-    """The largest tile for which that GPU has the registers, and no larger than there is work."""
+    """The largest tile that fits the registers of that GPU and is not larger than the problem."""
     bound = _bound(features)
     known = _ELSEWHERE.get(arch, {})
     most = _TABLES[work][bound]
@@ -97,7 +97,7 @@ def by_rule(
 
 
 def sizes_allowed(work: str, kind: str, features: int, length: int) -> list[Sizes]:
-    """The rule's tile and what the tuner may try instead of it, for so many queries and keys."""
+    """The rule's tile first, then the other tiles for the tuner to try."""
     found = [by_rule(work, kind, features, length, length, "plain", architecture())]
     tried = (32, 64, 128) if kind == "half" else (16, 32, 64)
     lengths = sorted({_within(size, length) for size in tried})

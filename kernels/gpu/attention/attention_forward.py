@@ -32,7 +32,7 @@ def _over_keys(
     CHECKED: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
-    """Take the keys from `low` to `high` into the rows of y, their sums and their tops."""
+    """Update the rows of y, their sums and their maxima by the keys from `low` to `high`."""
     for j0 in range(low, high, BN):
         j = j0 + tl.arange(0, BN)
         keys = load_rows(k, k_step, j0, columns, D, BN, BD, not CHECKED, TMA)
@@ -69,9 +69,9 @@ def forward(
     PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """One program for BM queries of a head.
+    """Attention of BM queries of a head, by one program.
 
-    The blocks of the last queries, which see the most keys, begin first.
+    The blocks of the last queries, which attend to the most keys, are started first.
     """
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)

@@ -39,10 +39,10 @@ _LONG = 1024  # keys from which on that is worth its preparation, a microsecond 
 
 
 class Drop(NamedTuple):
-    """Dropout of pairs of a query and a key; see `kernels/random_ref.py`.
+    """Dropout of attention weights; see `kernels/random_ref.py`.
 
-    The logical tensor has `heads` heads of `queries` rows; these begin at (batch, head) of it, and
-    at row `first` of the `Form`.
+    The logical tensor has `heads` heads of `queries` rows. This part begins at (batch, head) of it
+    and at row `first` of the `Form`.
     """
 
     p: float
@@ -56,12 +56,12 @@ class Drop(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which pairs of a query and a key there are: all, or of a key at most as far as the query.
+    """The mask of attention: all pairs of a query and a key, or only keys not after the query.
 
-    The first query is at place `first`. A `window` leaves pairs fewer than so many places apart.
-    Where a batch of one holds several sequences, `starts` says where each begins, in queries and in
-    keys, and where the last one ends; `longest` how many queries and keys one has at most. There
-    the last query is at the place of the last key, whatever `first` says.
+    The first query is at position `first`. A `window` keeps pairs less than `window` positions
+    apart. If a batch of one packs several sequences, `starts` holds the begin of each, in queries
+    and in keys, and the end of the last; `longest` is the largest number of queries and of keys.
+    In packed sequences the last query is at the position of the last key, and `first` is ignored.
     """
 
     causal: bool
@@ -74,7 +74,7 @@ class Form:
 
 
 class Heads(NamedTuple):
-    """q, k, v of 4 dims whose last one is dense, and a mask that is expanded."""
+    """q, k, v with 4 dims and a dense last dim, and an expanded mask."""
 
     q: Tensor
     k: Tensor
@@ -89,7 +89,7 @@ class Heads(NamedTuple):
         return form.starts[0].numel() - 1, heads, *form.longest
 
     def name(self, form: Form) -> str:
-        """What sets pairs apart: nothing but their places ("plain" or "packed"), or more."""
+        """The kind of mask: by positions alone ("plain" or "packed"), or "apart" for others."""
         if self.mask is not None or form.drop is not None:
             return "apart"
         return "plain" if form.starts is None else "packed"
@@ -106,7 +106,7 @@ class Heads(NamedTuple):
         )  # fmt: skip
 
     def numbers(self, form: Form) -> tuple[Any, ...]:
-        """The numbers with which the arguments of every kernel end."""
+        """The last arguments of every kernel, which are numbers."""
         _, heads, rows, columns = self.shape(form)
         pitch = self.q.shape[2]  # of what is kept for each row
         common = (
@@ -133,9 +133,9 @@ def dense(x: Tensor) -> Tensor:
 
 
 def _like(x: Tensor, features: int, packed: bool) -> Tensor:
-    """A tensor of so many features to fill, whose heads lie in memory as those of x do.
+    """An empty tensor with the dim order of x and `features` features.
 
-    Of packed sequences it is zeros: some rows may be in none.
+    For packed sequences it is zeros, because some rows may belong to no sequence.
     """
     batch, heads, rows, _ = x.shape
     inside = x.stride(1) < x.stride(2)
@@ -147,7 +147,7 @@ def _like(x: Tensor, features: int, packed: bool) -> Tensor:
 
 
 def _steps(*tensors: Tensor, packed: bool = False) -> tuple[int, ...]:
-    """Of batches, heads and rows; packed sequences are all in batch 0."""
+    """The strides of batches, heads and rows; packed sequences are all in batch 0."""
     return tuple([s for x in tensors for s in (0 if packed else x.stride(0), *x.stride()[1:3])])
 
 
@@ -166,14 +166,14 @@ def _run(
 
 
 def _copied(h: Heads, form: Form, keys: int) -> bool:
-    """Whether the hardware copies the tiles of keys and values, and it is worth it."""
+    """Whether to copy the tiles of keys and values by TMA."""
     if architecture() not in COPIES or INTERPRETED or keys < _LONG:
         return False
     return h.q.dtype.itemsize == 2 and h.name(form) != "apart" and all(map(_aligned, (h.k, h.v)))
 
 
 def _aligned(x: Tensor) -> bool:
-    """Whether every row begins at a multiple of 16 bytes."""
+    """Whether the address of every row is a multiple of 16 bytes."""
     return aligned(x) and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
 
 
@@ -184,7 +184,7 @@ def _sizes(work: str, h: Heads, form: Form) -> Sizes:
 
 
 def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Tensor]:
-    """The output, and the logarithm of each row's sum."""
+    """The output, and the logsumexp of each row."""
     batch, heads, rows, columns = h.shape(form)
     packed = form.starts is not None
     sizes = sizes or _sizes("forward", h, form)
@@ -202,7 +202,7 @@ def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Te
 
 
 class Given(NamedTuple):
-    """What the gradients are made of, in the order that the kernels take."""
+    """The inputs of the gradients, in the order of the kernels' parameters."""
 
     dy: Tensor
     h: Heads
@@ -210,7 +210,7 @@ class Given(NamedTuple):
     sums: Tensor  # of dy * y, for each row
 
     def args(self, form: Form, *made: Tensor) -> tuple[Any, ...]:
-        """The arguments before the numbers of a kernel that fills these."""
+        """The arguments, before the numbers, of a kernel that writes these outputs."""
         packed = form.starts is not None
         q, k, v, mask = self.h
         steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
@@ -220,7 +220,7 @@ class Given(NamedTuple):
 
 
 def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
-    """What `fill_queries` and `fill_keys` take."""
+    """The inputs of `fill_queries` and `fill_keys`."""
     dy, y = dense(dy), dense(y)
     batch, heads, rows, features = y.shape
     sums = torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device)
@@ -234,7 +234,7 @@ def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
 
 
 def fill_queries(dq: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
-    """Make the gradient for q."""
+    """Compute the gradient of q."""
     batch, heads, rows, columns = g.h.shape(form)
     sizes = sizes or _sizes("queries", g.h, form)
     programs = cdiv(rows, sizes.queries) * batch * heads
@@ -243,7 +243,7 @@ def fill_queries(dq: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -
 
 
 def fill_keys(dk: Tensor, dv: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
-    """Make the gradients for k and v."""
+    """Compute the gradients of k and v."""
     batch, _, _, columns = g.h.shape(form)
     sizes = sizes or _sizes("keys", g.h, form)
     programs = cdiv(columns, sizes.keys) * batch * g.h.k.shape[1]
@@ -253,7 +253,7 @@ def fill_keys(dk: Tensor, dv: Tensor, g: Given, form: Form, sizes: Sizes | None 
 def attend_grad(
     dy: Tensor, h: Heads, y: Tensor, logs: Tensor, form: Form
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients for q, k and v."""
+    """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
     g = with_sums(dy, h, y, logs)
     fill_queries(dq, g, form)

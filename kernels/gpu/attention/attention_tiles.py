@@ -12,7 +12,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def described(x, step, count, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
-    """What `load_rows` takes: x, or with TMA what the hardware copies its rows by."""
+    """The first argument of `load_rows`: x, or with TMA a tensor descriptor of its rows."""
     if TMA:
         return tl.make_tensor_descriptor(x, [count, D], [step, 1], [ROWS, BD])
     else:
@@ -24,7 +24,7 @@ def load_rows(
     x, step, first, count, D, ROWS: tl.constexpr, BD: tl.constexpr, ALL: tl.constexpr,
     TMA: tl.constexpr = False,
 ):  # fmt: skip
-    """ROWS rows from `first` on, zeros beyond row `count` (unless ALL are there) and column D."""
+    """ROWS rows from `first` on, with zeros beyond row `count` (unless ALL exist) and column D."""
     if TMA:
         return x.load([first, 0])
     else:
@@ -53,14 +53,14 @@ def store_rows(x, step, first, count, D, value, ROWS: tl.constexpr, BD: tl.const
 
 @triton.jit
 def sequence(starts):
-    """Where a sequence starts, and its length."""
+    """The start and the length of a sequence."""
     start, end = tl.load(starts).to(tl.int64), tl.load(starts + 1).to(tl.int64)
     return start, (end - start).to(tl.int32)
 
 
 @triton.jit
 def seen(i, j, rows, columns, first, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
-    """Whether query i, of logical index first + i, sees key j."""
+    """Whether query i, of logical index first + i, attends to key j."""
     there = (i < rows) & (j < columns)
     if CAUSAL:
         there = there & (j <= i + first)
@@ -83,10 +83,10 @@ def masked(scores, mask, i, j, i_step, j_step, there, MASK: tl.constexpr):
 
 @triton.jit
 def kept(row, first_j, seed, call, least, BN: tl.constexpr, QUADS: tl.constexpr):
-    """Whether the pairs of queries and BN keys are kept; their words are those of `philox.py`.
+    """The dropout mask of queries and BN keys, from the random words of `philox.py`.
 
-    `row` is the logical index of each query's pair with key 0. Where all are multiples of 4
-    (QUADS) one group of words serves four keys.
+    `row` is the logical index of each query's pair with key 0. If all are multiples of 4 (QUADS),
+    one group of words is used for four keys.
     """
     if QUADS:
         groups = (row[:, None] + first_j >> 2) + tl.arange(0, BN // 4)[None, :]
@@ -111,9 +111,9 @@ def keys_of(
     i0, columns, first, window, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOW: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """The keys that BM queries from i0 on see: from the first to the third of these numbers.
+    """The range of keys for BM queries from i0 on: from the first to the third result.
 
-    Before the second, all of the queries see all keys.
+    Up to the second result, all of the queries attend to all of the keys.
     """
     low = i0 * 0
     high = columns + i0 * 0

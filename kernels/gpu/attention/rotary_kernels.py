@@ -22,7 +22,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 @triton.jit
 def _turn(x, y, cos, sin, row, y_row, inside, count, APART: tl.constexpr, PAIRS: tl.constexpr,
           EVEN: tl.constexpr):  # fmt: skip
-    """Turn one row of pairs for each position of a block."""
+    """Rotate one row of pairs for each position of a block."""
     wide = cos.dtype
     if APART:
         at = tl.arange(0, PAIRS)[None, :]
@@ -72,7 +72,7 @@ def _rotary(
 
 
 def _order(ndim: int, seq_dim: int) -> tuple[int, ...]:
-    """The dims as batch, length, heads, features; of several dims of heads, one after the other."""
+    """The order of dims as batch, length, heads, features. Several dims of heads stay in order."""
     first = (0,) if seq_dim else ()
     return (*first, seq_dim, *[d for d in range(1, ndim - 1) if d != seq_dim], ndim - 1)
 
@@ -85,7 +85,7 @@ def _heads_last(x: Tensor, seq_dim: int) -> Tensor:
 
 
 def _empty(x: Tensor, seq_dim: int) -> Tensor:
-    """As x, and so that `_heads_last` of it is the same memory."""
+    """An empty tensor like x, for which `_heads_last` is a view."""
     if x.ndim <= 4:
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
     order = _order(x.ndim, seq_dim)

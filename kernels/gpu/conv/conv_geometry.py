@@ -37,18 +37,18 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, stride: Ints, padding: Ints, dilation: Ints) -> Sizes:
-        """Sizes of one dim are those of the last of two."""
+        """The sizes of two dims; those of one dim are the last."""
         return cls(two(stride, 1), two(padding, 0), two(dilation, 1))
 
 
 def two(sizes: Ints, fill: int) -> Pair:
-    """Sizes of one or two dims as two; the missing one is in front."""
+    """Sizes of one or two dims as two; a missing one is added in front."""
     found: Pair = (*(fill,) * (2 - len(sizes)), *sizes)  # type: ignore[assignment]
     return found
 
 
 def works(x: Tensor) -> bool:
-    """Whether the kernels here take it."""
+    """Whether the kernels support this tensor."""
     return x.ndim in (3, 4) and x.dtype in DTYPES
 
 
@@ -64,7 +64,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def kind_of(dtype: torch.dtype) -> str:
-    """How products are made: float32 as torch's flag for convolutions says."""
+    """The kind of product; float32 depends on torch's tf32 flag for convolutions."""
     if dtype is torch.float32:
         return "tf32" if guarded(_allows_tf32) else "ieee"
     return "double" if dtype is torch.float64 else "half"
@@ -79,7 +79,7 @@ def source_of(
     o, tap, size, STRIDE: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """(the place of the input that a tap reads for a place of the result, whether there is one)"""
+    """(the input position that a tap reads for an output position, whether it exists)"""
     if TRANSPOSED:
         reached = o + PAD - tap * DILATION
         i = reached // STRIDE
@@ -90,7 +90,7 @@ def source_of(
 
 
 def by_rule(kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
-    """The rule's tile; a flat one has an address per element."""
+    """The rule's tile; a flat tile has one address per element."""
     m = 128 if places >= 4096 else 64 if places >= 64 else 16
     n = min(max(power_of_2(outs), 16), 128 if kind == "half" else 64)
     k = min(max(power_of_2(depth), 16), 64 if kind == "half" else 32)
@@ -103,14 +103,14 @@ def by_rule(kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
 
 @lru_cache(maxsize=4096)
 def tile_of(kernel: str, kind: str, places: int, outs: int, depth: int, flat: bool) -> Tile:
-    """The tile that the table has for a kernel, or else the rule's."""
+    """The tile from the table, or else from the rule."""
     rule = by_rule(kind, places, outs, depth, flat)
     name = shape_class(places, outs, depth) + ("-flat" if flat else "")
     return Tile(**config(kernel, kind, name, rule._asdict()))
 
 
 def tiles_allowed(kind: str, places: int, outs: int, depth: int) -> list[Tile]:
-    """The rule's tile and what the tuner may try instead of it."""
+    """The rule's tile first, then the other tiles for the tuner to try."""
     rule = by_rule(kind, places, outs, depth, False)
     found = [rule]
     for m in (64, 128, 256):

@@ -53,7 +53,7 @@ def product(
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """channels and outs are those of one group; FLAT runs over taps and channels as one dim."""
+    """`channels` and `outs` are those of one group. FLAT treats taps and channels as one dim."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     group = tl.program_id(2)
     m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -118,7 +118,7 @@ def small_groups(
     TRANSPOSED: tl.constexpr, BIAS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Columns are the channels of all groups, each of which reads its own group's."""
+    """Columns are the channels of all groups; each reads the inputs of its own group."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     inside = m < places
@@ -158,7 +158,7 @@ def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
 
 
 def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
-    """The result's shape, with torch's errors."""
+    """The shape of the result. Raises torch's errors."""
     blank = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, w)]
     return reference.convolution(blank[0], blank[1], None, *sizes).shape
 

@@ -25,7 +25,7 @@ def _part_product(
     FLAT: tl.constexpr, PRECISION: tl.constexpr,
     BN: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Rows are the result's channels of one group, columns a tap's channels, or FLAT any taps'."""
+    """Rows are output channels of a group, columns channels of a tap, or of all taps if FLAT."""
     WIDE: tl.constexpr = parts.dtype.element_ty
     group = tl.program_id(2) % groups
     number = (tl.program_id(2) // groups).to(tl.int64)
@@ -77,7 +77,7 @@ def _part_small_groups(
     TAPS: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """One tap and channel of a group, for a block of the result's channels of all groups."""
+    """One tap and channel of a group, for a block of output channels of all groups."""
     WIDE: tl.constexpr = parts.dtype.element_ty
     number = tl.program_id(2).to(tl.int64)
     o = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -105,7 +105,7 @@ def _part_small_groups(
 
 @Kernel
 def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.constexpr):
-    """The parts added in their order; from channels-last to the weight's own order."""
+    """Add the parts in order, and convert from channels-last to the layout of the weight."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), parts.dtype.element_ty)
     this = parts
@@ -119,7 +119,7 @@ def _join(parts, dw, count, number, channels, TAPS: tl.constexpr, BLOCK: tl.cons
 
 
 def _part(places: int, tile_count: int) -> int:
-    """How many places make a part: by shapes and tiles alone, not by the number of processors."""
+    """The positions per part. They depend on shapes and tiles, not on the number of processors."""
     wanted = max(256 // max(tile_count, 1), 1)  # enough programs for a large chip
     least = cdiv(places, wanted)
     return max(power_of_2(least), 64 if places < 4096 else 512)
@@ -130,7 +130,7 @@ def weight_grad(
 ) -> Tensor:
     """dw[o, c, r, s] = sum of rows[n, o, i, j] * columns[n, c, i', j'] over n, i and j.
 
-    i' and j' are the places that tap (r, s) reads for i and j.
+    i' and j' are the positions that tap (r, s) reads for i and j.
     """
     n, outs, oh, ow = rows.shape
     _, channels, h, width = columns.shape

@@ -28,7 +28,7 @@ Triple = tuple[int, int, int]
 
 @triton.jit
 def _spot(begin, step, d, h, w):
-    """(plane, place of depth, height and width) of the elements from `begin` on."""
+    """(plane, position in depth, height and width) of the elements from `begin` on."""
     size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
     inner = begin % size + step
     plane = begin // size + inner // size
@@ -38,7 +38,7 @@ def _spot(begin, step, d, h, w):
 
 @triton.jit
 def _of(number, SIZES: tl.constexpr):
-    """The place of depth, height and width that has this number in a window of these sizes."""
+    """The position in depth, height and width of a number in a window of these sizes."""
     across: tl.constexpr = SIZES[1] * SIZES[2]
     return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
 
@@ -122,7 +122,7 @@ def _window(o, size, out, K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, ADA
 
 @triton.jit
 def _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD: tl.constexpr, DIVISOR: tl.constexpr):
-    """What the sum of a window is divided by."""
+    """The divisor of the sum of a window."""
     if DIVISOR > 0:
         return tl.full(a0.shape, DIVISOR, tl.int32)
     elif PAD:
@@ -176,7 +176,7 @@ def _avg_grad(
     ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr,
     OVER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """OVER is how many windows may cover an element."""
+    """OVER is the largest number of windows that cover an element."""
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
     inside = begin + step < count
@@ -211,7 +211,7 @@ def _grid(count: int) -> tuple[int]:
 
 
 def _out_shape(pool: Any, x: Tensor, planes: int, *sizes: Any) -> Ints:
-    """The result's shape, with torch's errors."""
+    """The shape of the result. Raises torch's errors."""
     blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
     found = pool(blank, planes, *sizes)
     shape: Ints = tuple((found[0] if isinstance(found, tuple) else found).shape)
@@ -295,7 +295,7 @@ def avg_pool_grad(
 
 
 def _adaptive_constants(inputs: Any, outputs: Any) -> tuple[Any, ...]:
-    """The sizes of the largest windows; they begin anywhere."""
+    """The sizes of the largest windows, which may begin at any position."""
     largest = tuple([
         max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
         for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)

@@ -72,7 +72,7 @@ def gather_held(x: Tensor, dim: int, index: Tensor, offset: int, whole: int) -> 
 
 
 def _within(x: Tensor, y: Tensor, dim: int) -> Tensor:
-    """y, which is as large along `dim`, and around it what x has behind it in the other dims."""
+    """x with the part that y covers replaced by y; both have the same size along `dim`."""
     if y.shape == x.shape:
         return y
     whole = contiguous(x)
@@ -120,7 +120,7 @@ def _with_own(
     x, found, times, y, count: tl.int64, width,
     KIND: tl.constexpr, MEAN: tl.constexpr, OWN: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What was found at each place joined with x there; x where nothing was."""
+    """Combine the reduced value of each target with x; targets without values keep x."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     own = tl.load(x + at, mask=inside, other=0).to(found.dtype.element_ty)
@@ -166,7 +166,7 @@ def scatter_reduce(
 
 
 def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool) -> None:
-    """Join the rows of `values` into the rows of a dense y, each at its place."""
+    """Reduce the rows of `values` into the rows of a dense y at `places`."""
     if not values.numel():
         return
     rows, width = y.shape

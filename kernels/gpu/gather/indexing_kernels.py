@@ -36,7 +36,7 @@ def _join(
     index, y, count: tl.int64, size, offset, whole, nowhere: tl.int64,
     FIRST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Places so far, and in one more dim: `nowhere` where one is not held, -1 where it is wrong."""
+    """Extend flat indices by one dim: `nowhere` if the shard does not hold it, -1 if invalid."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     found, held, there = find(tl.load(index + at, mask=inside), size, offset, whole, -1, True)
@@ -49,7 +49,7 @@ def _join(
 
 
 def _joined(indices: Indices, shape: Sequence[int], boxes: Boxes, nowhere: int) -> Tensor:
-    """One index of the dims that the indices count in, which lie side by side."""
+    """One flat index for adjacent indexed dims."""
     there = [index for index in indices if index is not None]
     block = torch.broadcast_shapes(*[index.shape for index in there])
     y = torch.empty(block, dtype=torch.int64, device=there[0].device)
@@ -69,9 +69,9 @@ def _joined(indices: Indices, shape: Sequence[int], boxes: Boxes, nowhere: int) 
 
 
 class _Read:
-    """An index that counts in the dims [first, last), seen as one dim of `along.size` elements.
+    """A flat index into the dims [first, last), seen as one dim of `along.size` elements.
 
-    `order` is how the dims are put so that those lie side by side, None where they do.
+    `order` is the permutation that makes these dims adjacent, None if they are.
     """
 
     def __init__(self, indices: Indices, shape: Sequence[int], boxes: Boxes) -> None:
@@ -100,15 +100,15 @@ class _Read:
         return self.index.numel()
 
     def places(self) -> Tensor:
-        """The place of each entry among the indexed dims, `along.size` where it is not held."""
+        """The position of each entry in the indexed dims, `along.size` if it is not held."""
         return places_of(self.index, max(self.entries, 1), 1, self.along, self.along.size)
 
     def of(self, x: Tensor) -> Tensor:
-        """The tensor with its dims in order."""
+        """The tensor with its indexed dims adjacent."""
         return x if self.order is None else x.permute(self.order)
 
     def back(self, y: Tensor) -> Tensor:
-        """A tensor of `shape` with its dims as they were."""
+        """The inverse of `of` for a tensor of `shape`."""
         if self.order is None:
             return y
         return y.permute([self.order.index(dim) for dim in range(y.ndim)])

@@ -36,7 +36,7 @@ _LARGEST = 2**31 - 2**16
 
 @triton.jit
 def _tile(height, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """(rows, columns, which exist) of this program."""
+    """(rows, columns, mask) of this program."""
     down = tl.cdiv(height, ROWS)
     program = tl.program_id(0)
     rows = (program % down * ROWS + tl.arange(0, ROWS))[:, None]
@@ -46,7 +46,7 @@ def _tile(height, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _own(place, size, MODE: tl.constexpr):
-    """Which element stands at a place of a padded dim, counted from its first own element on."""
+    """The element that a position of a padded dim is copied from, relative to the first element."""
     if MODE == "circular":
         return (place % size + size) % size
     elif MODE == "replicate":
@@ -61,7 +61,7 @@ def _pad(
     x, y, height, width, middle, last, size0, size1, size2, before0, before1, before2,
     MODE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Three dims, of which those of y are (width / middle / last, middle, last)."""
+    """Pads three dims; those of y are (width / middle / last, middle, last)."""
     rows, columns, inside = _tile(height, width, ROWS, COLUMNS)
     line = columns // last
     i = _own(line // middle - before0, size0, MODE)
@@ -74,7 +74,7 @@ def _pad(
 
 @triton.jit
 def _held(dy, at, place, rest, begin, end, wanted, WIDE: tl.constexpr):
-    """What stands at a place from `begin` on and before `end`; 0 where there is no such place."""
+    """The element at a position in [begin, end), or 0 for other positions."""
     wanted = wanted & (place >= begin) & (place < end)
     return tl.load(dy + at + (place - begin) * rest, mask=wanted, other=0).to(WIDE)
 
@@ -84,7 +84,7 @@ def _pad_grad(
     dy, y, height, width, rest, size, before, after,
     MODE: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """One dim: y is (height, size, rest), width the last two together."""
+    """One dim: y is (height, size, rest), `width` is the product of the last two."""
     rows, columns, inside = _tile(height, width, ROWS, COLUMNS)
     i = columns // rest
     begin, end = -before, size + after
@@ -112,7 +112,7 @@ def _unfold_grad(
     dy, y, height, width, rest, count, size, step,
     WIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """dy is (height, count, rest, size), y (height, length, rest); width the last two together."""
+    """dy is (height, count, rest, size), y (height, length, rest), `width` its last two dims."""
     rows, columns, inside = _tile(height, width, ROWS, COLUMNS)
     i = columns // rest
     at = dy + (rows * count * rest + columns % rest) * size
@@ -135,7 +135,7 @@ def _wider(x: Tensor, pads: Pads) -> list[int]:
 
 
 def _parts(shape: Sequence[int], pads: Pads) -> list[tuple[int, int, int]]:
-    """(size, before, after) of all dims, neighbours that are not padded as one."""
+    """(size, before, after) of all dims; adjacent dims without padding are merged."""
     found: list[tuple[int, int, int]] = []
     for size, (before, after) in zip(shape, pads, strict=True):
         if found and not (before or after or found[-1][1] or found[-1][2]):

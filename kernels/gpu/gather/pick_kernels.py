@@ -41,7 +41,7 @@ def _place(
 
 
 def picked(x: Tensor, index: Tensor, dim: int, begin: int) -> Tensor:
-    """x at each index along `dim`, less `begin`; 0 where it is outside."""
+    """x at each index minus `begin` along `dim`; 0 for an index outside."""
     dense, outer, n, inner = one_group(x, (dim % x.ndim,))
     t = tiles(outer, n, inner, False)
     y = torch.empty(index.shape, dtype=x.dtype, device=x.device)
@@ -56,7 +56,7 @@ def picked(x: Tensor, index: Tensor, dim: int, begin: int) -> Tensor:
 
 
 def placed(values: Tensor, index: Tensor, shape: tuple[int, ...], dim: int, begin: int) -> Tensor:
-    """Zeros in `shape` but for the values at each index along `dim`, less `begin`."""
+    """Zeros of `shape` with the values at each index minus `begin` along `dim`."""
     y = torch.empty(shape, dtype=values.dtype, device=values.device)
     _, outer, n, inner = one_group(y, (dim % y.ndim,))
     t = tiles(outer, n, inner)

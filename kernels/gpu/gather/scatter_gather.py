@@ -23,9 +23,9 @@ _ROWS_FROM = 64  # a rest of this many elements has programs of its own for each
 
 
 class Along(NamedTuple):
-    """The dim that an index counts in: of `whole` elements the tensor holds `size` from `offset`.
+    """The indexed dim: the tensor holds `size` of its `whole` elements, from `offset` on.
 
-    `padding` is never found; with `wrap` negative entries count from the end.
+    `padding` is an index without an element. With `wrap`, negative entries count from the end.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Along(NamedTuple):
 
 
 def checked(index: Tensor, along: Along, dim: int) -> Tensor:
-    """The index, dense. On the CPU a wrong entry raises; a GPU would have to be waited for."""
+    """The index as a dense tensor. It is only checked on the CPU, where this does not wait."""
     if index.device.type == "cpu":
         check_range(index, along.whole, dim, -along.whole if along.wrap else 0)
     return index.contiguous()
@@ -44,7 +44,7 @@ def checked(index: Tensor, along: Along, dim: int) -> Tensor:
 
 @triton.jit
 def find(i, size, offset, whole, padding, WRAP: tl.constexpr):
-    """(the place in the tensor, whether it holds the element, whether there is such an element)"""
+    """(the position in the tensor, whether the tensor holds it, whether the index is valid)"""
     i = i.to(tl.int64)
     if WRAP:
         i = tl.where(i < 0, i + whole, i)
@@ -55,7 +55,7 @@ def find(i, size, offset, whole, padding, WRAP: tl.constexpr):
 
 @triton.jit
 def _split(entries, rest, BLOCK: tl.constexpr):
-    """This program's positions in a flat [lead, entries, rest], and these parts of them."""
+    """The positions of this program in a flat [lead, entries, rest], and their three parts."""
     plane = tl.full((), entries, tl.int64) * rest  # a size of 1 is a constant of the compiler
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     step = tl.arange(0, BLOCK)
@@ -67,7 +67,7 @@ def _split(entries, rest, BLOCK: tl.constexpr):
 
 @triton.jit
 def _or_nan(v, there):
-    """NaN where an element was asked for that is not there, in types that have it."""
+    """v, with NaN for invalid indices in floating-point types."""
     if v.dtype.is_floating():
         return tl.where(there, v, float("nan"))
     else:
@@ -106,7 +106,7 @@ def place_each(
     index, targets, count: tl.int64, rest, entries, size, offset, whole, padding, nowhere: tl.int64,
     WRAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """For every entry of an index the place in the flat tensor, `nowhere` where it is not held."""
+    """The position of every entry in the flat tensor, `nowhere` if it is not held."""
     at, lead, _, last = _split(entries, rest, BLOCK)
     inside = at < count
     i = tl.load(index + at, mask=inside, other=0)
@@ -117,7 +117,7 @@ def place_each(
 
 @Kernel
 def mark_last(places, last, count: tl.int64, nowhere: tl.int64, BLOCK: tl.constexpr):
-    """The number of the last entry that goes to each place."""
+    """The number of the last entry for each position."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = tl.load(places + at, mask=at < count, other=0)
     tl.atomic_max(last + place, at, mask=(at < count) & (place < nowhere))
@@ -128,7 +128,7 @@ def write_last(
     y, places, last, values, count: tl.int64, rest, entries, size, nowhere: tl.int64,
     EACH: tl.constexpr, ONE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the values (or the one) of the entries that are the last of their places."""
+    """Write the values (or one value) of the entries that are the last for their position."""
     at, lead, entry, inner = _split(entries, rest, BLOCK)
     inside = at < count
     number = at if EACH else entry
@@ -140,7 +140,7 @@ def write_last(
 
 
 def plain(x: Tensor) -> Tensor:
-    """Dense, and bools as bytes."""
+    """x as a dense tensor, bools as bytes."""
     x = x.contiguous()
     return x.view(torch.uint8) if x.dtype is torch.bool else x
 
@@ -148,7 +148,7 @@ def plain(x: Tensor) -> Tensor:
 def gathered(
     x: Tensor, index: Tensor, lead: int, entries: int, rest: int, along: Along, each: bool
 ) -> Tensor:
-    """The elements at an index as [lead, entries, rest]; zeros where they are not held."""
+    """The elements at an index as [lead, entries, rest]; 0 for elements that are not held."""
     y = torch.empty((lead, entries, rest), dtype=x.dtype, device=x.device)
     source, result = plain(x), plain(y)
     sizes = (rest, entries, along.size, along.offset, along.whole)
@@ -166,7 +166,7 @@ def gathered(
 
 
 def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int) -> Tensor:
-    """Where in a flat [lead, along.size, rest] each entry goes; `nowhere` if it is not held."""
+    """The target of each entry in a flat [lead, along.size, rest]; `nowhere` if it is not held."""
     places = torch.empty(index.numel(), dtype=torch.int64, device=index.device)
     place_each.launch(
         (cdiv(index.numel(), BLOCK),),
@@ -181,7 +181,7 @@ def write(
     y: Tensor, places: Tensor, values: Tensor | float, entries: int, rest: int, size: int,
     each: bool,
 ) -> None:  # fmt: skip
-    """Put values, or one number, into a dense y; of entries for one place the last stays."""
+    """Write values, or one number, into a dense y. The last entry for a target wins."""
     nowhere = y.numel() if each else size
     last = fill(torch.empty(nowhere, dtype=torch.int64, device=y.device), -1)
     mark_last.launch(

@@ -27,7 +27,7 @@ _WIDEST = 1024  # columns of one program: 16 bytes for each thread
 
 @triton.jit
 def combine(a, b, KIND: tl.constexpr):
-    """Two values of a run, the earlier first."""
+    """Combine two values of a segment, the earlier first."""
     if KIND == "sum":
         return a + b
     elif KIND == "prod":
@@ -116,16 +116,16 @@ def combine_chunks(
 
 
 def wide_of(dtype: torch.dtype) -> torch.dtype:
-    """What joined values of a dtype are kept in."""
+    """The dtype in which values are reduced."""
     if dtype is torch.float64:
         return dtype
     return torch.float32 if dtype.is_floating_point else torch.int64
 
 
 def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
-    """[rows, width] of zeros to which the rows of `source` are added, each at its place.
+    """The sums of the rows of `source` by target, as [rows, width].
 
-    Those at places from `rows` on are left out.
+    Targets from `rows` on are ignored.
     """
     if not source.numel() or not rows:
         y = torch.empty((rows, source.shape[1]), dtype=source.dtype, device=source.device)
@@ -141,10 +141,10 @@ def reduce_runs(
     kind: str = "sum",
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """[rows, width] of the "sum", "prod", "max" or "min" of the rows of `source` at each place.
+    """The "sum", "prod", "max" or "min" of the rows of `source` by target, as [rows, width].
 
-    `places` are sorted, and `order` tells which row each one is of. Where there is none stands
-    what is neutral.
+    `places` are the sorted targets, `order` the row of each. A target without rows gets the neutral
+    element.
     """
     count, width = source.shape
     wide = wide_of(source.dtype)

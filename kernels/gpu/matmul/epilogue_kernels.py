@@ -19,7 +19,7 @@ from ..update.pointer_table import DTYPES
 from .gemm import Epilogue, product
 
 TORCH = {"nothing by itself": "what has no such ending is made by the Triton kernels of both parts"}
-CASES: list[Case] = []  # its kernels are those of `product_tiles` and `product_descriptors`
+CASES: list[Case] = []  # its kernels are those of `gemm_tiles` and `gemm_tma`
 
 _BY_ROWS = (products.linear, products.matmul_nt, products.mm_nt)  # of the right operand
 
@@ -59,7 +59,7 @@ def with_epilogue(
 def _by_parts(
     made: Callable[..., Tensor], operands: int, chain: Chain, kept: bool
 ) -> Callable[..., Any]:
-    """The same by a kernel for the product and one for the chain."""
+    """The same result with one kernel for the product and one for the chain."""
     alone, end = triton_kernel(made), one(chain)
     assert alone is not None
 
@@ -72,7 +72,7 @@ def _by_parts(
 
 
 def _as_rows(x: Tensor, shape: Sequence[int]) -> Tensor | None:
-    """x with a row for each of the product's, or one for all; None if it lies otherwise."""
+    """x as rows of the product, or as one row for all of them. None for other layouts."""
     if x.shape == tuple(shape):
         return x.reshape(-1, shape[-1]) if x.is_contiguous() else None
     return x.reshape(shape[-1]) if x.ndim and x.numel() == x.shape[-1] == shape[-1] else None

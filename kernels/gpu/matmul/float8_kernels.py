@@ -39,7 +39,7 @@ def _quantize(
     x, values, scales, rows, columns, row_blocks, column_blocks,
     TOP: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """One block of HIGH rows by WIDE columns, or R of a single row each."""
+    """Quantizes one block of HIGH rows by WIDE columns, or R blocks of one row each."""
     TALL: tl.constexpr = HIGH if HIGH > 1 else R
     high = tl.cdiv(rows, TALL)
     batch = (tl.program_id(0) // high).to(tl.int64)
@@ -73,7 +73,7 @@ def _quantize(
 
 
 def _known(device: torch.device, *dtypes: torch.dtype) -> bool:
-    """Whether the device has arithmetic of these dtypes."""
+    """Whether the device supports arithmetic of these dtypes."""
     if INTERPRETED:
         return all(dtype in _OPEN for dtype in dtypes)
     if torch.version.hip is not None:
@@ -110,7 +110,7 @@ def _product(
     A_ROWS: tl.constexpr, B_COLUMNS: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """A block of the sum is BLOCK terms, in steps of BK; EVEN: every step is a whole one."""
+    """Sums blocks of BLOCK terms in steps of BK. EVEN: k is a multiple of BK."""
     STEPS: tl.constexpr = (BLOCK + BK - 1) // BK
     LAST: tl.constexpr = BLOCK - (STEPS - 1) * BK
     tile_m, tile_n = place(tl.program_id(0), m, n, BM, BN, GROUP)
@@ -148,12 +148,12 @@ def _product(
 
 
 def _tile(m: int, b_columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile: fewer columns where each has a scale, as they need registers."""
+    """Rows and columns of a tile; fewer columns if each has a scale, which needs registers."""
     return 64 if m <= 64 else 128, 128 if b_columns == 128 else 64
 
 
 def _turned(b: Tensor) -> Tensor:
-    """Its columns as dense rows; a copy moves bytes, for which every GPU has the arithmetic."""
+    """The columns as dense rows. The copy is one of bytes, which every GPU supports."""
     turned = b.t()
     if turned.is_contiguous():
         return turned

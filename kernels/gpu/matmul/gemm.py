@@ -24,9 +24,9 @@ _WIDEST = 256  # rows or steps of a tile at most
 
 
 class Epilogue(NamedTuple):
-    """What is done to a product before it is stored: see `product_tiles.apply_epilogue`.
+    """The computation on a product before it is stored; see `gemm_tiles.apply_epilogue`.
 
-    x and z have a row for each of the product's, or are one row for all.
+    x and z have the rows of the product, or are one row for all of them.
     """
 
     bias: Tensor | None = None
@@ -84,7 +84,7 @@ def _sum_parts(
 
 
 def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Epilogue = NOTHING) -> None:
-    """y = the sum of the parts (dim 0), finished as a product is; y has rows of n elements."""
+    """y = the sum of the parts (dim 0), with the epilogue applied; y has rows of n elements."""
     size = y.numel()
     args = end.args(n)
     _sum_parts.launch(
@@ -98,9 +98,9 @@ def product(
     a: Tensor, b: Tensor, end: Epilogue = NOTHING, exact: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    """The product of the last two dims, other dims broadcast; float32 unrounded where `exact`.
+    """The product over the last two dims; other dims broadcast. With `exact` it is not rounded.
 
-    `dtype` is that of the result where `end` changes it.
+    `dtype` is the dtype of the result if the epilogue `end` changes it.
     """
     lead: tuple[int, ...] = ()
     if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
@@ -123,7 +123,7 @@ def product(
 
 
 def _make(p: Pair, y: Tensor, end: Epilogue, kind: str, tile: Tile, cut: tuple[int, int]) -> None:
-    """Fill y with the product of a pair, in tiles of this size; `cut` is the sum's, in parts."""
+    """Compute the product of a pair into y, with this tile; `cut` is the split-k partition."""
     parts, span = cut
     if parts > 1:
         wide = {"double": torch.float64, "whole": y.dtype}.get(kind, torch.float32)
@@ -177,7 +177,7 @@ _DTYPES = {"half": "bf16", "tf32": "fp32", "ieee": "fp32", "double": "fp64", "wh
 
 
 def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
-    """In each layout that a layer's products have, forward and backward."""
+    """The forms for the layouts of a layer's products, forward and backward."""
     tile, dtype = Tile(**config), _DTYPES[kind]
     found: list[Case] = []
     for layout in ("nn", "nt", "tn"):

@@ -15,7 +15,7 @@ _BUSY = 120  # tiles that keep a device of some 130 multiprocessors busy
 
 
 class Tile(NamedTuple):
-    """Rows and columns of the result that one program makes, and the step along the sum."""
+    """Rows and columns of a tile, the step along k, warps and pipeline stages."""
 
     m: int
     n: int
@@ -67,7 +67,7 @@ _TILES_AMD = {
 
 
 def kind_of(dtype: torch.dtype) -> str:
-    """How sums of products of this dtype are made; float32 as torch's matmul precision says."""
+    """The kind of product of a dtype; float32 depends on torch's matmul precision."""
     if dtype in (torch.float16, torch.bfloat16):
         return "half"
     if dtype is torch.float32:
@@ -83,12 +83,12 @@ def count(m: int, n: int, tile: Tile) -> int:
 
 
 def _fits(size: int, least: int, step: int) -> bool:
-    """Whether a step along a dim is not mostly beyond its end."""
+    """Whether most of a step along a dim is inside of it."""
     return step == least or step < 2 * size
 
 
 def shape_class(m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> str:
-    """Products that share an entry of the table: sizes up to the next power of two.
+    """The shape class of a table entry: sizes rounded up to a power of two.
 
     >>> shape_class(8192, 5000, 100)
     '8192x8192x128'
@@ -99,7 +99,7 @@ def shape_class(m: int, n: int, k: int, batches: int = 1, plain: bool = True) ->
 
 @lru_cache(maxsize=4096)
 def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
-    """The tile that the table of configurations has for this GPU, or else the rule's.
+    """The tile from the table of configurations for this GPU, or else from the rule.
 
     >>> tile_of("half", 8192, 8192, 8192)
     Tile(m=128, n=256, k=64, warps=8, stages=3)
@@ -110,9 +110,9 @@ def tile_of(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
 
 
 def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = True) -> Tile:
-    """The largest tile of which there are enough, or else the smallest that is not mostly empty.
+    """The largest tile with enough programs, or else the smallest that is not mostly empty.
 
-    A product that is not `plain` is finished in registers, of which the largest tile leaves none.
+    The epilogue of a product that is not `plain` needs registers; the largest tile has none left.
     """
     fit = [
         tile
@@ -129,7 +129,7 @@ def by_rule(kind: str, m: int, n: int, k: int, batches: int = 1, plain: bool = T
 
 
 def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
-    """The rule's tile and what the tuner may try instead of it."""
+    """The rule's tile first, then the other tiles for the tuner to try."""
     rule = by_rule(kind, m, n, k)
     found = [rule]
     for tile in (_TILES_AMD if AMD else _TILES)[kind]:
@@ -142,10 +142,10 @@ def tiles_allowed(kind: str, m: int, n: int, k: int) -> list[Tile]:
 
 @lru_cache(maxsize=4096)
 def parts_of(m: int, n: int, k: int, batches: int, tile: Tile) -> tuple[int, int]:
-    """How many parts the sum over k has, each made by programs of its own, and the terms of one.
+    """The number of split-k parts, and the terms of one.
 
-    More than one only where the result has few tiles and the sum is long, as for the gradient of a
-    weight. It depends on the shape and the tile alone, so that a sum is always made in one order.
+    There is more than one part only if the result has few tiles and the sum is long, as for the
+    gradient of a weight. The number depends on shape and tile only, so sums have a fixed order.
 
     >>> parts_of(64, 64, 65536, 1, Tile(64, 64, 64, 4, 4))
     (128, 512)

@@ -13,9 +13,9 @@ Shape = tuple[int, ...]
 
 
 def dense(x: Tensor) -> tuple[Tensor, bool, int]:
-    """A matrix or batch of them whose rows (or columns: True) are dense, and the step between them.
+    """A matrix, or a batch, with dense rows (or columns: True), and the step between them.
 
-    Copied only where neither dim is dense.
+    It is copied only if neither dim is dense.
     """
     row, column = x.stride()[-2:]
     if column == 1 or x.shape[-1] == 1:
@@ -26,7 +26,7 @@ def dense(x: Tensor) -> tuple[Tensor, bool, int]:
 
 
 class Pair(NamedTuple):
-    """a (m, k) and b (k, n), `batches` times; batch i is at (i // inner, i % inner) in strides."""
+    """a (m, k) and b (k, n) in batches; batch i has the strides of (i // inner, i % inner)."""
 
     a: Tensor
     b: Tensor
@@ -43,7 +43,7 @@ class Pair(NamedTuple):
 
 
 def pair(a: Tensor, b: Tensor) -> Pair:
-    """Two matrices, or batches of them whose dims broadcast."""
+    """Two matrices, or batches of matrices that broadcast."""
     a, a_columns, a_step = dense(a)
     b, b_columns, b_step = dense(b)
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
@@ -65,7 +65,7 @@ def pair(a: Tensor, b: Tensor) -> Pair:
 
 
 def _strides(x: Tensor, lead: Shape) -> Shape:
-    """Its strides along the batch dims, 0 where it is broadcast."""
+    """The strides along the batch dims, 0 where it is broadcast."""
     own = x.ndim - 2
     missing = len(lead) - own
     found = [s if size != 1 else 0 for size, s in zip(x.shape[:own], x.stride(), strict=False)]
@@ -73,7 +73,7 @@ def _strides(x: Tensor, lead: Shape) -> Shape:
 
 
 def _merged(lead: Shape, a: Shape, b: Shape) -> list[tuple[int, int, int]]:
-    """Size and strides of the batch dims; those that run on in both operands are one."""
+    """Size and strides of the batch dims; dims that are contiguous in both operands are merged."""
     dims: list[tuple[int, int, int]] = []
     for size, of_a, of_b in zip(lead, a, b, strict=True):
         if size == 1:

@@ -23,7 +23,7 @@ def apply_epilogue(
     """x + (y + bias) for elements y of the product at (row, column), or a function of them.
 
     CHAIN is a function of the product, rounded to the dtype ROUND as if it were stored, and of x
-    and z; `kept` is where the product itself is wanted, too.
+    and z. `kept` is the output for the product itself, if it is needed, too.
     """
     inside = (row < m) & (column < n)
     if bias is not None:
@@ -46,7 +46,7 @@ def apply_epilogue(
 
 @triton.jit
 def place(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """The row and the column of a tile, in an order that reads the same operands soon again."""
+    """The row and the column of a tile, in an order that reuses operands in the L2 cache."""
     width = GROUP * tl.cdiv(n, BN)
     first = tile // width * GROUP
     height = tl.minimum(tl.cdiv(m, BM) - first, GROUP)
@@ -55,7 +55,7 @@ def place(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def _grid(rows, k, LEFT: tl.constexpr):
-    """The two as the dims of a tile: (rows, k) where LEFT, of the left operand, else (k, rows)."""
+    """The dims of an operand's tile: (rows, k) for the LEFT operand, else (k, rows)."""
     if LEFT:
         return rows[:, None], k[None, :]
     else:
@@ -82,7 +82,7 @@ def _block(
     at, first, count, left, ROWS: tl.constexpr, BK: tl.constexpr, K_DENSE: tl.constexpr,
     LEFT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """What stands there; zeros beyond the end of the sum, of which `left` terms are to come."""
+    """The block at these pointers, with zeros beyond the remaining `left` terms of the sum."""
     rows, k = _grid(tl.arange(0, ROWS), tl.arange(0, BK), LEFT)
     if K_DENSE:
         if EVEN:
@@ -154,7 +154,7 @@ def cases(
     dtype: str, kind: str, tile: Tile, layout: str = "nn", even: bool = True, y: str = "",
     chain: bool = False,
 ) -> list[Case]:  # fmt: skip
-    """The compiled form of a tile on each maker's GPUs."""
+    """The compiled form of a tile on the GPUs of each vendor."""
     given = f"*{dtype}" if chain else None
     types = (
         *(f"*{dtype}",) * 2, f"*{y or dtype}", *(given,) * 2, None, given, *("i32",) * 5, "i32?",

@@ -73,19 +73,19 @@ def _persistent(
 
 @cache
 def _processors(device: int) -> int:
-    """Multiprocessors of a device whose hardware copies tiles, else 0."""
+    """The number of multiprocessors of a device with TMA, else 0."""
     if torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] < 9:
         return 0
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _scratch(size: int, alignment: int, stream: object) -> Tensor:
-    """Memory in which a kernel describes its tensors."""
+    """Memory for the tensor descriptors of a kernel."""
     return torch.empty(size, dtype=torch.int8, device="cuda")
 
 
 def give_scratch() -> None:
-    """Let the next kernel that is launched have the memory that it describes tensors in."""
+    """Provide the memory for tensor descriptors to the next launch."""
     before_launch(_set_scratch)
 
 
@@ -94,12 +94,12 @@ def _set_scratch() -> None:
 
 
 def may_copy(kind: str, tile: Tile) -> bool:
-    """Whether tiles of this size are copied by descriptors, where the operands are so."""
+    """Whether tiles of this size can be copied by TMA."""
     return kind in ("half", "tf32") and tile.m >= 64 and tile.n >= 64
 
 
 def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
-    """Whether these operands are described and copied so, and it is worth it."""
+    """Whether to use TMA for these operands."""
     if INTERPRETED or p.batches != 1 or not may_copy(kind, tile):
         return False
     if count(p.m, p.n, tile) < _LEAST and p.m * p.n * p.k < _WORK:
@@ -116,7 +116,7 @@ def run(
     p: Pair, y: Tensor, args: tuple[object, ...], out: tuple[object, ...], kind: str, tile: Tile,
     programs: int = 0,
 ) -> None:  # fmt: skip
-    """Make y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
+    """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`."""
     give_scratch()
     programs = programs or _processors(p.a.device.index)
     _persistent.launch(
@@ -129,7 +129,7 @@ def run(
 
 
 def case(dtype: str, kind: str, tile: Tile, layout: str = "nn", chain: bool = False) -> Case:
-    """The compiled form of a tile, on the GPUs that have it."""
+    """The compiled form of a tile, on GPUs with TMA."""
     given = f"*{dtype}" if chain else None
     types = (*tensors(dtype, "a", "b", "y"), *(given,) * 2, None, given, *("i32",) * 7)
     constants = (

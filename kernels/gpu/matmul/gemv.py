@@ -44,7 +44,7 @@ def _by_vector(
 
 @lru_cache(maxsize=1024)
 def _form(rows: int, k: int, columns: bool) -> tuple[int, int, int, int]:
-    """Rows and terms of a block, the parts of each sum, and the terms of a part, by shape alone."""
+    """Rows and terms of a block, the parts of each sum and the terms of a part, by shape only."""
     wide, deep = (64, 32) if columns else (4, 512)
     wide = min(wide, max(power_of_2(rows), 1))
     deep = min(deep, max(power_of_2(k), 16))

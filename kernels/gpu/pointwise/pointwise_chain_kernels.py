@@ -22,7 +22,7 @@ TORCH = {
     "functions that are no single pointwise kernel": "see `why_not`",
     "tensors on several devices, or too large": "as the pointwise functions by themselves",
 }
-CASES: list[Case] = []  # its kernels are those of `pointwise` and of `folds`
+CASES: list[Case] = []  # its kernels are those of `pointwise_kernels` and `reductions`
 
 _MOST_PLANS = 256  # of one chain: other layouts of its inputs
 

@@ -29,20 +29,20 @@ _LOG_TWO = tl.constexpr(MINUS_TWO_LOG_TWO)
 
 
 def as_bits(number: float) -> int:
-    """A number as the integer with its bits: numbers reach a kernel in float32 otherwise."""
+    """The bit pattern of a float64 as an integer, because Triton passes floats as float32."""
     found: int = unpack("q", pack("d", number))[0]
     return found
 
 
 def signed(number: int) -> int:
-    """A number modulo 2^64 as a signed one of 64 bits."""
+    """A number modulo 2^64 as a signed 64-bit integer."""
     number &= (1 << 64) - 1
     return number - (1 << 64 if number >> 63 else 0)
 
 
 @triton.jit
 def number_of(bits, REAL: tl.constexpr):
-    """What `as_bits` was given, rounded to a type."""
+    """The inverse of `as_bits`, rounded to a type."""
     return tl.cast(bits, tl.int64).to(tl.float64, bitcast=True).to(REAL)
 
 

@@ -45,7 +45,7 @@ def _clamped(x, low, high):
 
 @triton.jit
 def _value(word, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
-    """What one word becomes; the numbers a to f are explained at the launch of each kind."""
+    """The value of one word. The numbers a to f are explained at the launch of each kind."""
     if KIND == "bits":
         return word.to(tl.int64)
     elif KIND == "chance":
@@ -75,7 +75,7 @@ def _value(word, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
 
 @triton.jit
 def _pair(even, odd, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
-    """What two words become, of which normals need both."""
+    """The values of two words; a pair of normals needs both."""
     if KIND == "normal":
         first, second = box_muller(even, odd, REAL)
         std = number_of(a, REAL)
@@ -102,7 +102,7 @@ def _cast(v, TO: tl.constexpr):
 def _finish(
     v, x, at, mask, KIND: tl.constexpr, OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr
 ):
-    """The value in the result's type; for dropout times the input, after that rounding."""
+    """The value in the result's type; for dropout, rounded and then multiplied by the input."""
     if KIND == "chance":
         chance = tl.load(x + at, mask=mask).to(tl.float64)
         v = v < tl.floor(chance * 4294967296.0)
@@ -121,10 +121,10 @@ def _fill(
     KIND: tl.constexpr, DOUBLE: tl.constexpr, WIDE: tl.constexpr, ONE_ROW: tl.constexpr,
     WHOLE: tl.constexpr, TIMES: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """Rows of `length` elements, each of which lies in `width` groups.
+    """Rows of `length` elements; each row spans `width` groups.
 
-    A row begins at start + i0 * stride0 + i1 * stride1 + i2 * stride2, its number being
-    i0 + size0 * (i1 + size1 * i2). WHOLE: the only row begins with a group.
+    Row i0 + size0 * (i1 + size1 * i2) begins at start + i0 * stride0 + i1 * stride1 + i2 * stride2.
+    WHOLE: there is one row, which begins with a group.
     """
     OUT: tl.constexpr = out.dtype.element_ty
     REAL: tl.constexpr = tl.float64 if DOUBLE else tl.float32
@@ -175,9 +175,9 @@ def _run(
     wide: bool = False,
     x: Tensor | None = None,
 ) -> Tensor:
-    """Fill `out` with the box from `offset` on, of its size.
+    """Fill `out` with the box of its size from `offset` on.
 
-    x is as large: what dropout multiplies, or the "chance" of each element.
+    x has the same shape: the input of dropout, or the probability of each element.
     """
     if out.numel() == 0:
         return out

@@ -17,7 +17,7 @@ from .reduction_tiles import Tiles, cdiv, power_of_2
 
 _MOST = 65536  # elements of a tile
 _SHORT = {"bfloat16": "bf16", "float32": "fp32"}
-Sizes = tuple[int, int, int]  # outer, n, inner: see `tiles`
+Sizes = tuple[int, int, int]  # outer, n, inner: see `reduction_tiles`
 Given = tuple[Tiles, int]  # tiles, and the warps of a program
 Rule = Callable[[torch.dtype, int, int, int], Given]
 

@@ -23,7 +23,7 @@ _SEARCHES = 32  # sorted rows of one program
 
 @triton.jit
 def _middle(numbers, n, KIND: tl.constexpr):
-    """The rank of a median in a row of n elements, of which so many are numbers."""
+    """The rank of the median in a row of n elements, of which `numbers` are not NaN."""
     rank = tl.maximum((numbers - 1) // 2, 0)
     return tl.where(numbers < n, n - 1, rank) if KIND == "median" else rank
 
@@ -59,7 +59,7 @@ def _of_rank(
 
 @triton.jit
 def _below(x, n, key):
-    """How many elements of sorted rows, of which each begins at its x, have keys below `key`."""
+    """The number of elements with keys below `key` in sorted rows that begin at x."""
     low = tl.zeros(key.shape, tl.int64)
     high = low + n
     while tl.max(high - low) > 0:
@@ -90,7 +90,7 @@ def _of_sorted(
 
 
 def suits(x: Tensor, dim: int) -> bool:
-    """Whether `of_rank` finds values along this dim."""
+    """Whether `of_rank` supports this dim."""
     plainly = x.dtype in NUMBERS and x.dtype is not torch.bool  # torch has none of bools
     return plainly and bool(x.ndim and x.numel())
 

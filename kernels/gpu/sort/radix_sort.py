@@ -32,9 +32,9 @@ _OF_FLOATS = {
 
 @triton.jit
 def ordered(v):
-    """An integer, of 64 bits for values of 64 and else of 32, that is ordered as the values are.
+    """An integer key with the order of the values, 64-bit for 64-bit values, else 32-bit.
 
-    NaN is last, and -0 equal to 0.
+    NaN is last, and -0 equals 0.
     """
     if v.dtype.is_floating():
         if v.dtype == tl.float64:
@@ -53,7 +53,7 @@ def ordered(v):
 
 @triton.jit
 def natural(v):
-    """`ordered` as a natural number."""
+    """`ordered` as an unsigned number."""
     key = ordered(v)
     if key.dtype == tl.int64:
         return key.to(tl.uint64, bitcast=True) ^ (1 << 63)
@@ -63,7 +63,7 @@ def natural(v):
 
 @triton.jit
 def _digits(v, shift, LEAST: tl.constexpr, DESCENDING: tl.constexpr):
-    """The digits that the values are sorted by; of integers the least has zeros only."""
+    """The digits of the values' keys. The smallest integer has zeros only."""
     key = natural(v) if v.dtype.is_floating() else ordered(v) ^ LEAST
     digit = ((key >> shift.to(key.dtype)) & 15).to(tl.int32)
     return 15 - digit if DESCENDING else digit
@@ -71,7 +71,7 @@ def _digits(v, shift, LEAST: tl.constexpr, DESCENDING: tl.constexpr):
 
 @triton.jit
 def _field(digit):
-    """Where the count of a digit begins in a number that has those of four."""
+    """The bit offset of a digit's count in a number that packs four counts."""
     return ((digit & 3) * 16).to(tl.int64)
 
 
@@ -93,7 +93,7 @@ def _count(
     x, counts, n, blocks, shift: tl.int64,
     LEAST: tl.constexpr, DESCENDING: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """How often each digit stands in each block, as [row, digit, block]."""
+    """The counts of each digit in each block, as [row, digit, block]."""
     row, block = _of_program(blocks)
     at = block * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + row * n + at, mask=at < n, other=0)
@@ -130,7 +130,7 @@ def _place(
 
 
 def _shifts(dtype: torch.dtype, most: int | None) -> tuple[range, int]:
-    """Where the digits of a type begin, and what its least number is (0 for floats)."""
+    """The shifts of a type's digits, and its smallest number (0 for floats)."""
     if dtype.is_floating_point:
         return _OF_FLOATS[dtype], 0
     if most is None:
@@ -141,7 +141,7 @@ def _shifts(dtype: torch.dtype, most: int | None) -> tuple[range, int]:
 def radix_sort(
     x: Tensor, descending: bool = False, most: int | None = None, block: int = _BLOCK
 ) -> tuple[Tensor, Tensor]:
-    """What `order.sort_rows` gives, for rows of any length and values of any size."""
+    """Like `sort_kernels.sort_rows`, for rows of any length and values of any size."""
     n, dtype = x.shape[-1], x.dtype
     block = min(power_of_2(n), block)
     blocks = cdiv(n, block)

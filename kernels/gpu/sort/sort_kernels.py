@@ -55,7 +55,7 @@ def _sort(
 
 @triton.jit
 def _best(x, begin, row, rows, n, LARGEST: tl.constexpr, BLOCK: tl.constexpr, K: tl.constexpr):
-    """The K best of a block, the best first; of equal ones the first."""
+    """The K best of a block in order; among equals the first comes first."""
     at = begin + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (at < n)
     key = ordered(tl.load(x + row * n + at, mask=inside, other=0))
@@ -102,9 +102,9 @@ def sort(x: Tensor, dim: int, descending: bool, stable: bool) -> tuple[Tensor, T
 def sort_rows(
     rows: Tensor, descending: bool = False, most: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The values of dense rows (the last dim) in order and where they stood, as torch.sort stable.
+    """The sorted values of dense rows (the last dim) and their indices, as torch.sort(stable=True).
 
-    `most`: of integers that are known to be 0 or more, the largest that there may be.
+    `most` is an upper bound of integers that are known not to be negative.
     """
     n = rows.shape[-1]
     wide = rows.itemsize == 8 and (most is None or most >= 2**31)

@@ -20,7 +20,7 @@ Tensors = list[Tensor]
 
 @triton.jit
 def moments(average, square, at, mask, g, first, second, rest, WIDE: tl.constexpr):
-    """Both moments of a block, with this step's gradient in them; written."""
+    """Update and store both moments of a block."""
     m = tl.load(average + at, mask=mask).to(WIDE)
     m = m + tl.load(first).to(WIDE) * (g - m)
     v = tl.load(square + at, mask=mask).to(WIDE)
@@ -96,9 +96,10 @@ def update(
     scale: Tensor | None,
     found_inf: Tensor | None,
 ) -> None:
-    """Update parameters, given with gradients, both moments and perhaps the largest second ones.
+    """Update lists of parameters with gradients, both moments and, for amsgrad, their maxima.
 
-    `coupled` adds `decay` times a parameter to its gradient; else it multiplies the parameter.
+    With `coupled`, `decay` times the parameter is added to its gradient; otherwise the parameter is
+    multiplied by it.
     """
     params, grads, *states = [some for some in lists if some is not None]
     first, second = betas

@@ -152,7 +152,7 @@ def _block_powers(
     DTYPE: tl.constexpr, ORDER: tl.constexpr, SCALED: tl.constexpr, ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the powers of a block, or its greatest magnitude."""
+    """The sum of the powers of a block, or its largest absolute value."""
     row, at, there, whole = work_of(table, start, 1, BLOCK)
     x = address_of(row, 0, DTYPE, ALIGNED)
     if whole:
@@ -174,7 +174,7 @@ def _block_powers(
 @Kernel
 def _tensor_powers(table, powers, found, ORDER: tl.constexpr, BLOCK: tl.constexpr,
                    STEP: tl.constexpr):  # fmt: skip
-    """One tensor's blocks joined, in their order and in float64."""
+    """The blocks of a tensor combined, in order and in float64."""
     row = table + tl.program_id(0) * 3
     count = (tl.load(row + 1) + BLOCK - 1) // BLOCK
     mine = powers + tl.load(row + 2)

@@ -23,10 +23,10 @@ DTYPES = {
 
 
 class PointerTable(NamedTuple):
-    """Per tensor a row: its addresses in every list, its size, and its first program.
+    """A row per tensor: its addresses in every list, its size, and its first program.
 
-    Behind the rows, from `start` on, what each program works on: the number of its row in the high
-    32 bits, and which block of it in the low ones.
+    From `start` on, after the rows, follows an entry per program: its row in the high 32 bits, and
+    the block of that row in the low 32 bits.
     """
 
     data: Tensor
@@ -36,7 +36,7 @@ class PointerTable(NamedTuple):
 
 
 def table_of(*lists: Sequence[Tensor], block: int = BLOCK) -> PointerTable:
-    """The table of lists of equal length, of dense tensors; tensors of one row are equally long."""
+    """The table of lists of dense tensors. Lists have one length, tensors of a row one size."""
     addresses = tuple([x.data_ptr() for some in lists for x in some])
     sizes = tuple([x.numel() for x in lists[0]])
     return _made(addresses, sizes, block, lists[0][0].device)
@@ -61,9 +61,9 @@ def _made(
 
 @triton.jit
 def work_of(table, start, LISTS: tl.constexpr, BLOCK: tl.constexpr):
-    """(the row of this program's tensor, the places of its block, which are in it, whether all are)
+    """(the row of this program's tensor, the positions of its block, their mask, no mask needed)
 
-    Where all are, they are read without a mask, 16 bytes at once.
+    If all positions are in the tensor, loads need no mask and read 16 bytes at once.
     """
     found = tl.load(table + start + tl.program_id(0))
     row = table + (found >> 32) * (LISTS + 2)
@@ -74,7 +74,7 @@ def work_of(table, start, LISTS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def address_of(row, NUMBER: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.constexpr):
-    """Where the row's tensor in a list begins. What is aligned is read 16 bytes at once."""
+    """The address of the row's tensor in a list. Aligned tensors are read 16 bytes at once."""
     address = tl.load(row + NUMBER).to(tl.pointer_type(DTYPE))
     if ALIGNED:
         address = tl.multiple_of(address, 16)

@@ -32,7 +32,7 @@ def tensor_of(table, start):
 
 
 def numbers_on(device: torch.device, *numbers: float | Tensor) -> Tensor:
-    """Numbers, of which tensors are on the device already, in one float64 tensor there."""
+    """Numbers, and 0-d tensors on the device, as one float64 tensor on the device."""
     plain = [0.0 if isinstance(number, Tensor) else number for number in numbers]
     found = torch.tensor(plain, dtype=torch.float64).to(device, non_blocking=True)
     for i, number in enumerate(numbers):
@@ -44,7 +44,7 @@ def numbers_on(device: torch.device, *numbers: float | Tensor) -> Tensor:
 def corrections(
     step: int | Tensor | None, betas: tuple[float, float]
 ) -> tuple[float | Tensor, float | Tensor]:
-    """What Adam's first moment, and the root of its second, are multiplied by at a step."""
+    """The bias corrections of Adam's first moment and of the root of its second moment."""
     if step is None:
         return 1.0, 1.0
     first, second = betas
@@ -55,5 +55,5 @@ def corrections(
 
 
 def dense(xs: Sequence[Tensor]) -> list[Tensor]:
-    """Dense tensors; the caller keeps them until the launch, which knows addresses only."""
+    """Dense tensors. The caller must keep them until the launch, which only gets addresses."""
     return [x.contiguous() for x in xs]
