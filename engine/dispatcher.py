@@ -128,6 +128,7 @@ def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..
     call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
+    call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
     arity[call] = len(params)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)

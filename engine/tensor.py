@@ -20,7 +20,7 @@ from .sbp import NdSbp
 if TYPE_CHECKING:
     from .autograd_tape import Edge
     from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
-    from .views import Step
+    from .views import ViewStep
 else:
     TensorMethods = object
 
@@ -100,7 +100,7 @@ class Tensor(TensorMethods):
     shared: bool  # its memory may belong to another tensor too, so in-place work copies first
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
-    _step: Step
+    _step: ViewStep
     _views: list[ReferenceType[Tensor]] | tuple[()]
 
     def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:

@@ -91,7 +91,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan(self, /) -> Tensor:
         """`atan` of each element."""
-    def arctan2(self, b: Any, /) -> Tensor:
+    def arctan2(self, b: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def arctanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -114,7 +114,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan(self, /) -> Tensor:
         """`atan` of each element."""
-    def atan2(self, b: Any, /) -> Tensor:
+    def atan2(self, b: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def atanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -138,7 +138,7 @@ class TensorMethods:
     def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bmm(self, b: Any, /) -> Tensor:
+    def bmm(self, b: Tensor, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
@@ -231,7 +231,7 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def dot(self, b: Any, /) -> Tensor:
+    def dot(self, b: Tensor, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def double(self) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
@@ -273,9 +273,9 @@ class TensorMethods:
     def floor(self, /) -> Tensor:
         """`floor` of each element."""
     def floor_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def fmax(self, b: Any, /) -> Tensor:
+    def fmax(self, b: Tensor, /) -> Tensor:
         """`fmax` of each element."""
-    def fmin(self, b: Any, /) -> Tensor:
+    def fmin(self, b: Tensor, /) -> Tensor:
         """`fmin` of each element."""
     def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def frac(self, /) -> Tensor:
@@ -302,7 +302,7 @@ class TensorMethods:
         """`input` as torch.float16; the same tensor when it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x where |x| > lambd, else 0."""
-    def heaviside(self, b: Any, /) -> Tensor:
+    def heaviside(self, b: Tensor, /) -> Tensor:
         """`heaviside` of each element."""
     def hermitian(self) -> Tensor:
         """The conjugate transpose of a matrix: `x.H`."""
@@ -310,7 +310,7 @@ class TensorMethods:
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
-    def hypot(self, b: Any, /) -> Tensor:
+    def hypot(self, b: Tensor, /) -> Tensor:
         """`hypot` of each element."""
     def index_add(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
@@ -384,9 +384,9 @@ class TensorMethods:
         """`log2` of each element."""
     def log_softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """The logarithm of `softmax(input, dim)`, computed without overflow."""
-    def logaddexp(self, b: Any, /) -> Tensor:
+    def logaddexp(self, b: Tensor, /) -> Tensor:
         """`logaddexp` of each element."""
-    def logaddexp2(self, b: Any, /) -> Tensor:
+    def logaddexp2(self, b: Tensor, /) -> Tensor:
         """`logaddexp2` of each element."""
     def logical_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def logical_not(self, /) -> Tensor:
@@ -419,7 +419,7 @@ class TensorMethods:
     @overload
     def max(self, dim: Tensor) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
-    def maximum(self, b: Any, /) -> Tensor:
+    def maximum(self, b: Tensor, /) -> Tensor:
         """`maximum` of each element."""
     def mean(
         self,
@@ -444,9 +444,9 @@ class TensorMethods:
     @overload
     def min(self, dim: Tensor) -> Tensor:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
-    def minimum(self, b: Any, /) -> Tensor:
+    def minimum(self, b: Tensor, /) -> Tensor:
         """`minimum` of each element."""
-    def mm(self, b: Any, /) -> Tensor:
+    def mm(self, b: Tensor, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def moveaxis(
         self,
@@ -465,7 +465,7 @@ class TensorMethods:
     def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def mul_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mv(self, b: Any, /) -> Tensor:
+    def mv(self, b: Tensor, /) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def nan_to_num(
         self,
@@ -573,7 +573,7 @@ class TensorMethods:
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def numpy(self) -> np.ndarray[Any, Any]:
         """The logical value as a numpy array; see `whole` for when it communicates."""
-    def outer(self, b: Any, /) -> Tensor:
+    def outer(self, b: Tensor, /) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""
@@ -904,7 +904,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan_(self, /) -> Self:
         """`atan` of each element."""
-    def arctan2_(self, b: Any, /) -> Self:
+    def arctan2_(self, b: Tensor, /) -> Self:
         """`atan2` of each element."""
     def arctanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -914,7 +914,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan_(self, /) -> Self:
         """`atan` of each element."""
-    def atan2_(self, b: Any, /) -> Self:
+    def atan2_(self, b: Tensor, /) -> Self:
         """`atan2` of each element."""
     def atanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -993,9 +993,9 @@ class TensorMethods:
     def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def gt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def heaviside_(self, b: Any, /) -> Self:
+    def heaviside_(self, b: Tensor, /) -> Self:
         """`heaviside` of each element."""
-    def hypot_(self, b: Any, /) -> Self:
+    def hypot_(self, b: Tensor, /) -> Self:
         """`hypot` of each element."""
     def index_add_(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1

@@ -17,7 +17,7 @@ from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
 from .convert import box
 from .meta import Meta
 from .tensor import Tensor
-from .views import Results, Step, base_of, snapshot, views_of
+from .views import Results, ViewStep, base_of, snapshot, views_of
 
 
 class _Write(NamedTuple):
@@ -154,7 +154,7 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
     """
     if not interpreter.grad_enabled:
         return
-    steps: list[Step] = []
+    steps: list[ViewStep] = []
     base = tensor
     while base.shared and (above := base_of(base)) is not None and not base._step.detaches:
         steps.append(base._step)

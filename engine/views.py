@@ -21,7 +21,7 @@ from .tensor import Tensor
 Results = dict[Any, Sequence[Tensor]]  # of calls with several outputs
 
 
-class Step:
+class ViewStep:
     """One step from a base to a view of it."""
 
     __slots__ = ()
@@ -43,12 +43,12 @@ class Step:
         """The view where the base is one torch tensor."""
         raise NotImplementedError
 
-    def disjoint(self, other: Step) -> bool:
+    def disjoint(self, other: ViewStep) -> bool:
         """Whether the views of one base by these steps surely have no element in common."""
         return False
 
 
-class OpStep(Step):
+class OpStep(ViewStep):
     """The step to output `index` of an op whose outputs are views."""
 
     __slots__ = ("attrs", "call", "index", "op")
@@ -86,14 +86,14 @@ class OpStep(Step):
         made = self.op.kernel(base, *self.attrs)
         return made if isinstance(made, torch.Tensor) else made[self.index]  # type: ignore[no-any-return]
 
-    def disjoint(self, other: Step) -> bool:
+    def disjoint(self, other: ViewStep) -> bool:
         if not isinstance(other, OpStep) or self.index == other.index:
             return False
         return self.call is other.call and self.attrs == other.attrs
 
 
-class FunctionStep(Step):
-    """The step by a function of the base; `scatter` and `on_one` as in `Step`."""
+class FunctionStep(ViewStep):
+    """The step by a function of the base; `scatter` and `on_one` as in `ViewStep`."""
 
     __slots__ = ("_forward", "_on_one", "_scatter", "name")
 
@@ -119,7 +119,7 @@ class FunctionStep(Step):
         return self._on_one(base)
 
 
-class Detach(Step):
+class Detach(ViewStep):
     """The step to a tensor of the same value that has no history: `x.detach()`, `x.data`."""
 
     __slots__ = ()
@@ -148,7 +148,7 @@ def read_only(name: str) -> OnefoldRuntimeError:
     )
 
 
-def link(view: Tensor, base: Tensor, step: Step) -> Tensor:
+def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
     """`view`, made a view of `base`."""
     view._base = base
     view._step = step
@@ -157,7 +157,7 @@ def link(view: Tensor, base: Tensor, step: Step) -> Tensor:
     return view
 
 
-def link_all(made: Any, base: Tensor, steps: Sequence[Step]) -> Any:
+def link_all(made: Any, base: Tensor, steps: Sequence[ViewStep]) -> Any:
     """What an op made of `base`, one tensor or several, as views of it."""
     if isinstance(made, Tensor):
         return link(made, base, steps[0])

@@ -67,7 +67,9 @@ def test_an_op_of_a_tensor_and_a_number_takes_both(monkeypatch):
     op = Elementwise("softcap", lambda x, cap: cap * torch.tanh(x / cap))
     monkeypatch.setitem(ops, "softcap", [])
     monkeypatch.setitem(stubs.NAMES, "softcap", unary(op))
-    assert stubs.definition("softcap") == "def softcap(x: Tensor, cap: Any, /) -> Tensor:\n    ..."
+    head, doc = stubs.definition("softcap").splitlines()
+    assert head == "def softcap(x: Tensor, cap: Any, /) -> Tensor:"
+    assert "softcap" in doc
 
 
 def run(*command, cwd):

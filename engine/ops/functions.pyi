@@ -18,16 +18,16 @@ from .extremum import MinMax
 from .float8 import Quantized
 from .sorting import Sorted
 
-def abs(x: Any, /) -> Tensor:
+def abs(x: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def absolute(x: Any, /) -> Tensor:
+def absolute(x: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def acos(x: Any, /) -> Tensor:
+def acos(x: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def acosh(x: Any, /) -> Tensor:
+def acosh(x: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
 def adaptive_avg_pool1d(
@@ -85,7 +85,7 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = Fa
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, as (min, max)."""
 
-def angle(x: Any, /) -> Tensor:
+def angle(x: Tensor, /) -> Tensor:
     """`angle` of each element."""
 
 def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -104,25 +104,25 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
 
-def arccos(x: Any, /) -> Tensor:
+def arccos(x: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def arccosh(x: Any, /) -> Tensor:
+def arccosh(x: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def arcsin(x: Any, /) -> Tensor:
+def arcsin(x: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def arcsinh(x: Any, /) -> Tensor:
+def arcsinh(x: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def arctan(x: Any, /) -> Tensor:
+def arctan(x: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def arctan2(a: Any, b: Any, /) -> Tensor:
+def arctan2(a: Tensor, b: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def arctanh(x: Any, /) -> Tensor:
+def arctanh(x: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -137,19 +137,19 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
 
-def asin(x: Any, /) -> Tensor:
+def asin(x: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def asinh(x: Any, /) -> Tensor:
+def asinh(x: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def atan(x: Any, /) -> Tensor:
+def atan(x: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def atan2(a: Any, b: Any, /) -> Tensor:
+def atan2(a: Tensor, b: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def atanh(x: Any, /) -> Tensor:
+def atanh(x: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 @overload
@@ -249,7 +249,7 @@ def bitwise_and(
 def bitwise_left_shift(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def bitwise_not(x: Any, /) -> Tensor:
+def bitwise_not(x: Tensor, /) -> Tensor:
     """`bitwise_not` of each element."""
 
 def bitwise_or(
@@ -261,7 +261,7 @@ def bitwise_right_shift(
 def bitwise_xor(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def bmm(a: Any, b: Any, /) -> Tensor:
+def bmm(a: Tensor, b: Tensor, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -273,7 +273,7 @@ def broadcast_to(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one after the other along `dim`."""
 
-def ceil(x: Any, /) -> Tensor:
+def ceil(x: Tensor, /) -> Tensor:
     """`ceil` of each element."""
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -380,10 +380,10 @@ def conv_transpose2d(
 def copysign(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def cos(x: Any, /) -> Tensor:
+def cos(x: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
-def cosh(x: Any, /) -> Tensor:
+def cosh(x: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
@@ -420,7 +420,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
 
-def digamma(x: Any, /) -> Tensor:
+def digamma(x: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
 def div(
@@ -439,7 +439,7 @@ def divide(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(a: Any, b: Any, /) -> Tensor:
+def dot(a: Tensor, b: Tensor, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -501,25 +501,25 @@ def eq(
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
 
-def erf(x: Any, /) -> Tensor:
+def erf(x: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erfc(x: Any, /) -> Tensor:
+def erfc(x: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
-def erfinv(x: Any, /) -> Tensor:
+def erfinv(x: Tensor, /) -> Tensor:
     """`erfinv` of each element."""
 
-def exp(x: Any, /) -> Tensor:
+def exp(x: Tensor, /) -> Tensor:
     """`exp` of each element."""
 
-def exp2(x: Any, /) -> Tensor:
+def exp2(x: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
 def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expm1(x: Any, /) -> Tensor:
+def expm1(x: Tensor, /) -> Tensor:
     """`expm1` of each element."""
 
 def eye(
@@ -534,7 +534,7 @@ def eye(
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
 
-def fix(x: Any, /) -> Tensor:
+def fix(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -554,22 +554,22 @@ def float_power(
 ) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is complex."""
 
-def floor(x: Any, /) -> Tensor:
+def floor(x: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
 def floor_divide(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def fmax(a: Any, b: Any, /) -> Tensor:
+def fmax(a: Tensor, b: Tensor, /) -> Tensor:
     """`fmax` of each element."""
 
-def fmin(a: Any, b: Any, /) -> Tensor:
+def fmin(a: Tensor, b: Tensor, /) -> Tensor:
     """`fmin` of each element."""
 
 def fmod(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def frac(x: Any, /) -> Tensor:
+def frac(x: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
 def full(
@@ -650,7 +650,7 @@ def hardswish(input: Tensor, /) -> Tensor:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clamped to [min_val, max_val]."""
 
-def heaviside(a: Any, b: Any, /) -> Tensor:
+def heaviside(a: Tensor, b: Tensor, /) -> Tensor:
     """`heaviside` of each element."""
 
 def hermitian(input: Tensor) -> Tensor:
@@ -671,7 +671,7 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
 
-def hypot(a: Any, b: Any, /) -> Tensor:
+def hypot(a: Tensor, b: Tensor, /) -> Tensor:
     """`hypot` of each element."""
 
 def im2col(
@@ -720,19 +720,19 @@ def isclose(
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
 
-def isfinite(x: Any, /) -> Tensor:
+def isfinite(x: Tensor, /) -> Tensor:
     """`isfinite` of each element."""
 
-def isinf(x: Any, /) -> Tensor:
+def isinf(x: Tensor, /) -> Tensor:
     """`isinf` of each element."""
 
-def isnan(x: Any, /) -> Tensor:
+def isnan(x: Tensor, /) -> Tensor:
     """`isnan` of each element."""
 
-def isneginf(x: Any, /) -> Tensor:
+def isneginf(x: Tensor, /) -> Tensor:
     """`isneginf` of each element."""
 
-def isposinf(x: Any, /) -> Tensor:
+def isposinf(x: Tensor, /) -> Tensor:
     """`isposinf` of each element."""
 
 def kl_div(
@@ -772,7 +772,7 @@ def less(
 def less_equal(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def lgamma(x: Any, /) -> Tensor:
+def lgamma(x: Tensor, /) -> Tensor:
     """`lgamma` of each element."""
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -796,16 +796,16 @@ def linspace(
 ) -> Tensor:
     """`steps` evenly spaced values from start to end, both included."""
 
-def log(x: Any, /) -> Tensor:
+def log(x: Tensor, /) -> Tensor:
     """`log` of each element."""
 
-def log10(x: Any, /) -> Tensor:
+def log10(x: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
-def log1p(x: Any, /) -> Tensor:
+def log1p(x: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
-def log2(x: Any, /) -> Tensor:
+def log2(x: Tensor, /) -> Tensor:
     """`log2` of each element."""
 
 def log_sigmoid(input: Tensor, /) -> Tensor:
@@ -814,16 +814,16 @@ def log_sigmoid(input: Tensor, /) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
 
-def logaddexp(a: Any, b: Any, /) -> Tensor:
+def logaddexp(a: Tensor, b: Tensor, /) -> Tensor:
     """`logaddexp` of each element."""
 
-def logaddexp2(a: Any, b: Any, /) -> Tensor:
+def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor:
     """`logaddexp2` of each element."""
 
 def logical_and(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def logical_not(x: Any, /) -> Tensor:
+def logical_not(x: Tensor, /) -> Tensor:
     """`logical_not` of each element."""
 
 def logical_or(
@@ -960,7 +960,7 @@ def max_pool3d(
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
 
-def maximum(a: Any, b: Any, /) -> Tensor:
+def maximum(a: Tensor, b: Tensor, /) -> Tensor:
     """`maximum` of each element."""
 
 def mean(
@@ -995,13 +995,13 @@ def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
 def min(input: Tensor, dim: Tensor) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
-def minimum(a: Any, b: Any, /) -> Tensor:
+def minimum(a: Tensor, b: Tensor, /) -> Tensor:
     """`minimum` of each element."""
 
 def mish(input: Tensor, /) -> Tensor:
     """x * tanh(softplus(x))"""
 
-def mm(a: Any, b: Any, /) -> Tensor:
+def mm(a: Tensor, b: Tensor, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def moveaxis(
@@ -1026,7 +1026,7 @@ def mul(
 def multiply(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def mv(a: Any, b: Any, /) -> Tensor:
+def mv(a: Tensor, b: Tensor, /) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def nan_to_num(
@@ -1069,10 +1069,10 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def ne(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def neg(x: Any, /) -> Tensor:
+def neg(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def negative(x: Any, /) -> Tensor:
+def negative(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
 def nll_loss(
@@ -1147,7 +1147,7 @@ def ones_like(
 ) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
 
-def outer(a: Any, b: Any, /) -> Tensor:
+def outer(a: Tensor, b: Tensor, /) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(
@@ -1279,7 +1279,7 @@ def ravel(input: Tensor) -> Tensor:
 def real(input: Tensor) -> Tensor:
     """The real part, which cannot be written in place; a real tensor itself."""
 
-def reciprocal(x: Any, /) -> Tensor:
+def reciprocal(x: Tensor, /) -> Tensor:
     """`reciprocal` of each element."""
 
 def relu(input: Tensor, /) -> Tensor:
@@ -1336,7 +1336,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
-def rsqrt(x: Any, /) -> Tensor:
+def rsqrt(x: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
 def rsub(
@@ -1397,28 +1397,28 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
 
-def sgn(x: Any, /) -> Tensor:
+def sgn(x: Tensor, /) -> Tensor:
     """`sgn` of each element."""
 
 def sigmoid(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
-def sign(x: Any, /) -> Tensor:
+def sign(x: Tensor, /) -> Tensor:
     """`sign` of each element."""
 
-def signbit(x: Any, /) -> Tensor:
+def signbit(x: Tensor, /) -> Tensor:
     """`signbit` of each element."""
 
 def silu(input: Tensor, /) -> Tensor:
     """x * sigmoid(x)"""
 
-def sin(x: Any, /) -> Tensor:
+def sin(x: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
 def sinc(input: Tensor, /) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
-def sinh(x: Any, /) -> Tensor:
+def sinh(x: Tensor, /) -> Tensor:
     """`sinh` of each element."""
 
 def smooth_l1_loss(
@@ -1454,10 +1454,10 @@ def split_with_sizes(
 ) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
-def sqrt(x: Any, /) -> Tensor:
+def sqrt(x: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
-def square(x: Any, /) -> Tensor:
+def square(x: Tensor, /) -> Tensor:
     """`square` of each element."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
@@ -1529,10 +1529,10 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
 
-def tan(x: Any, /) -> Tensor:
+def tan(x: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
-def tanh(x: Any, /) -> Tensor:
+def tanh(x: Tensor, /) -> Tensor:
     """`tanh` of each element."""
 
 def tanhshrink(input: Tensor, /) -> Tensor:
@@ -1618,7 +1618,7 @@ def triu_indices(
 def true_divide(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def trunc(x: Any, /) -> Tensor:
+def trunc(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:

@@ -11,10 +11,10 @@ from functools import lru_cache
 import torch
 
 from ..tensor import Tensor
-from ..views import Step
+from ..views import ViewStep
 
 Shape = tuple[int, ...]
-Chain = tuple[Shape, *tuple[Step, ...]]  # the shape of a base, and the steps from a view to it
+Chain = tuple[Shape, *tuple[ViewStep, ...]]  # the shape of a base, and the steps from a view to it
 
 
 def has_strides_for(x: Tensor, shape: Shape) -> bool:
@@ -28,7 +28,7 @@ def has_contiguous_strides(x: Tensor) -> bool:
 
 
 def _chain(x: Tensor) -> Chain:
-    steps: list[Step] = []
+    steps: list[ViewStep] = []
     while (base := getattr(x, "_base", None)) is not None:
         steps.append(x._step)
         x = base

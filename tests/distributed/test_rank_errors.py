@@ -470,7 +470,7 @@ def test_a_device_that_waits_for_the_rank_ends_the_process(tmp_path):
         if world().rank == 1:
             looked_up(flow.tensor([99], placement=cpu(1), sbp=B))
         sys.excepthook = lambda kind, error, trace: (tmp_path / "said").write_text(str(error))
-        counter = link.seats((0, 1)).counter
+        counter = link.group((0, 1)).counter
         link.watch.pending = Pending("all_reduce", "sum", (counter,), [NeverDone()])
         if world().rank == 0:
             time.sleep(SOON)

@@ -125,8 +125,8 @@ def test_no_more_communication_than_before():
     def program():
         x = flow.zeros(2, dtype=flow.int32 if rank() else flow.float32)
         flow.zeros(2).to_global(cpu(0, 1), B)
-        before = flow.distributed.world().connection().seats((0, 1)).counter.seq
+        before = flow.distributed.world().connection().group((0, 1)).counter.seq
         x.to_global(cpu(0), B)
-        return flow.distributed.world().connection().seats((0, 1)).counter.seq - before
+        return flow.distributed.world().connection().group((0, 1)).counter.seq - before
 
     assert run_ranks(2, program) == [2, 2]
