@@ -31,10 +31,10 @@ def all_names() -> dict[str, Callable[..., Any]]:
 
 def register_function(function: F) -> F:
     """Enter a function into the table under its own name (a decorator)."""
-    return register(function.__name__, function)
+    return register_name(function.__name__, function)
 
 
-def register(name: str, function: F) -> F:
+def register_name(name: str, function: F) -> F:
     """Enter `function` under `name`; a name is entered once."""
     assert name not in names.__dict__, f"two functions are named {name}"
     setattr(names, name, function)

@@ -12,7 +12,7 @@ from ...kernels import pointwise_ref as kernels
 from ...kernels.pointwise_ref import aten
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import register
+from ..names import register_name
 from ..tensor import Tensor
 from .arithmetic import mul, neg
 from .elementwise import Needs, elementwise, gradient_kernel, gradient_op, slope_by
@@ -149,7 +149,7 @@ def logsigmoid(input: Tensor) -> Tensor:
     return clamp_max(input, 0.0) - log1p(exp(-abs(input)))
 
 
-register("log_sigmoid", logsigmoid)
+register_name("log_sigmoid", logsigmoid)
 
 
 @elementwise(gradient=lambda dy, input: mul(dy, reciprocal(square(abs(input) + 1))))

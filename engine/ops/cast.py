@@ -10,7 +10,7 @@ import torch
 from ...kernels import pointwise_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import register, register_function
+from ..names import register_name, register_function
 from ..op import Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -130,7 +130,7 @@ CASTS = {
     "cdouble": torch.complex128,
 }
 for _name, _dtype in CASTS.items():
-    register(_name, _caster(_name, _dtype))
+    register_name(_name, _caster(_name, _dtype))
 
 
 def _clone_vjp(needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:

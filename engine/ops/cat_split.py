@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..dispatcher import general, several
 from ..meta import Meta
-from ..names import register, register_function
+from ..names import register_name, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast
 from ..sbp import split as split_sbp
@@ -161,8 +161,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     return join_parts(parts, dim, sizes)
 
 
-register("concat", cat)
-register("concatenate", cat)
+register_name("concat", cat)
+register_name("concatenate", cat)
 
 
 @register_function
@@ -184,7 +184,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([atleast_2d(x) for x in _given(tensors, "vstack")], 0)
 
 
-register("row_stack", vstack)
+register_name("row_stack", vstack)
 
 
 @register_function

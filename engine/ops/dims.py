@@ -11,7 +11,7 @@ from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
 from ..dispatcher import unary, view_op
 from ..meta import Meta
-from ..names import names, register, register_function
+from ..names import names, register_name, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
@@ -91,8 +91,8 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return _transpose(input, dim0, dim1)
 
 
-register("swapaxes", transpose)
-register("swapdims", transpose)
+register_name("swapaxes", transpose)
+register_name("swapdims", transpose)
 
 
 @register_function
@@ -121,7 +121,7 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))
 
 
-register("moveaxis", movedim)
+register_name("moveaxis", movedim)
 
 
 @register_function

@@ -10,7 +10,7 @@ import torch
 from .. import interpreter
 from ..autograd_tape import Node
 from ..inplace import assign_result
-from ..names import register
+from ..names import register_name
 from ..op import Op
 from ..tensor import Tensor
 from ..view_writes import forget_output
@@ -47,7 +47,7 @@ def _entry(name: str, linear: Op | None = None) -> Callable[..., Tensor]:
     return call
 
 
-register("add_", _entry("add", ADD))
-register("sub_", _entry("sub", SUB))
-register("mul_", _entry("mul"))
-register("div_", _entry("div"))
+register_name("add_", _entry("add", ADD))
+register_name("sub_", _entry("sub", SUB))
+register_name("mul_", _entry("mul"))
+register_name("div_", _entry("div"))

@@ -14,7 +14,7 @@ from ...kernels import matmul_ref as kernels
 from ...kernels import reduce_ref as sums
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
-from ..names import names, register, register_function
+from ..names import names, register_name, register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature, from_spec
@@ -268,18 +268,18 @@ def _signature(*sbps: Any) -> Signature:
     return Signature(sbps[:3], sbps[3:])
 
 
-mm = register("mm", binary(Product(kernels.mm, kernel=torch.mm)))
-mm_nt = register("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
-mm_tn = register("mm_tn", binary(Product(kernels.mm_tn, "tn")))
+mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm)))
+mm_nt = register_name("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
+mm_tn = register_name("mm_tn", binary(Product(kernels.mm_tn, "tn")))
 _matmul = binary(Product(kernels.matmul, kernel=torch.matmul))
 product_nt = binary(Product(kernels.matmul_nt, "nt"))
 product_tn = binary(Product(kernels.matmul_tn, "tn"))
-bmm = register("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
-mv = register("mv", binary(Product(kernels.mv, kernel=torch.mv)))
-dot = register("dot", binary(Product(kernels.dot, kernel=torch.dot)))
-rows_tn = register("rows_tn", binary(RowsProduct()))
-sum_rows = register("sum_rows", unary(RowsSum()))
-outer = register("outer", binary(Outer()))
+bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
+mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv)))
+dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot)))
+rows_tn = register_name("rows_tn", binary(RowsProduct()))
+sum_rows = register_name("sum_rows", unary(RowsSum()))
+outer = register_name("outer", binary(Outer()))
 _linear = ternary(Linear())
 
 

@@ -14,7 +14,7 @@ from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.out_variants import into
 from ...kernels.scalar_expression import publish
 from ..meta import Meta
-from ..names import names, register
+from ..names import names, register_name
 from ..op import Arg, Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -138,7 +138,7 @@ def register_elementwise(function: F, name: str = "") -> F:
     if new and not name:
         add_method(function.__name__)
         add_inplace_method(function.__name__)
-    return register(name or function.__name__, function)
+    return register_name(name or function.__name__, function)
 
 
 _TORCHS = (torch, torch.Tensor, torch.nn.functional)

@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldRuntimeError, ShapeError
 from ..dispatcher import view_op
 from ..meta import Meta
-from ..names import names, register, register_function
+from ..names import names, register_name, register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
@@ -144,7 +144,7 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
     return tuple(prod(before) // rest if size == -1 else size for size in shape)
 
 
-view: Callable[..., Tensor] = register("view", view_op(View()))
+view: Callable[..., Tensor] = register_name("view", view_op(View()))
 
 
 @register_function
