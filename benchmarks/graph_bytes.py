@@ -23,8 +23,9 @@ import torch
 import onefold as flow
 from onefold import nn
 from onefold.engine import boxing
-from onefold.graph.compiled_graph import passes as passes_of
+from onefold.graph.graph_config import GraphConfig
 from onefold.graph.ir import Program
+from onefold.graph.pass_table import Compilation, rewritten
 from onefold.graph.passes.boxing_chains import merge_boxings
 from onefold.graph.passes.cse import eliminate_common
 from onefold.graph.passes.dead_code import eliminate_dead
@@ -37,12 +38,21 @@ import gpt
 
 B, P = flow.sbp.broadcast, flow.sbp.partial_sum
 S0, S1 = flow.sbp.split(0), flow.sbp.split(1)
+
+
+def searched(program: Program) -> Program:
+    """The program after all passes of a graph that searches for layouts."""
+    config = GraphConfig()
+    config.enable_layout_search()
+    return rewritten(program, Compilation(config), "micro-batch")
+
+
 BASE = (eliminate_common, eliminate_dead)
 PASSES = {
     "greedy": BASE,
     "chains": (*BASE, merge_boxings, *BASE),
     "partials": (*BASE, merge_boxings, delay_partials, *BASE),
-    "search": tuple(passes_of(True)),
+    "search": (searched,),
 }
 MODELS = (("tp", 2, 4), ("tp", 4, 4), ("mixed", 4, 4), ("tp", 2, 24), ("mixed", 4, 24))
 WIDTH = 128

@@ -50,6 +50,20 @@ def host_rows() -> list[str]:
     return rows
 
 
+def model_rows() -> list[str]:
+    """The table of benchmarks/models.py: a training step of whole models."""
+    rows = [
+        "| model | size | torch ms | eager ms | graph ms | eager / torch | graph / torch |",
+        "|---" * 7 + "|",
+    ]
+    for row in load("models"):
+        size = ", ".join(f"{key} {value}" for key, value in row["size"].items())
+        times = [f"{row['ms'][side][0]:.1f}" for side in ("torch", "eager", "graph")]
+        ratios = [f"{row[key]:.2f}" for key in ("eager/torch", "graph/torch")]
+        rows.append("| " + " | ".join([row["model"], size, *times, *ratios]) + " |")
+    return rows
+
+
 def job_rows() -> list[str]:
     """The table of benchmarks/job_call.py: a call of a job beside that of its graph."""
     rows = ["| devices | width | graph us | job us | job / graph |", "|---" * 5 + "|"]
@@ -106,4 +120,5 @@ if __name__ == "__main__":
     print("\n".join(dispatch_rows()))
     print("\n".join(graph_rows()))
     print("\n".join(parallel_rows()))
+    print("\n".join(model_rows()))
     print("first call: {} to {} microseconds".format(*first_call_range()))

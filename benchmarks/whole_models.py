@@ -163,10 +163,10 @@ MODELS: dict[str, tuple[Any, Any, list[dict[str, int]]]] = {
         gpt_data,
         [
             {"layers": 4, "width": 64, "heads": 4, "batch": 4, "length": 32},
-            {"layers": 6, "width": 256, "heads": 8, "batch": 8, "length": 64},
+            {"layers": 4, "width": 128, "heads": 4, "batch": 8, "length": 64},
         ],
     ),
-    "ResNet-18": (resnet, resnet_data, [{"batch": 4, "side": 64}, {"batch": 8, "side": 96}]),
+    "ResNet-18": (resnet, resnet_data, [{"batch": 2, "side": 64}, {"batch": 8, "side": 64}]),
     "graph network": (
         graph_network,
         graph_data,

@@ -101,11 +101,12 @@ class Connection:
         counter = self.watch.counter("all", tuple(range(self.size)))
         self._groups[counter.ranks] = (None, counter)
         if self._foreign:
-            if "gloo" in dist.get_backend_config():
+            backends = dist.get_backend_config()
+            if "gloo" in backends and "nccl" not in backends:
                 # The program's own connections must stay open whatever happens to ours.
                 del self._groups[counter.ranks]
                 self._messages = self._new_group(counter.ranks)[0]
-            return "nccl" not in dist.get_backend_config()
+            return "nccl" not in backends
         cuda = device() != "cpu" and torch.cuda.is_available()
         # NCCL refuses two ranks on one device.
         nccl = cuda and (LOCAL_WORLD_SIZE.read() or 1) <= torch.cuda.device_count()
@@ -179,9 +180,12 @@ class Connection:
             try:
                 self.store.wait(keys, timedelta(seconds=max(min(left, _GLANCE), 0.001)))
             except RuntimeError as error:
-                if self._ended(pending) and not self.store.check(keys):
+                ended, left_groups = self._ended(pending), heard(self.store, pending.counters)
+                if self.store.check(keys):
+                    return  # who sets its key before it goes was here
+                if ended:
                     raise RuntimeError("a peer has ended") from error
-                if left <= _GLANCE or heard(self.store, pending.counters):
+                if left_groups or left <= _GLANCE:
                     raise
             else:
                 return

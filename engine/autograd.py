@@ -131,6 +131,8 @@ class _Backward:
                 self.add(parent, part)
             elif parent.grad is None and part is not dy and part is not given:
                 self.before.append((parent, None))
+                if part.shared:
+                    part._base = None  # a view of nothing that a program can change
                 parent.grad = given = part  # made by the vjp, for this leaf alone
             else:
                 self.accumulate(parent, part)  # no need to wait for its other gradients

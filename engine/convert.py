@@ -25,7 +25,7 @@ from .boxing import BoxingPlan
 from .dispatcher import unary
 from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .meta import Meta, check_nd_sbp
-from .names import names, register_name, register_function
+from .names import names, register_function, register_name
 from .op import Op
 from .placement import Placement
 from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short

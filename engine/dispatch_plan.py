@@ -105,7 +105,7 @@ def prepare(
         plan = _make(op, metas, described, attrs)
     except KERNEL_ERRORS as error:
         raise explain(op, error, (*described, *attrs), user_line()) from error
-    if op.aliases:
+    if op.makes_views:
         plan.steps = tuple([OpStep(op, call, attrs, i) for i in range(op.num_outputs)])
         first = next((moves.dst for index, moves in plan.boxes if index == 0), metas[0])
         plan.kept = (first, *plan.given)

@@ -45,7 +45,7 @@ def view_op(op: Op) -> Callable[..., Tensor]:
 
     Neither the tensor nor the view may be kept for the op's gradient.
     """
-    assert op.aliases
+    assert op.makes_views
     assert op.saves == ()
     assert not op.saves_output
     return _define(op, ("x",))
@@ -93,6 +93,13 @@ def several(
     return _define(op, (), only_first=only_first)
 
 
+def several_of_three(
+    op: Takes[P], only_first: bool = False
+) -> Callable[Concatenate[Tensor, Tensor, Tensor, P], tuple[Tensor, ...]]:
+    """`several` for an op of three tensors, which are passed one by one."""
+    return _define(op, ("a", "b", "c"), only_first=only_first)
+
+
 def general_with_value(
     op: Takes[P], only_first: bool = False
 ) -> Callable[Concatenate[tuple[Any, ...], P], tuple[Tensor, ...]]:
@@ -119,6 +126,7 @@ def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
         aliases=op.aliases,
+        makes_views=op.makes_views,
         boxing=is_boxing,
         **how,
     )

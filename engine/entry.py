@@ -28,6 +28,7 @@ class Form:
     saves_output: bool = False
     several: bool = False
     aliases: bool = False
+    makes_views: bool = False
     boxing: bool = False  # no kernel: errors tell enough, and the plan knows whether it aliases
     only_first: bool = False  # whether the outputs after the first are given to nobody
 
@@ -94,7 +95,7 @@ if not views:
 elif views[-1]() is None:  # it was used and dropped, as in most loops
     views[-1] = ref(y)
 else:
-    add_views(base, (ref(y),))"""
+    add_views(base, [ref(y)])"""
 
 # What the tape keeps of a view op is a meta and attributes, so the plan has it ready.
 _RECORD_VIEW = """\
@@ -143,7 +144,7 @@ def source(form: Form) -> str:
     outputs = "first_output" if form.only_first else "outputs"
     texts["outputs"] = f"{outputs}(plan, shards, node)"
     texts["decomposed"] = f"plan.decomposed({texts['arguments']})"
-    if form.aliases:
+    if form.makes_views:
         for name in ("outputs", "decomposed"):
             texts[name] = f"link_all({texts[name]}, base, plan.steps)"
     parts = {
@@ -151,8 +152,8 @@ def source(form: Form) -> str:
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
         "record": _record(form),
         "give": _GIVE_SEVERAL if form.several else _GIVE_ONE,
-        "share": _SHARE if form.boxing else _LINK if form.aliases else "",
-        "base": f"base = {texts['first']}" if form.aliases else "",
+        "share": _LINK if form.makes_views else _SHARE if form.boxing or form.aliases else "",
+        "base": f"base = {texts['first']}" if form.makes_views else "",
     }
     text = _TEMPLATE
     for name in ("base", "make", "run", "give", "record", "share"):
@@ -163,7 +164,7 @@ def source(form: Form) -> str:
 def _record(form: Form) -> str:
     if not form.params:
         return _RECORD_PACKED
-    return _RECORD_VIEW if form.aliases else _RECORD
+    return _RECORD_VIEW if form.makes_views else _RECORD
 
 
 def _with_block(text: str, name: str, block: str) -> str:

@@ -50,9 +50,7 @@ def detach(self: Tensor) -> Tensor:
     """
     if interpreter.current is not None:
         interpreter.current.before_sharing(self)
-    node = self.node
-    base = self if node is None or node.is_leaf else stand_in(self)
-    return link(Tensor(self.shards, self.meta), base, DETACH)
+    return link(Tensor(self.shards, self.meta), stand_in(self), DETACH)
 
 
 @register_function

@@ -5,6 +5,7 @@ The base of a view, and the views of a base, change with it; see `view_writes`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from .grad_mode import no_grad
 from .names import names, register_function
 from .sbp import NdSbp, broadcast
 from .tensor import Tensor
-from .view_writes import check_change, set_value, write
+from .view_writes import check_change, forget_output, set_value, write
 from .views import has_links, snapshot
 
 
@@ -46,8 +47,14 @@ def replace(self: Tensor, result: Tensor) -> Tensor:
     if self.shared and has_links(self):
         write(self, result, interpreter.grad_enabled)
         return self
-    set_value(self, result, interpreter.grad_enabled, interpreter.stamp())
+    forget_output(self.node)
+    if interpreter.current is not None:
+        interpreter.current.before_change(self)
+    self.shards = result.shards
     self.shared = result.shared
+    self.version = interpreter.stamp()
+    if interpreter.grad_enabled:
+        self.node = result.node
     return self
 
 
@@ -83,10 +90,20 @@ def take(self: Tensor, value: Tensor) -> None:
         set_value(self, value, False, interpreter.stamp())
 
 
-def changed(self: Tensor) -> None:
-    """Let the views of a tensor follow what was written into its memory, outside the tape."""
-    if self.shared and has_links(self):
-        write(self, snapshot(self), False)
+def changed(tensors: Iterable[Tensor]) -> None:
+    """Let bases and views follow what was written into the memory of tensors, outside the tape."""
+    linked = [tensor for tensor in tensors if tensor.shared and has_links(tensor)]
+    values = [snapshot(tensor) for tensor in linked]  # some may be views of one base
+    for tensor, value in zip(linked, values, strict=True):
+        write(tensor, value, False)
+
+
+def writable(x: Tensor) -> None:
+    """Give the tensor contiguous memory of its own, if it has not."""
+    if x.shared or not all(map(torch.Tensor.is_contiguous, x.shards)):
+        unique = {id(part): part.clone(memory_format=torch.contiguous_format) for part in x.shards}
+        x.shards = tuple([unique[id(part)] for part in x.shards])
+        x.shared = has_links(x)  # then they follow, when it is written
 
 
 def _check_made(value: Tensor) -> None:

@@ -20,7 +20,6 @@ from .boxing import BoxingPlan
 from .meta import Meta
 from .placement import Placement
 from .signature import Axis, Rule, from_spec
-from .tensor import Tensor
 
 Arg = Any  # a Meta where a tensor was passed, else the argument itself
 Kernel = Callable[..., Any]  # local torch tensors (and runtime numbers) -> local torch tensor(s)
@@ -100,7 +99,8 @@ class Op:
     saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
     saves_output: bool = False  # whether vjp needs the output
     differentiable: bool = True
-    aliases: bool = False  # the outputs are views of the first input, whose memory they may be
+    aliases: bool = False  # the kernel may return memory of its first input
+    makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
     flops_per_element: ClassVar[float] = 1.0
 
@@ -152,7 +152,7 @@ class Op:
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+    def scatter_view(self, x: Any, value: Any, index: int, *attrs: Any) -> Any:
         """`x` with `value` in the place of output `index`, for an op whose outputs are views.
 
         What becomes of a base when a view of it is written. Written with ops, as `vjp`. Outputs of

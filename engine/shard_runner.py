@@ -21,15 +21,28 @@ def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
     if len(present) > MOST_NAMED:
         return _any_single(op.bind(local, attrs), op.num_outputs != 1)
     if getattr(op.bind, "__func__", None) is Op.bind:  # with no function around the kernel
-        return _maker(present, len(attrs), op.num_outputs)(local.pick(op.kernel), *attrs)
-    return _maker(present, 0, op.num_outputs)(op.bind(local, attrs))
+        return _make(present, op.num_outputs, local.pick(op.kernel), attrs)
+    return _make(present, op.num_outputs, op.bind(local, attrs), ())
+
+
+def _make(
+    present: tuple[bool, ...], outputs: int, kernel: Kernel, attrs: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """The function that calls a kernel, by which arguments are tensors (the others are values)."""
+    text = _source(present, outputs, len(attrs))
+    run: Callable[..., Any] = function(text, "make", "kernel on one shard", {})(kernel, *attrs)
+    return run
 
 
 @lru_cache(maxsize=1024)
-def _maker(present: tuple[bool, ...], attributes: int, outputs: int) -> Callable[..., Any]:
-    """The function that wraps a kernel, by which arguments are tensors (the others are values).
+def _source(present: tuple[bool, ...], outputs: int, attributes: int) -> str:
+    """The text of the function that makes it: it does what `_any_single` does for any number.
 
-    Its text takes the one shard of each tensor, as `_any_single` does for any number of them.
+    >>> print(_source((True, False), 1, 1))
+    def make(kernel, a0):
+        def run(x0, x1):
+            return (kernel(x0[0], x1, a0),)
+        return run
     """
     inputs = [f"x{i}" for i in range(len(present))]
     bound = [f"a{i}" for i in range(attributes)]
@@ -45,7 +58,7 @@ def _maker(present: tuple[bool, ...], attributes: int, outputs: int) -> Callable
         *[f"        {line}" for line in work],
         "    return run",
     ]
-    return function("\n".join(lines), "make", "kernel on one shard", {})
+    return "\n".join(lines)
 
 
 def _any_single(kernel: Kernel, several: bool) -> Callable[..., Any]:

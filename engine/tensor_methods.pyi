@@ -138,7 +138,7 @@ class TensorMethods:
     def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bmm(self, b: Tensor, /) -> Tensor:
+    def bmm(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
@@ -231,7 +231,7 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def dot(self, b: Tensor, /) -> Tensor:
+    def dot(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def double(self) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
@@ -446,7 +446,7 @@ class TensorMethods:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
     def minimum(self, b: Tensor, /) -> Tensor:
         """`minimum` of each element."""
-    def mm(self, b: Tensor, /) -> Tensor:
+    def mm(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def moveaxis(
         self,
@@ -465,7 +465,7 @@ class TensorMethods:
     def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def mul_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mv(self, b: Tensor, /) -> Tensor:
+    def mv(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def nan_to_num(
         self,
@@ -573,7 +573,7 @@ class TensorMethods:
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def numpy(self) -> np.ndarray[Any, Any]:
         """The logical value as a numpy array; see `whole` for when it communicates."""
-    def outer(self, b: Tensor, /) -> Tensor:
+    def outer(self, b: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""

@@ -45,42 +45,36 @@ def write(tensor: Tensor, value: Tensor, record: bool) -> None:
         path.append(_Write(base, value, record))
         tensor = base
     writes = [path.pop()]
-    _follow(writes[0], path, writes)
+    for done in writes:  # which get longer on the way
+        on_path = bool(path) and base_of(path[-1].tensor) is done.tensor
+        writes += _followers(done, path.pop() if on_path else None)
     now = interpreter.stamp()
     for each in writes:
         set_value(*each, now)
 
 
-def _follow(done: _Write, path: list[_Write], writes: list[_Write]) -> None:
-    """Add to `writes` what the views of a tensor become, and theirs.
-
-    `path` has the writes on the way up that lie below the tensor, the nearest last.
-    """
+def _followers(done: _Write, through: _Write | None) -> list[_Write]:
+    """What the views of a tensor become; `through` is the one that the write came through."""
     base, value, record = done
-    through = path[-1] if path and base_of(path[-1].tensor) is base else None
+    found: list[_Write] = []
     source = Tensor(value.shards, value.meta, value.node if record else None)
     results: Results = {}
     for view in views_of(base):
         step = view._step
-        written = through is not None and view is through.tensor
+        if through is not None and view is through.tensor and (step.detaches or not record):
+            found.append(through)  # a detached one has a place on the tape of its own
+            continue
         if (
             through is not None
             and step.disjoint(through.tensor._step)
             and (not record or base.node is not None or value.node is None)
         ):
             continue  # neither its value changes nor whether it has a history
-        if written and step.detaches:
-            assert through is not None
-            follower = through
-        else:
-            records = record and not step.detaches
-            with interpreter.grad_mode(records):
-                made = _laid_as(step.forward(source, results), view.meta)
-            if records:
-                made = _with_history(view, base, made)
-            follower = _Write(view, made, records)
-        writes.append(follower)
-        _follow(follower, path[:-1] if written else [], writes)
+        records = record and not step.detaches
+        with interpreter.grad_mode(records):
+            made = _laid_as(step.forward(source, results), view.meta)
+        found.append(_Write(view, _with_history(view, base, made) if records else made, records))
+    return found
 
 
 def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
@@ -152,7 +146,7 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
 
     `value` is the result, where it is known: its history counts too.
     """
-    if not interpreter.grad_enabled:
+    if not interpreter.grad_enabled or (tensor.node is None and not tensor.shared):
         return
     steps: list[ViewStep] = []
     base = tensor

@@ -80,11 +80,11 @@ class OpStep(ViewStep):
         return results[key][self.index]
 
     def scatter(self, base: Tensor, value: Tensor) -> Tensor:
-        return self.op.scatter_view(base, value, self.index, *self.attrs)
+        return self.op.scatter_view(base, value, self.index, *self.attrs)  # type: ignore[no-any-return]
 
     def on_one(self, base: torch.Tensor) -> torch.Tensor:
         made = self.op.kernel(base, *self.attrs)
-        return made if isinstance(made, torch.Tensor) else made[self.index]  # type: ignore[no-any-return]
+        return made if isinstance(made, torch.Tensor) else made[self.index]
 
     def disjoint(self, other: ViewStep) -> bool:
         if not isinstance(other, OpStep) or self.index == other.index:
@@ -153,12 +153,17 @@ def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
     view._base = base
     view._step = step
     view.shared = True
-    add_views(base, (ref(view),))
+    views = getattr(base, "_views", None) if base.shared else None
+    if views and views[-1]() is None:
+        views[-1] = ref(view)  # the last one was used and dropped, as in most loops
+    else:
+        add_views(base, [ref(view)])
     return view
 
 
-def link_all(made: Any, base: Tensor, steps: Sequence[ViewStep]) -> Any:
+def link_all(made: Any, base: Tensor | None, steps: Sequence[ViewStep]) -> Any:
     """What an op made of `base`, one tensor or several, as views of it."""
+    assert base is not None
     if isinstance(made, Tensor):
         return link(made, base, steps[0])
     for view, step in zip(made, steps, strict=True):
@@ -166,20 +171,20 @@ def link_all(made: Any, base: Tensor, steps: Sequence[ViewStep]) -> Any:
         view._step = step
         view._views = ()
         view.shared = True
-    add_views(base, [ref(view) for view in made])
+    add_views(base, [*map(ref, made)])
     return made
 
 
-def add_views(base: Tensor, new: Sequence[ReferenceType[Tensor]]) -> None:
+def add_views(base: Tensor, new: list[ReferenceType[Tensor]]) -> None:
     """Let a base know of views."""
     if not base.shared:  # so it has no links yet
         base.shared = True
         base._base = None
-        base._views = [*new]
+        base._views = new
         return
-    views = getattr(base, "_views", ())
-    if not isinstance(views, list):
-        base._views = [*new]
+    views: Any = getattr(base, "_views", None)
+    if not views:
+        base._views = new
         return
     while views and views[-1]() is None:  # they were used and dropped, as in most loops
         views.pop()
@@ -244,11 +249,11 @@ def stand_in(x: Tensor) -> Tensor:
 
     That is the tensor itself if it was not computed; else `x` becomes a detached view of another.
     """
-    if x.node is None or x.node.is_leaf:
-        return x
-    base = base_of(x)
+    base = base_of(x) if x.shared else None
     if base is not None and x._step.detaches:
         return base
+    if x.node is None or x.node.is_leaf:
+        return x
     made = Tensor(x.shards, x.meta)
     if base is None:
         link(x, made, DETACH)

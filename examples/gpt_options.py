@@ -55,7 +55,7 @@ def parse(arguments: list[str] | None, description: str | None) -> argparse.Name
     if args.micro_batches is None:
         args.micro_batches = 4 if args.schedule and args.graph else 1
     if args.chunks is None:
-        args.chunks = {"interleaved": 2, "zb-v": 2}.get(args.schedule, 1)
+        args.chunks = (SCHEDULES[args.schedule].stages_per_rank or 2) if args.schedule else 1
     for name in "ranks micro_batches chunks steps batch length layers heads width".split():
         if getattr(args, name) < 1:
             given.error(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
@@ -97,10 +97,11 @@ def stage_fault(args: argparse.Namespace) -> str | None:
         return None
     if args.ranks < 2:
         return f"--schedule needs at least 2 ranks, but --ranks is {args.ranks}"
-    if name == "zb-v" and chunks != 2:
-        return f"--schedule zb-v has 2 stages per rank, so --chunks cannot be {chunks}"
-    if name not in ("zb-v", "interleaved") and chunks != 1:
+    wanted = SCHEDULES[name].stages_per_rank
+    if wanted == 1 != chunks:
         return f"--chunks {chunks} needs --schedule interleaved; {name} has one stage per rank"
+    if wanted not in (None, chunks):
+        return f"--schedule {name} has {wanted} stages per rank, so --chunks cannot be {chunks}"
     count = chunks * (args.ranks if args.strategy == "pp" else 2)
     if args.layers < count:
         return f"--layers {args.layers} are too few for {count} stages; each stage needs a layer"

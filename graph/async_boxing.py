@@ -34,6 +34,8 @@ def split_boxings(program: Program) -> list[ProgramStep]:
     ends: dict[int, list[ProgramStep]] = {}
     found: list[ProgramStep] = []
     for index, step in enumerate(program.steps):
+        if step.writes:  # perhaps into what is still being sent
+            found += [end for place in sorted(ends) for end in ends.pop(place)]
         found += ends.pop(index, ())
         if step.start is None:
             found.append(step)

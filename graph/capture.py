@@ -245,7 +245,7 @@ class Capture(interpreter.Interpreter):
     ) -> Tensor:
         made = tuple([param for param in params if param.grad is not None])
         gradients = tuple([param.grad for param in made])
-        clipping = Clipping(made, max_norm, norm_type, error_if_nonfinite, gradients)
+        clipping = Clipping(made, max_norm, norm_type, error_if_nonfinite, self._lines(), gradients)
         self.program.clippings.append(clipping)
         meta = Meta.of((), torch.get_default_dtype(), device=torch.device("cpu"))
         return Tensor(Value(0, meta, "norm", clipping), meta)  # type: ignore[arg-type]
@@ -283,7 +283,7 @@ class Capture(interpreter.Interpreter):
         if plan.decomposed is not None:
             with self.calling():
                 made = plan.decomposed(slots, *attrs) if packed else plan.decomposed(*slots, *attrs)
-            return link_all(made, base, plan.steps) if op.aliases else made
+            return link_all(made, base, plan.steps) if op.makes_views else made
         if op is BOXING:
             values = self._move(slots[0], plan.meta, op.name, asked=True)
         else:
@@ -292,7 +292,7 @@ class Capture(interpreter.Interpreter):
                 plan.aliases, op=op,
             )  # fmt: skip
         made = self._tensors(op, plan, slots, values)
-        return link_all(made, base, plan.steps) if op.aliases else made
+        return link_all(made, base, plan.steps) if op.makes_views else made
 
     def _boxed(self, op: Op, plan: DispatchPlan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
         """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
+from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture
 from .debug_log import Debug
@@ -22,41 +22,17 @@ from .ir import Clipping, Program, verify
 from .loss_scale import Read
 from .memory.memory_plan import MemoryPlan, plan_memory
 from .memory_traffic import summary
-from .micro_batches import micro_metas, place_draws, unroll
-from .passes.boxing_chains import merge_boxings
-from .passes.bucketing import bucket_gradients
-from .passes.cse import eliminate_common
-from .passes.dead_code import eliminate_dead
-from .passes.delay_partials import delay_partials
-from .passes.fuse_add import fuse_add
-from .passes.fuse_chains import fuse_chains
-from .passes.in_place import in_place
-from .passes.layout_search import search_layouts
-from .passes.overlap import overlap_communication
-from .program_executor import Executable
+from .micro_batches import micro_metas, place_draws
+from .pass_table import Compilation, rewritten
+from .program_executor import Executable, kept_by_outputs
 from .pytree import tree_leaves, tree_map_checked
 from .random_draws import Draws
-from .stages.assign_stages import assign_stages
 from .stages.compile_stages import compile_stages
 from .stages.declared_stages import check_declared, declared
 from .stages.stage_executor import Pipeline
 from .stages.stage_plan import StagePlan
+from .update import Updates
 from .zero import Zero
-
-Pass: TypeAlias = Callable[[Program], Program]
-PASSES = (eliminate_common, eliminate_dead)
-
-
-def passes(layout_search: bool, fuses_add: bool = False) -> list[Callable[[Program], Program]]:
-    """The passes that a program goes through, in order.
-
-    Without the two switches none of them changes a bit of any result.
-    """
-    merge = partial(merge_boxings, exact=not layout_search)
-    delay = partial(delay_partials, exact=not layout_search)
-    search = [search_layouts] if layout_search else []
-    fuse = [fuse_add] if fuses_add else []
-    return [*PASSES, *search, merge, delay, *PASSES, *fuse]
 
 
 @dataclass(frozen=True)
@@ -67,6 +43,7 @@ class State:
     paths: Mapping[int, str]  # of the modules, by their identities
     views: Mapping[int, GraphModule]  # the modules' settings, likewise
     trained: Sequence[Tensor]  # what the optimizers update
+    updates: Updates | None = None  # the steps with which they do
     amp: torch.dtype | None = None  # the dtype of matrix products in mixed precision
     loss_scale: Read | None = None  # what backward starts from, at every run
     debug: Debug = field(default_factory=Debug)  # what to tell of it
@@ -116,13 +93,17 @@ class Compiled:
             v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
         )
 
-    def arrange(self, outputs: Sequence[Tensor], norms: Mapping[Clipping, Tensor]) -> Any:
-        """The outputs, and the norms of gradients, in the tree that build returned."""
+    def arrange(self, outputs: Sequence[Tensor]) -> Any:
+        """The outputs, of which the last are the norms of gradients, in the tree that build returned."""
         remaining = iter(outputs)
+        clippings = self.program.clippings
+        norms = dict(zip(clippings, outputs[len(outputs) - len(clippings) :], strict=True))
 
         def given(x: Tensor) -> Tensor:
             clipping = _clipping(x)
-            return next(remaining) if clipping is None else norms[clipping]
+            if clipping is None:
+                return next(remaining)
+            return from_torch(norms[clipping].shards[0])  # on the device where it was computed
 
         return tree_map_checked(self.returned, given, "the result")
 
@@ -167,22 +148,20 @@ def compile_graph(
     debug.stage("captured", program)
     verify(program)
     before = program
-    assign: Callable[[Program], Program] = partial(assign_stages, ranks)
-    changes = passes(config.layout_search, config.fuses_add)
-    late: list[Callable[[Program], Program]] = [fuse_chains]
-    if not ranks:
-        bucketed = micro_batches == 1 and zero.settings is None
-        late.append(partial(unroll, metas=metas, count=micro_batches))
-        late += [*([bucket_gradients] if bucketed else []), overlap_communication, in_place]
-    for each in (assign, *changes, zero.rewrite, *late):
-        program = each(program)
-        verify(program)
-    debug.stage("rewritten by the passes", program)
+    compilation = Compilation(config, ranks, metas, zero, state.updates)
     executable: Executable | Pipeline
     if ranks:
-        executable = Pipeline(compile_stages(program, ranks, config))
+        program = rewritten(program, compilation, "micro-batch")
+        end = replace(compilation, read_later=frozenset(kept_by_outputs(program)))
+
+        def finish(program: Program) -> Program:
+            return rewritten(program, end, "end")
+
+        executable = Pipeline(compile_stages(program, ranks, config, metas, finish))
     else:
+        program = rewritten(program, compilation, "micro-batch", "call", "end")
         executable = Executable(program)
+    debug.stage("rewritten by the passes", program)
     zero.store()
     debug.finish(program)
     return Compiled(program, executable, returned, before)
@@ -254,6 +233,11 @@ def _record_gradients(
         raise OnefoldRuntimeError(
             "the graph has an optimizer, but build() made no gradients; call loss.backward() there"
         )
+    if capture.program.clippings and not trained:
+        raise OnefoldRuntimeError(
+            "build() called clip_grad_norm_, but the graph has no optimizer to use the gradients; "
+            "add one with self.add_optimizer(optimizer) in __init__"
+        )
     wanted = {id(tensor) for tensor in trained}
     for clipping in capture.program.clippings:
         for tensor, gradient in zip(clipping.params, clipping.gradients, strict=True):
@@ -266,7 +250,7 @@ def _record_gradients(
             if tensor.grad is not gradient:
                 raise OnefoldRuntimeError(
                     f"the gradient of {name} was changed after clip_grad_norm_ inside build(), "
-                    "which clips when the call ends; call it last"
+                    "which clips when the call has made all gradients; call it last"
                 )
     for tensor in made:
         if id(tensor) in wanted:

@@ -10,7 +10,7 @@ import torch
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
 from .amp import DTYPES
-from .schedules.named_schedules import check_known
+from .schedules.named_schedules import schedule_named
 from .unsupported import CONFIG, Unsupported, refuse
 
 
@@ -74,11 +74,12 @@ class GraphConfig:
     def set_schedule(self, name: str | None) -> None:
         """Choose the schedule by which a graph with stages runs its micro-batches.
 
-        One of gpipe, 1f1b, interleaved, zb-h1, zb-h2 and zb-v; None takes 1f1b, or, where ranks
-        have several stages, interleaved or zb-v by how the stages lie.
+        `graph/schedules/named_schedules.py` lists them; None takes 1f1b, or, where ranks have
+        several stages, interleaved or zb-v by how the stages lie. Raises OnefoldValueError, which
+        lists them too, for an unknown name.
         """
         if name is not None:
-            check_known(name)
+            schedule_named(name)
         self._schedule = name
 
     @property

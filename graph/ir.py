@@ -16,6 +16,9 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, user_line
 from .random_draws import Draws
 
+UPDATE = "update"  # the scope of the optimizers' steps
+HOST = "host"  # the origin of steps that make a number of the host, in no memory of a device
+
 
 class Value:
     """One value of a program: made once, by an input, a variable or a step.
@@ -78,7 +81,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A tensor that outlives the call, such as a parameter: read when a call starts."""
+    """A tensor that outlives the call, such as a parameter: read when a call starts.
+
+    Steps may write into its memory, which is then its own.
+    """
 
     value: Value
     tensor: Tensor
@@ -107,6 +113,7 @@ class ProgramStep:
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
     place: Value | None = None  # the input in whose memory the output is put
+    writes: tuple[Value, ...] = ()  # those of the inputs whose memory it changes
     micro_batch: int | None = None  # the one that it is done for; None: for all of the batch
     parts: tuple[ProgramStep, ...] = ()  # the steps that it stands for, where several became one
     note: str = ""  # on what the passes did with it, for who reads the program
@@ -117,15 +124,17 @@ class ProgramStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clipping:
-    """What `clip_grad_norm_` inside build() asks for: done to a call's gradients when it updates.
+    """What `clip_grad_norm_` inside build() asks for, which becomes a step before the updates.
 
-    With micro-batches and a scaled loss only then are there the gradients that eager has.
+    With micro-batches and a scaled loss only there are the gradients that eager has. The norm of
+    each is an output of the program, behind those that build() returned.
     """
 
     params: tuple[Tensor, ...]
     max_norm: float
     norm_type: float
     error_if_nonfinite: bool
+    line: str  # the user's line
     gradients: tuple[Tensor | None, ...] = field(repr=False)  # as they were captured
 
     def used(self) -> OnefoldRuntimeError:
@@ -148,17 +157,24 @@ class Program:
     assigns: list[tuple[Variable, Value]] = field(default_factory=list)  # set when a call ends
     gradients: list[tuple[Variable, Value]] = field(default_factory=list)  # for the optimizers
     clippings: list[Clipping] = field(default_factory=list)  # of the gradients, in turn
+    states: list[Value] = field(default_factory=list)  # what the optimizers keep
+    updates: bool = False  # whether the optimizers' steps are among the steps
     draws: Draws = field(default_factory=lambda: Draws(()))
     micro_batches: int = 1  # how many of them the steps are for
 
     def wanted(self) -> list[Value]:
         """The values that must exist when a call ends."""
-        ends = [*self.assigns, *self.gradients]
+        ends = self.assigns if self.updates else [*self.assigns, *self.gradients]
         return [*self.outputs, *(value for _, value in ends)]
+
+    def written(self) -> list[Variable]:
+        """The variables into whose memory steps write."""
+        numbers = {value.number for step in self.steps for value in step.writes}
+        return [variable for variable in self.variables if variable.value.number in numbers]
 
     def last_number(self) -> int:
         """The largest number of a value."""
-        values = [*self.inputs, *(variable.value for variable in self.variables)]
+        values = [*self.inputs, *(variable.value for variable in self.variables), *self.states]
         values += [value for step in self.steps for value in step.outputs]
         return max([value.number for value in values], default=0)
 
@@ -182,6 +198,7 @@ class Program:
     def __str__(self) -> str:
         lines = [f"input {value!r}: {describe(value.meta)}" for value in self.inputs]
         lines += [f"variable {v.value!r}: {describe(v.value.meta)}" for v in self.variables]
+        lines += [f"state {value!r}: {describe(value.meta)}" for value in self.states]
         part = ""
         for step in self.steps:
             now = _part(step)
@@ -219,6 +236,8 @@ def show(step: ProgramStep) -> str:
     made = ", ".join(f"{value!r}: {describe(value.meta)}" for value in step.outputs)
     taken = ", ".join(map(repr, (*step.inputs, *step.attrs)))
     where = "" if step.place is None else f" in place of {step.place!r}"
+    if step.writes:
+        where += f" writes {', '.join(map(repr, step.writes))}"
     note = f"  # {step.note}" * bool(step.note)
     return f"{made}{' = ' * bool(made)}{step.name}({taken}){where}{note}"
 
@@ -234,11 +253,13 @@ def verify(program: Program) -> None:
 
     make(program.inputs, "the inputs")
     make([variable.value for variable in program.variables], "the variables")
+    make(program.states, "the optimizers")
     for step in program.steps:
         for value in step.reads():
             assert value.number in made, f"{value!r} is used before it is made, by {show(step)}"
         make(step.outputs, show(step))
-        assert step.place is None or step.place in step.inputs, f"{show(step)} does not read that"
+        for value in step.writes if step.place is None else (step.place, *step.writes):
+            assert value in step.inputs, f"{show(step)} does not read {value!r}"
     for value in program.wanted():
         assert value.number in made, f"{value!r} is wanted but never made"
     for variable, value in (*program.assigns, *program.gradients):

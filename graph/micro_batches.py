@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine import interpreter
@@ -83,23 +83,6 @@ def join(results: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     ]
 
 
-def add_up(total: Tensor | None, more: Tensor) -> Tensor:
-    """The sum over the micro-batches so far and one more value, whose memory others may have.
-
-    The first sum is new memory; from then on it belongs to the sum alone and takes the rest.
-    """
-    if total is None:
-        more.shared = True
-        return more
-    if total.shared or total.meta is not more.meta:
-        return names.add(total, more)  # type: ignore[no-any-return]
-    # In a virtual world replicas are one tensor, which must take their common value once.
-    pairs = {id(mine): (mine, new) for mine, new in zip(total.shards, more.shards, strict=True)}
-    for mine, new in pairs.values():
-        mine.add_(new)
-    return total
-
-
 def unroll(program: Program, metas: Sequence[Meta], count: int) -> Program:
     """The program of a call whose inputs have these metas, from that of one micro-batch.
 
@@ -174,6 +157,70 @@ class _Unrolling:
 
     def _tensor(self, value: Value) -> Tensor:
         return self.capture.adopt(self._now(value))
+
+
+def slicing(program: Program, metas: Sequence[Meta], count: int) -> Program:
+    """What cuts the inputs of a call, for a program of one micro-batch.
+
+    Its outputs are the inputs of each micro-batch in turn.
+    """
+    capture = Capture({}, {}, {}, numbers=program.last_number())
+    named = zip(metas, program.inputs, strict=True)
+    inputs = [capture.input(meta, value.name) for meta, value in named]
+    with interpreter.using(capture), no_grad():
+        made = [capture.value_of(x) for piece in pieces(inputs, count) for x in piece]
+    found = capture.program
+    return replace(found, outputs=made)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What a call does after its micro-batches.
+
+    The inputs of the program are the sums over the micro-batches, the outputs of each micro-batch
+    in turn, and what the last one assigned.
+    """
+
+    program: Program
+    sums: Sequence[Value]  # one for each of the values that are added up
+    results: Sequence[Sequence[Value]]  # by micro-batch
+    assigned: Sequence[Value]
+
+
+def joining(
+    program: Program, sums: Sequence[Value], steps: Sequence[ProgramStep], count: int, numbers: int
+) -> Joining:
+    """The end of a call of a program of one micro-batch.
+
+    `sums` are the values that are added up, and `steps` what makes gradients of the sums; `numbers`
+    is the largest of the values that there are.
+    """
+    capture = Capture({}, {}, {}, numbers=numbers)
+    totals = {value.number: capture.continued(value) for value in sums}
+    results = [[capture.continued(value) for value in program.outputs] for _ in range(count)]
+    assigned = [capture.continued(variable.value) for variable, _ in program.assigns]
+    outputs = [[capture.adopt(value) for value in values] for values in results]
+    ends = [capture.adopt(totals.get(x.number, x)) for _, x in program.gradients]
+    with interpreter.using(capture), no_grad():
+        joined = outputs[0] if count == 1 else join(outputs)
+        means = ends if count == 1 else [names.mul(x, 1.0 / count) for x in ends]
+    tail = replace(
+        program,
+        inputs=[*totals.values(), *(value for each in results for value in each), *assigned],
+        steps=[*(_reading(step, totals) for step in steps), *capture.program.steps],
+        outputs=[capture.value_of(x) for x in joined],
+        assigns=[(v, value) for (v, _), value in zip(program.assigns, assigned, strict=True)],
+        gradients=[
+            (v, capture.value_of(x)) for (v, _), x in zip(program.gradients, means, strict=True)
+        ],
+    )
+    return Joining(tail, list(totals.values()), results, assigned)
+
+
+def _reading(step: ProgramStep, now: Mapping[int, Value]) -> ProgramStep:
+    """The step on other inputs, by the numbers of its own."""
+    inputs = [now.get(x.number, x) if type(x) is Value else x for x in step.inputs]
+    return replace(step, inputs=tuple(inputs))
 
 
 def _next_draws(draws: Draws, index: int) -> ProgramStep:

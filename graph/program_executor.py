@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ..distributed.world import world
-from ..engine.inplace import take
+from ..engine import interpreter
+from ..engine.inplace import changed, take, writable
 from ..engine.op import error_class
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
@@ -44,6 +45,16 @@ class Places:
         dropped = tuple([self.of(value) for value in dead])
         return step.run, inputs, made if step.several else made[0], dropped
 
+    def calls(self, steps: Sequence[ProgramStep], wanted: Iterable[Value]) -> list[Call]:
+        """Steps in turn; each value but those `wanted` is dropped after the last that needs it."""
+        last = _last_uses(steps, wanted)
+        found = []
+        for index, step in enumerate(steps):
+            values = {v.number: v for v in (*step.reads(), *step.outputs)}
+            dead = [v for v in values.values() if last.get(v.number, index) == index]
+            found.append(self.call(step, dead))
+        return found
+
 
 def execute(calls: Sequence[Call], steps: Sequence[ProgramStep], places: list[Any]) -> None:
     """Run calls, which are those of the `steps`, on the values in their places."""
@@ -63,7 +74,9 @@ def execute(calls: Sequence[Call], steps: Sequence[ProgramStep], places: list[An
             index += 1
     except _ERRORS as error:
         explained = _explained(error, steps[index])
-        if any(value.meta.is_global for value in steps[index].outputs):
+        made_here = [value.meta.is_global for value in steps[index].outputs]
+        # With a local value every process has computed the same, and raises it by itself.
+        if made_here and all(made_here):
             world().tell(explained)
         if isinstance(error, OnefoldError):
             raise
@@ -85,15 +98,10 @@ class Executable:
         self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
         self._inputs = [place(value) for value in program.inputs]
         self._steps = steps_with_async_boxing(program)
-        last = _last_uses(self._steps, program.wanted())
-        self._calls: list[Call] = []
-        for index, step in enumerate(self._steps):
-            values = {v.number: v for v in (*step.reads(), *step.outputs)}
-            dead = [v for v in values.values() if last.get(v.number, index) == index]
-            self._calls.append(self._places.call(step, dead))
+        self._calls = self._places.calls(self._steps, program.wanted())
         self._outputs = [(place(v), v.meta) for v in program.outputs]
         self._assigns = [(v.tensor, place(x)) for v, x in program.assigns]
-        self._gradients = [(v.tensor, place(x), x.meta) for v, x in program.gradients]
+        self._written = [variable.tensor for variable in program.written()]
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
@@ -102,8 +110,13 @@ class Executable:
         """All calls, with the steps that they are of."""
         return [(self._calls, self._steps)]
 
-    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Run once; the outputs, and the gradients in the order of `program.gradients`.
+    def make_writable(self) -> None:
+        """Give what steps write into memory of its own."""
+        for tensor in self._written:
+            writable(tensor)
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run once; the outputs.
 
         Random calls take the generators' next ids. Assigns are done when every step has run, so
         that an error changes nothing. Raises OnefoldRuntimeError when a tensor from outside is no
@@ -117,28 +130,42 @@ class Executable:
             draws.give_back()
             raise
 
-    def _run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         self.program.draws.move_to(0)
+        check_variables(self._variables)
+        given = [x.shards for x in inputs]
+        for index in self._kept_inputs:
+            inputs[index].shared = True  # an output may be its memory, even if it is a parameter's
+        self.make_writable()
         places = self._places.template.copy()
-        read_variables(self._variables, places)
-        for place, tensor in zip(self._inputs, inputs, strict=True):
+        for place, tensor, _ in self._variables:
             places[place] = tensor.shards
+        for place, shards in zip(self._inputs, given, strict=True):
+            places[place] = shards
         execute(self._calls, self._steps, places)
-        for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
-            tensor.shared = True  # an output may be its memory
+        for tensor in self._kept:
+            tensor.shared = True
         outputs = [shared(places[place], meta) for place, meta in self._outputs]
-        gradients = [shared(places[place], meta) for _, place, meta in self._gradients]
         for tensor, place in self._assigns:
             take(tensor, shared(places[place], tensor.meta))
-        return outputs, gradients
+        mark_written(self._written)
+        return outputs
 
 
-def read_variables(variables: Iterable[tuple[int, Tensor, Value]], places: list[Any]) -> None:
-    """Put the variables' shards in place. Raises OnefoldRuntimeError for one that has changed."""
-    for place, tensor, value in variables:
+def mark_written(tensors: Sequence[Tensor]) -> None:
+    """Let the tape, and bases and views, know that these tensors have changed."""
+    if tensors:
+        now = interpreter.stamp()
+        for tensor in tensors:
+            tensor.version = now
+        changed(tensors)
+
+
+def check_variables(variables: Iterable[tuple[int, Tensor, Value]]) -> None:
+    """Raise OnefoldRuntimeError for a variable that is not what it was at the capture."""
+    for _, tensor, value in variables:
         if tensor.meta is not value.meta:
             raise _changed(tensor, value)
-        places[place] = tensor.shards
 
 
 def shared(shards: Any, meta: Any) -> Tensor:
@@ -172,7 +199,7 @@ def _last_uses(steps: Sequence[ProgramStep], wanted: Iterable[Value]) -> dict[in
 
 
 def kept_by_outputs(program: Program) -> set[int]:
-    """The numbers of the values whose memory an output or an assigned value may share."""
+    """The numbers of the values whose memory an output, assigned value or gradient may share."""
     sources: dict[int, list[Value]] = {
         value.number: list(step.reads())
         for step in program.steps
@@ -180,7 +207,7 @@ def kept_by_outputs(program: Program) -> set[int]:
         for value in step.outputs
     }
     kept: set[int] = set()
-    left = [*program.outputs, *(value for _, value in program.assigns)]
+    left = [*program.outputs, *(x for _, x in (*program.assigns, *program.gradients))]
     while left:
         value = left.pop()
         if value.number not in kept:

@@ -36,8 +36,8 @@ def operator(step: ProgramStep, with_line: bool = False) -> str:
     """A step on one line: what it takes and makes, where, in which stage, and for what."""
     taken = [f"{x!r}:{laid(x.meta)}" if type(x) is Value else repr(x) for x in step.inputs]
     taken += map(repr, step.attrs)
-    made = ", ".join(f"{value!r}:{laid(value.meta)}" for value in step.outputs)
-    meta = step.outputs[0].meta
+    made = ", ".join(f"{value!r}:{laid(value.meta)}" for value in step.outputs or step.writes)
+    meta = (*step.outputs, *step.writes)[0].meta
     where = f"device={meta.device}" if meta.placement is None else f"placement={meta.placement}"
     more = f", stage={step.stage}" * (step.stage is not None) + ", backward" * step.backward
     more += ", recomputed" * bool(step.again)
@@ -58,18 +58,22 @@ class Part:
 def parts_of(program: Program) -> dict[str, Part]:
     """The parts of a program by module path, in the order in which it comes to them.
 
-    What a module gets and gives is that of its submodules too, and of the forward pass alone.
+    What a module gets and gives is that of its submodules too, and of the forward pass alone. Of
+    several micro-batches it is the first one's.
     """
+    steps = [
+        each for each in program.steps if not each.micro_batch and (each.outputs or each.writes)
+    ]
     found: dict[str, Part] = {}
     makers: dict[int, str | None] = {value.number: None for value in program.inputs}
     users: dict[int, set[str | None]] = {value.number: {None} for value in program.outputs}
-    for step in program.steps:
+    for step in steps:
         part = found.setdefault(step.scope, Part())
         (part.backward if step.backward else part.forward).append(step)
         makers.update((value.number, step.scope) for value in step.outputs)
         for value in () if step.backward else step.reads():
             users.setdefault(value.number, set()).add(step.scope)
-    for step in program.steps:
+    for step in steps:
         for path in () if step.backward else _around(step.scope):
             part = found.setdefault(path, Part())
             for value in step.reads():

@@ -221,22 +221,6 @@ class Zero:
             if each.tensor.meta is each.target:
                 each.lay(each.whole)
 
-    @contextmanager
-    def updating(self) -> Iterator[None]:
-        """In the block every rank has only its shards of the parameters, to update them.
-
-        Afterwards they are gathered, in place. After an error they are as they were before.
-        """
-        split = [] if self.stored else list(self._split.values())
-        before = [(each.tensor, each.tensor.shards, each.tensor.shared) for each in split]
-        try:
-            for each in split:
-                each.lay(each.target)
-            yield
-        except BaseException:
-            for (tensor, shards, shared), each in zip(before, split, strict=True):
-                tensor.shards, tensor.meta, tensor.shared = shards, each.whole, shared
-            raise
-        before.clear()  # so that each whole value goes when the next one is made
-        for each in split:
-            each.lay(each.whole)
+    def update_layouts(self) -> dict[str, Meta]:
+        """By path, the layouts of the parameters of which each rank updates its shards alone."""
+        return {} if self.stored else {path: each.target for path, each in self._split.items()}

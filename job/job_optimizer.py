@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import optim
+from ..optim import elementwise_rules
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.momentum import Momentum
 from . import grad_clipping, warmup
@@ -221,6 +222,38 @@ def LAMB(  # noqa: N802 (the name that programs use)
         loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
         weight_decay_includes, weight_decay_excludes,
     )  # fmt: skip
+
+
+def __getattr__(name: str) -> Callable[..., Optimizer]:
+    """The optimizers of `optim/elementwise_rules.py` by their names, with their own options."""
+    if name not in elementwise_rules.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    engine: type[elementwise_rules.ElementwiseRule] = getattr(elementwise_rules, name)
+
+    def made(
+        lr_scheduler: Schedule,
+        loss_scale_factor: float | None = None,
+        grad_clipping: Any = None,
+        train_step_lbn: str | None = None,
+        loss_scale_policy: StaticGradScaler | None = None,
+        *,
+        weight_decay: float = 0.0,
+        weight_decay_includes: Words = None,
+        weight_decay_excludes: Words = None,
+        **options: float,
+    ) -> Optimizer:
+        return rule(
+            name, lr_scheduler,
+            lambda groups, lr: engine(
+                groups, lr=lr, weight_decay=weight_decay, maximize=False, **options
+            ),
+            loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
+            weight_decay_includes, weight_decay_excludes,
+        )  # fmt: skip
+
+    made.__name__ = name
+    made.__doc__ = engine.__doc__
+    return made
 
 
 def _sgd(

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from . import random_ref
 
+Shape = tuple[int, ...]
+
 WIDEST = 256  # features of a head in the Triton kernels: a tile of more does not fit the registers
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -66,16 +68,26 @@ class Dropped:
     offset: tuple[int, ...]
 
 
+def fit(q: Shape, k: Shape, v: Shape, mask: Shape | None) -> bool:
+    """Whether tensors of these shapes go together: where not, the CPU's kernel reads elsewhere."""
+    if q[0] != k[0] or q[3] != k[3] or k[:3] != v[:3]:
+        return False
+    if q[1] != k[1] and (not k[1] or q[1] % k[1]):
+        return False
+    scores = (*q[:3], k[2])
+    return mask is None or all(m in (1, n) for m, n in zip(mask[::-1], scores[::-1], strict=False))
+
+
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped | None
 ) -> tuple[Tensor, Tensor]:
     """dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums.
 
     The tensors have the shape (batch, heads, length, features); several heads of q may share one
-    of k and v. A row whose keys are all hidden gives zeros, and -inf as its logarithm.
+    of k and v. A row whose keys are all hidden gives zeros; its logarithm is the kernel's own.
+    Shapes are not looked at: see `fit`.
     """
-    _check(q, k, v, mask)
-    if 0 in (q.numel(), k.numel(), v.numel()):
+    if not (q.numel() and k.numel() and v.numel()):
         logs = q.new_zeros(q.shape[:-1], dtype=wide(q.dtype))
         return q.new_zeros(*q.shape[:-1], v.shape[-1]), logs
     if not _has_kernel(q, v, drop):
@@ -83,8 +95,6 @@ def attention(
     added, causal = _added(q, k, mask, pairs)
     tensors = map(_in_rows, (q, k, v))
     y, logs = _flash(*tensors, 0.0, causal, attn_mask=added, scale=pairs.scale)
-    if added is not None:
-        logs.masked_fill_(added.amax(-1) == -math.inf, -math.inf)
     return y, logs
 
 
@@ -100,10 +110,7 @@ def attention_grad(
     drop: Dropped | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `attention` for q, k and v, from what it gave."""
-    _check(q, k, v, mask)
-    assert dy.shape == y.shape == (*q.shape[:-1], v.shape[-1])
-    assert logs.shape == q.shape[:-1]
-    if 0 in (q.numel(), k.numel(), v.numel()):
+    if not (q.numel() and k.numel() and v.numel()):
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     if not _has_kernel(q, v, drop):
         return _by_scores_grad(dy, q, k, v, mask, y, logs, pairs, drop)
@@ -113,18 +120,6 @@ def attention_grad(
     tensors = map(_in_rows, (dy, q, k, v, y))
     dq, dk, dv = _flash_backward(*tensors, logs, 0.0, causal, attn_mask=added, scale=pairs.scale)
     return dq, dk, dv
-
-
-def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
-    # The kernel does not look.
-    assert q.shape[0] == k.shape[0] and q.shape[-1] == k.shape[-1] and k.shape[:3] == v.shape[:3]
-    assert q.shape[1] == k.shape[1] or (k.shape[1] and q.shape[1] % k.shape[1] == 0)
-    assert mask is None or torch.broadcast_shapes(mask.shape, scores_of(q, k)) == scores_of(q, k)
-
-
-def scores_of(q: Tensor, k: Tensor) -> tuple[int, ...]:
-    """The shape of the scores."""
-    return (*q.shape[:-1], k.shape[-2])
 
 
 def _has_kernel(q: Tensor, v: Tensor, drop: Dropped | None) -> bool:
@@ -141,7 +136,7 @@ def _added(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> tuple[Ten
     if mask is None or mask.dtype is torch.bool:
         seen = mask if seen is None else seen if mask is None else mask & seen
         assert seen is not None
-        return torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, -math.inf), False
+        return seen.to(q.dtype).log_(), False  # 0 or -inf
     return mask if seen is None else mask.masked_fill(~seen, -math.inf), False
 
 
@@ -167,20 +162,20 @@ def _grouped(x: Tensor, heads: int) -> Tensor:
 def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
     """Of all pairs, of the shape (batch, heads of k, n, queries, keys); -inf where not seen."""
     heads = k.shape[1]
-    scores = _grouped(q, heads) @ _grouped(k, heads).mT * pairs.scale
+    scores = (_grouped(q, heads) @ _grouped(k, heads).mT).mul_(pairs.scale)
     if mask is not None:
         full = mask.expand(*q.shape[:3], k.shape[2]).reshape(scores.shape)
         if mask.dtype is torch.bool:
-            scores = scores.masked_fill(~full, -math.inf)
+            scores.masked_fill_(~full, -math.inf)
         else:
-            scores = scores + full.to(scores.dtype)
+            scores.add_(full)
     there = pairs.seen(q.shape[2], k.shape[2], q.device)
-    return scores if there is None else scores.masked_fill(~there, -math.inf)
+    return scores if there is None else scores.masked_fill_(~there, -math.inf)
 
 
 def _weights(scores: Tensor, logs: Tensor) -> Tensor:
-    """The softmax; zeros in rows that see no key."""
-    return (scores - logs.masked_fill(logs == -math.inf, 0.0)[..., None]).exp()
+    """The softmax, in the memory of the scores; zeros in rows that see no key."""
+    return scores.sub_(logs.masked_fill(logs == -math.inf, 0.0)[..., None]).exp_()
 
 
 def _drop(p: Tensor, heads: int, drop: Dropped | None) -> Tensor:
@@ -217,8 +212,11 @@ def _by_scores_grad(
     rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
     keys, values = _grouped(k, heads), _grouped(v, heads)
     p = _weights(_scores(q, k, mask, pairs), logs.reshape(*rows.shape[:-1]))
-    dv = (_drop(p, q.shape[1], drop).mT @ grads).sum(2)
-    dp = _drop(grads @ values.mT, q.shape[1], drop)
-    ds = p * (dp - (grads * ys).sum(-1, keepdim=True)) * pairs.scale
+    dropped, dp = p, grads @ values.mT
+    if drop is not None:  # drawn once for both
+        kept = _drop(torch.ones_like(p), q.shape[1], drop)
+        dropped, dp = p * kept, dp.mul_(kept)
+    dv = (dropped.mT @ grads).sum(2)
+    ds = dp.sub_((grads * ys).sum(-1, keepdim=True)).mul_(p).mul_(pairs.scale)
     dq, dk = ds @ keys, (ds.mT @ rows).sum(2)
     return dq.reshape(q.shape).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)

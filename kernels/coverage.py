@@ -14,7 +14,11 @@ from .gpu.launch.registry import modules, reference_of
 from .gpu.pointwise.triton_functions import all_names
 
 # Ops whose work torch does also on cuda, and why.
-REASONS: dict[str, str] = {}
+_IN_PARTS = "not on cuda: there smaller ops do the work, which have Triton kernels"
+REASONS = {
+    "batch_norm_kept": _IN_PARTS,
+    "batch_norm_kept_grad": _IN_PARTS,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,18 +114,9 @@ def add_rows(
     One index_add over linear indices: in a fixed order, unlike torch's index_put on several
     threads.
     """
-    only = only_index(indices)
-    if only is not None and shape[only[0]] == boxes[only[0]][1]:
-        dim, index = only
-        rows = dy if index.ndim == 1 else dy.flatten(dim, dim + index.ndim - 1)
-        rows = rows.movedim(dim, 0) if dim else rows
-        total = dy.new_zeros((shape[dim], *shape[:dim], *shape[dim + 1 :]))
-        try:
-            total = total.index_add_(0, index.reshape(-1), rows)
-        except (IndexError, RuntimeError):
-            pass
-        else:
-            return total.movedim(0, dim) if dim else total
+    total = _add_along(dy, indices, boxes, shape)
+    if total is not None:
+        return total
     mine, valid = inside(indices, shape, boxes)
     indices = [*indices, *[None] * (len(shape) - len(indices))]
     front = [dim for dim, index in enumerate(indices) if index is not None]
@@ -149,6 +140,24 @@ def add_rows(
     for new, dim in enumerate((*front, *rest)):
         order[dim] = new
     return total.reshape(*[shape[dim] for dim in front], *width).permute(order)
+
+
+def _add_along(
+    dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
+) -> torch.Tensor | None:
+    """`add_rows` along one dim that the shard holds whole; None where torch takes no such index."""
+    only = only_index(indices)
+    if only is None or shape[only[0]] != boxes[only[0]][1]:
+        return None
+    dim, index = only
+    rows = dy if index.ndim == 1 else dy.flatten(dim, dim + index.ndim - 1)
+    rows = rows.movedim(dim, 0) if dim else rows
+    total = dy.new_zeros((shape[dim], *shape[:dim], *shape[dim + 1 :]))
+    try:
+        total = total.index_add_(0, index.reshape(-1), rows)
+    except (IndexError, RuntimeError):
+        return None
+    return total.movedim(0, dim) if dim else total
 
 
 def put_rows(

@@ -1,8 +1,8 @@
-"""Scalar functions: what an elementwise kernel does to each element, written once.
+"""Scalar expressions: what an elementwise kernel does to each element, written once.
 
 A torch function is the kernel on the CPU; `declare` says which Triton function does the same to one
 element. A function that is an expression of others is written in Python, and both sides come from
-its source: torch runs it with torch's functions, and `Source` is its text for Triton.
+its code: torch runs it with torch's functions, and `Source` is its text for Triton.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ UNSUPPORTED: Adapted = ("", ())  # Triton has no such function: torch does the w
 
 _ADAPT: dict[Function, Adapt] = {}  # by the torch function
 _TRITON: dict[Function, str] = {}  # of torch functions that need no adaptation
-_TORCH: dict[str, Function] = {}  # the torch functions of names that torch does not have itself
-_WRITTEN: dict[str, tuple[Function, str]] = {}  # the expressions, and how they take arguments
+_TORCH: dict[str, Function] = {}  # the torch functions of expressions
+_WRITTEN: dict[str, Function] = {}  # the expressions
 
 
 class Source(NamedTuple):
     """A Triton function as text: its body uses other Triton functions by name.
 
-    `takes` has a letter per argument, see `gpu/scalar.py`.
+    `takes` has a letter per argument, see `gpu/triton_functions.py`.
     """
 
     parameters: tuple[str, ...]
@@ -77,25 +77,18 @@ def adapt_of(torchs: Function) -> Adapt | None:
     return found
 
 
-def publish(name: str, torchs: Function) -> None:
-    """Let expressions call a torch function by the name of its op."""
-    _TORCH.setdefault(name, torchs)
-
-
 def expression(
-    torchs: Function | None = None,
-    *,
-    name: str = "",
-    triton: Adapt | None = None,
-    dtype: str = "result",
+    torchs: Function | None = None, *, name: str = "", triton: Adapt | None = None
 ) -> Callable[[Function], Function]:
     """The torch function of an expression: a Python function of elements and numbers (a decorator).
 
-    Its statements are assignments and one return; there are + - * /, comparisons, & and |, and
-    calls of elementwise functions. `torchs` is torch's own function for it, where there is one, and
-    `triton` says when Triton does something else. `name` is the Triton function's, by default that
-    of the Python function without a leading underscore. Triton computes in the "result" dtype, or
-    in the "common" one of the arguments (comparisons).
+    Its statements are assignments and one return; there are + - * /, comparisons, & | ~, and calls
+    of elementwise functions. The dtype is what torch gives. Triton computes in this dtype, in
+    float32 for narrower ones, and what is true or false in the common dtype of the arguments.
+
+    `torchs` is torch's own function for the expression, where there is one, and `triton` says when
+    Triton does something else. `name` is the Triton function's, by default that of the Python
+    function without a leading underscore.
     """
 
     def made(function: Function) -> Function:
@@ -103,10 +96,9 @@ def expression(
         found = torchs or _as_torch(function)
         if isinstance(found, FunctionType):
             found.__name__ = called
-        takes = {"result": "r", "common": "c"}[dtype] * len(inspect.signature(function).parameters)
-        _WRITTEN[called] = function, takes
+        _WRITTEN[called] = function
         declare(found, triton or called)
-        publish(called, found)
+        _TORCH[called] = found
         return found
 
     return made
@@ -125,9 +117,9 @@ def _as_torch(function: Function) -> Function:
 
 
 def torch_named(name: str) -> Function | None:
-    """The torch function of an op, by the op's name."""
-    found: Function | None = _TORCH.get(name) or getattr(torch, name or "no name", None)
-    return found if callable(found) else None
+    """The torch function of an op, by the op's name: torch's own, or that of an expression."""
+    found: Function | None = getattr(torch, name or "no name", None)
+    return found if callable(found) else _TORCH.get(name)
 
 
 def triton_names() -> set[str]:
@@ -141,15 +133,25 @@ def source_of(name: str) -> Source | None:
 
     Raises ValueError for what expressions cannot hold.
     """
-    if name not in _WRITTEN:
+    function = _WRITTEN.get(name)
+    if function is None:
         return None
-    function, takes = _WRITTEN[name]
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef), f"{name} is no function made by def"
     parameters = tuple([argument.arg for argument in (*tree.args.args, *tree.args.kwonlyargs)])
     body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
     to_triton = _ToTriton(name, parameters, function.__globals__)
-    return Source(parameters, "\n".join(ast.unparse(to_triton.visit(line)) for line in body), takes)
+    lines = [ast.unparse(to_triton.visit(line)) for line in body]
+    takes = ("c" if _is_true_or_false(tree.body[-1]) else "r") * len(parameters)
+    return Source(parameters, "\n".join(lines), takes)
+
+
+def _is_true_or_false(line: ast.stmt) -> bool:
+    value = line.value if isinstance(line, ast.Return) else None
+    return isinstance(value, ast.Compare) or (
+        (isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitAnd, ast.BitOr)))
+        or (isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Invert))
+    )
 
 
 class _ToTriton(ast.NodeTransformer):
@@ -163,12 +165,12 @@ class _ToTriton(ast.NodeTransformer):
     def _refuse(self, node: ast.AST) -> NoReturn:
         raise ValueError(
             f"{self.name}: `{ast.unparse(node)}` cannot be in an expression; there are "
-            "assignments and one return, + - * /, comparisons, & and |, and calls of "
+            "assignments and one return, + - * /, comparisons, & | ~, and calls of "
             "elementwise functions"
         )
 
     def visit(self, node: ast.AST) -> Any:
-        if not isinstance(node, _ALLOWED):
+        if not all(isinstance(part, _ALLOWED) for part in (node, getattr(node, "op", node))):
             self._refuse(node)
         if isinstance(node, ast.expr) and not self._depends(node):
             return ast.Constant(self._number(node))

@@ -16,13 +16,11 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
-from ..graph.ir import Clipping
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
-from ..optim.clip import clip_gradients, norm_of
-from ..optim.device_scalar import Given
+from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
@@ -191,9 +189,9 @@ class Graph:
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
-            outputs, gradients = compiled.executable.run(inputs)
-            norms = self._step(compiled, gradients)
-        return compiled.arrange(outputs, norms)
+            outputs = compiled.executable.run(inputs)
+        self._count_step()
+        return compiled.arrange(outputs)
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Capture and compile for these inputs without running."""
@@ -232,7 +230,8 @@ class Graph:
         # Parameters may be frozen, or added, after a graph was compiled.
         groups = [group for optim, _ in self._optimizers for group in optim.param_groups]
         frozen = [param.node is None for group in groups for param in group["params"]]
-        return structure(self._flat), *frozen
+        clipped = [group.get("clip_grad_max_norm") is not None for group in groups]
+        return structure(self._flat), *frozen, *clipped
 
     def _follow_zero(self) -> None:
         """Begin anew when `config.enable_zero` was called since the last call."""
@@ -247,39 +246,17 @@ class Graph:
         trained = [param for _, _, param in self._parts().trained()]
         scale = None if self._scaler is None else self._scaler.on
         debug = replace(self._debug, name=f"{self.name}:{type(self).__name__}")
-        return State(tensors, paths, views, trained, self.config.amp_dtype, scale, debug)
+        optimizers = [optim for optim, _ in self._optimizers]
+        updates = Updating(optimizers, self._scaler) if optimizers else None
+        return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
-    def _step(self, compiled: Compiled, gradients: Sequence[Tensor]) -> Mapping[Clipping, Tensor]:
-        """Clip, as build() asked for, and update; the norms of the clipped gradients."""
-        norms: dict[Clipping, Tensor] = {}
-        if not self._optimizers:
-            return norms
-        params = [variable.tensor for variable, _ in compiled.program.gradients]
-        before = [param.grad for param in params]
-        try:
-            for param, gradient in zip(params, gradients, strict=True):
-                param.grad = gradient
-            with self._zero.updating():
-                given = Given() if self._scaler is None else self._scaler.given(params)
-                for each in compiled.program.clippings:
-                    total = clip_gradients(
-                        each.params,
-                        each.max_norm,
-                        each.norm_type,
-                        each.error_if_nonfinite,
-                        given.scale,
-                    )
-                    norms[each] = norm_of(total)
-                for optim, _ in self._optimizers:
-                    optim.update(given, clip=True)
-        finally:
-            for param, grad in zip(params, before, strict=True):
-                param.grad = grad
-        for _, schedule in self._optimizers:
-            if schedule is not None:
-                schedule.step()
-        self.__dict__["_steps"] += 1
-        return norms
+    def _count_step(self) -> None:
+        """Let the schedules go on after a call that trained."""
+        if self._optimizers:
+            for _, schedule in self._optimizers:
+                if schedule is not None:
+                    schedule.step()
+            self.__dict__["_steps"] += 1
 
     # State.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..graph.graph_config import GraphConfig
-from ..graph.ir import Program, ProgramStep
+from ..graph.ir import UPDATE, Program, ProgramStep
 from ..graph.program_text import Part, laid, operator, parts_of, tensor
 from .module import Module
 
@@ -32,6 +32,8 @@ class GraphTree:
         body += [f"(ASSIGN:{v.value.name}:{x!r}:{laid(x.meta)})" for v, x in program.assigns] + [
             f"(GRADIENT:{v.value.name}:{x!r}:{laid(x.meta)})" for v, x in program.gradients
         ]
+        update = self._parts.get(UPDATE, Part())
+        body += _block("(UPDATE)", self._operators(update.forward)) if update.forward else []
         body += [f"(OUTPUT:{v!r}:{tensor(v.meta)})" for v in program.outputs]
         return "\n".join(_block(f"(GRAPH:{name}:{kind})", body))
 

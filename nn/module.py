@@ -16,6 +16,7 @@ from ..engine.inplace import fitted, take
 from ..engine.names import names
 from ..engine.sbp import Sbp
 from ..engine.tensor import Tensor
+from ..engine.views import leave
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.graph_config import GraphModule
 from .module_tree import Tree
@@ -143,6 +144,7 @@ class Module(Tree):
             ]
         for tensor, new, grad in converted:
             if new is not tensor:
+                leave(tensor)  # of another shape, perhaps: views keep what was there
                 tensor.meta = new.meta
                 take(tensor, new)
             if grad is not None:

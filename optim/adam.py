@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..engine.tensor import Tensor
 from ..kernels import adam_ref as kernels
@@ -28,7 +29,12 @@ class Adam(AdamW):
     kernel: Callable[..., None] = staticmethod(kernels.adam)
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
-        for part in decayed_apart(group, params, grads, given):
+        for part in decayed_apart(group, params, grads, states, given):
             super()._update(*part)

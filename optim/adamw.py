@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
 from .device_scalar import DeviceScalar, Given
-from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .optimizer import Group, Optimizer, unique_shards, zeros_for
 from .option_checks import check_betas, check_not_negative
 
 
@@ -59,20 +59,25 @@ class AdamW(Optimizer):
         )
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
         keys = self._state_keys(group)
-        entries = [self._entry(keys, param) for param in params]
-        for step, indices in counted(entries, given).items():
+        begin(params, states, keys)
+        for step, indices in counted(states, given).items():
             columns = [[params[i] for i in indices], [grads[i] for i in indices]]
-            columns += [[entries[i][key] for i in indices] for key in keys]
+            columns += [[states[i][key] for i in indices] for key in keys]
             for lists in unique_shards(*columns):
                 like = lists[0][0]
                 update = pick(self.kernel, like.device.type)
                 update(
                     *lists,
                     step=step_on(step, like) if group["do_bias_correction"] else None,
-                    lr=rate_of(group, like.device),
+                    lr=given.rate(like.device),
                     betas=group["betas"],
                     eps=group["eps"],
                     weight_decay=group["weight_decay"],
@@ -88,14 +93,14 @@ class AdamW(Optimizer):
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
         return ("exp_avg", "exp_avg_sq", *largest)
 
-    def _entry(self, keys: Sequence[str], param: Tensor) -> dict[str, Any]:
-        """The parameter's state, which is made if it has none."""
-        writable(param)
-        state = self.state.setdefault(param, {"step": 0})
+
+def begin(params: Sequence[Tensor], states: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
+    """Give the state of each parameter what it lacks: a count of steps, and zeros by `keys`."""
+    for param, state in zip(params, states, strict=True):
+        state.setdefault("step", 0)
         for key in keys:
             if key not in state:
                 state[key] = zeros_for(param)
-        return state
 
 
 def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | DeviceScalar, list[int]]:

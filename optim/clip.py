@@ -29,27 +29,39 @@ def clip_gradients(
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
-    scale: DeviceScalar | None = None,
 ) -> DeviceScalar:
     """Scale the gradients so that their norm together is at most `max_norm`; returns the norm.
 
-    With `scale` the norm is that of the gradients times it. Waits for the norm only if
-    `error_if_nonfinite`, and then raises OnefoldRuntimeError for one that is not finite.
+    Waits for the norm only if `error_if_nonfinite`, and then raises OnefoldRuntimeError for one
+    that is not finite.
     """
     params = _with_gradients(parameters)
-    grads = aligned(params)
+    total, grads = clipped(aligned(params), max_norm, norm_type, error_if_nonfinite)
+    for param, grad in zip(params, grads, strict=True):
+        param.grad = grad
+    return total
+
+
+def clipped(
+    grads: Sequence[Tensor],
+    max_norm: float,
+    norm_type: float,
+    error_if_nonfinite: bool,
+    scale: DeviceScalar | None = None,
+) -> tuple[DeviceScalar, Sequence[Tensor]]:
+    """The norm of gradients together, and the gradients scaled so that it is at most `max_norm`.
+
+    They are the given ones if that is known to change nothing. With `scale` the norm is that of
+    the gradients times it.
+    """
     total = total_norm(grads, norm_type, scale)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise OnefoldRuntimeError(
             f"the total norm of order {norm_type} of the gradients is {float(total)}, so it cannot "
             "be clipped; set error_if_nonfinite=False to scale by it anyway"
         )
-    factor = clip_factor(total, max_norm)
-    if factor is not None:
-        grads = [_times(grad, factor) for grad in grads]
-    for param, grad in zip(params, grads, strict=True):
-        param.grad = grad
-    return total
+    factor = unless_one(clip_factor(total, max_norm))
+    return total, grads if factor is None else [_times(grad, factor) for grad in grads]
 
 
 def norm_of(total: DeviceScalar) -> Tensor:
@@ -57,10 +69,13 @@ def norm_of(total: DeviceScalar) -> Tensor:
     return from_torch(total.value.to(torch.get_default_dtype()))
 
 
-def clip_factor(total: DeviceScalar, max_norm: float) -> DeviceScalar | None:
-    """What gradients of this norm are multiplied by; None if that is known to be 1."""
-    factor = DeviceScalar((max_norm / (total.value + 1e-6)).clamp(max=1.0))
-    # A pass over the gradients costs more than a look at a number that is here.
+def clip_factor(total: DeviceScalar, max_norm: float) -> DeviceScalar:
+    """What gradients of this norm are multiplied by."""
+    return DeviceScalar((max_norm / (total.value + 1e-6)).clamp(max=1.0))
+
+
+def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
+    """The factor, None if it is known to be 1: a pass over gradients costs more than a look."""
     return None if free_to_read(factor) and float(factor) == 1.0 else factor
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..engine.convert import box
 from ..engine.sbp import broadcast
@@ -12,26 +13,31 @@ from ..kernels.guarded_update import gradient
 from .device_scalar import Given
 from .optimizer import Group
 
-Part = tuple[Group, Sequence[Tensor], Sequence[Tensor], Given]
+Part = tuple[Group, Sequence[Tensor], Sequence[Tensor], Sequence[dict[str, Any]], Given]
 
 
 def decayed_apart(
-    group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+    group: Group,
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    states: Sequence[dict[str, Any]],
+    given: Given,
 ) -> Iterator[Part]:
     """The arguments of an update in parts; partial parameters have gradients with the decay in.
 
     A kernel adds it to each addend, and only one of a gradient's may be other than 0.
     """
     partial = [bool(group["weight_decay"]) and param.meta.partial for param in params]
-    rows = list(zip(partial, params, grads, strict=True))
-    plain = [row for row in rows if not row[0]]
+    plain = [i for i, addends in enumerate(partial) if not addends]
     if plain:
-        yield group, [row[1] for row in plain], [row[2] for row in plain], given
-    addends = [row for row in rows if row[0]]
-    if addends:
+        some = [params[i] for i in plain], [grads[i] for i in plain], [states[i] for i in plain]
+        yield group, *some, given
+    rest = [i for i, addends in enumerate(partial) if addends]
+    if rest:
         settled = {**group, "weight_decay": 0.0, "maximize": False}
-        found = [_decayed(group, param, grad, given) for _, param, grad in addends]
-        yield settled, [row[1] for row in addends], found, replace(given, scale=None)
+        found = [_decayed(group, params[i], grads[i], given) for i in rest]
+        own = [params[i] for i in rest], found, [states[i] for i in rest]
+        yield settled, *own, replace(given, scale=None)
 
 
 def _decayed(group: Group, param: Tensor, grad: Tensor, given: Given) -> Tensor:

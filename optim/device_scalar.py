@@ -52,8 +52,14 @@ class DeviceScalar:
 class Given:
     """What an update is given besides gradients."""
 
+    lr: float | torch.Tensor = 0.0  # of the group; a 0-d tensor may be on any device
     scale: DeviceScalar | None = None  # multiplies the gradients first
     found_inf: DeviceScalar | None = None  # 1 where nothing is to change, else 0
+
+    def rate(self, device: torch.device) -> float | torch.Tensor:
+        """The learning rate; on the device, if it is a tensor."""
+        lr = self.lr
+        return lr.to(device, non_blocking=True) if isinstance(lr, torch.Tensor) else lr
 
     def on(self, like: torch.Tensor) -> dict[str, Any]:
         """As arguments of the kernels that update tensors like this one."""

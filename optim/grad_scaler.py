@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
 from .device_scalar import DeviceScalar, Given
-from .gradient_layouts import aligned
 
 __all__ = ["GradScaler", "StaticGradScaler"]
 
@@ -28,6 +28,8 @@ class StaticGradScaler:
     128.0
     """
 
+    may_skip = False  # whether an update may be skipped
+
     def __init__(self, scale_factor: float) -> None:
         self._scale = DeviceScalar.of(_positive("scale_factor", scale_factor))
 
@@ -40,9 +42,12 @@ class StaticGradScaler:
         """The scale there, for the backward of a graph."""
         return self._scale.on(device, dtype)
 
-    def given(self, params: Sequence[Tensor]) -> Given:
-        """What the update of these parameters is given, by whose gradients the scale may change."""
+    def given(self, gradients: Sequence[Tensor]) -> Given:
+        """What the update by these gradients is given."""
         return Given(scale=DeviceScalar(self._scale.value.double().reciprocal()))
+
+    def adapt(self, found: DeviceScalar) -> None:
+        """Let the scale follow a step, where `found` says whether it is skipped."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"scale": self.scale}
@@ -76,6 +81,8 @@ class GradScaler(StaticGradScaler):
     1024.0
     """
 
+    may_skip = True
+
     def __init__(
         self,
         init_scale: float = 2.0**16,
@@ -100,19 +107,16 @@ class GradScaler(StaticGradScaler):
         self._good_steps = torch.zeros((), dtype=torch.int32)  # since a change, or a skipped step
 
     @no_grad
-    def given(self, params: Sequence[Tensor]) -> Given:
+    def given(self, gradients: Sequence[Tensor]) -> Given:
         """The factor that unscales, and whether a gradient is not finite, neither of them read.
 
-        The gradients are boxed to their parameters' layouts; all ranks decide alike, and adapt the
-        scale.
+        All ranks decide alike.
         """
-        params = [param for param in params if param.grad is not None]
-        gradients = aligned(params)
-        for param, gradient in zip(params, gradients, strict=True):
-            param.grad = gradient
-        found = found_inf(gradients)
+        return replace(super().given(gradients), found_inf=found_inf(gradients))
+
+    @no_grad
+    def adapt(self, found: DeviceScalar) -> None:
         device = found.value.device
-        given = Given(super().given(params).scale, found)
         scale = self._scale.on(device, torch.float32).clone()
         self._good_steps = self._good_steps.to(device, non_blocking=True)
         torch._amp_update_scale_(
@@ -124,7 +128,6 @@ class GradScaler(StaticGradScaler):
             self._interval,
         )
         self._scale = DeviceScalar(scale)
-        return given
 
     def state_dict(self) -> dict[str, Any]:
         return {"scale": self.scale, "good_steps": int(self._good_steps)}

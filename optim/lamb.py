@@ -10,9 +10,9 @@ import torch
 from ..engine.tensor import Tensor
 from ..kernels import lamb_ref as kernels
 from ..kernels.select import pick
-from .adamw import counted, step_on
+from .adamw import begin, counted, step_on
 from .device_scalar import DeviceScalar, Given
-from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .optimizer import Group, Optimizer, unique_shards, zeros_for
 from .option_checks import check_betas, check_not_negative
 from .tensor_norms import tensor_norms
 
@@ -59,21 +59,26 @@ class LAMB(Optimizer):
         return ("step", "exp_avg", "exp_avg_sq")
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
-        entries = [self._entry(param) for param in params]
+        begin(params, states, ("exp_avg", "exp_avg_sq"))
         directions = [zeros_for(param) for param in params]
-        for step, indices in counted(entries, given).items():
+        for step, indices in counted(states, given).items():
             columns = [[x[i] for i in indices] for x in (params, grads)]
             for key in ("exp_avg", "exp_avg_sq"):
-                columns.append([entries[i][key] for i in indices])
+                columns.append([states[i][key] for i in indices])
             columns.append([directions[i] for i in indices])
             self._direct(group, columns, step, given)
         norms = [tensor_norms(params), tensor_norms(directions)]
         for *lists, weights, lengths in unique_shards(params, directions, *norms):
             like = lists[0][0]
             update = pick(kernels.move, like.device.type)
-            rates = _rates(group, torch.stack(weights), torch.stack(lengths))
+            rates = _rates(given, torch.stack(weights), torch.stack(lengths))
             update(*lists, rates, found_inf=given.on(like)["found_inf"])
 
     def _direct(
@@ -95,19 +100,8 @@ class LAMB(Optimizer):
                 **given.on(like),
             )
 
-    def _entry(self, param: Tensor) -> dict[str, Any]:
-        """The parameter's state, which is made if it has none."""
-        writable(param)
-        if param not in self.state:
-            self.state[param] = {
-                "step": 0,
-                "exp_avg": zeros_for(param),
-                "exp_avg_sq": zeros_for(param),
-            }
-        return self.state[param]
 
-
-def _rates(group: Group, weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def _rates(given: Given, weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Each tensor's own rate, from its norm and that of its direction."""
     trust = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.0)
-    return trust * rate_of(group, weights.device)
+    return trust * given.rate(weights.device)

@@ -11,7 +11,7 @@ from ..engine.tensor import Tensor
 from ..kernels import momentum_ref as kernels
 from ..kernels.select import pick
 from .device_scalar import Given
-from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .optimizer import Group, Optimizer, unique_shards, zeros_for
 from .option_checks import check_not_negative
 
 
@@ -46,13 +46,17 @@ class Momentum(Optimizer):
         return ("momentum_buffer",)
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
-        for param in params:
-            writable(param)
-            if param not in self.state:
-                self.state[param] = {"momentum_buffer": zeros_for(param)}
-        buffers = [self.state[param]["momentum_buffer"] for param in params]
+        for param, state in zip(params, states, strict=True):
+            if not state:
+                state["momentum_buffer"] = zeros_for(param)
+        buffers = [state["momentum_buffer"] for state in states]
         numbers = self._numbers(params, grads, given)
         for lists in unique_shards(params, grads, buffers, *numbers):
             like = lists[0][0]
@@ -61,7 +65,7 @@ class Momentum(Optimizer):
             update = pick(kernels.momentum, like.device.type)
             update(
                 *lists[:3],
-                self._shares(group, ones, beside) * rate_of(group, like.device),
+                self._shares(group, ones, beside) * given.rate(like.device),
                 beta=group["momentum"],
                 weight_decay=group["weight_decay"],
                 **given.on(like),

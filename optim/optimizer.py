@@ -13,12 +13,11 @@ import torch
 from ..engine import interpreter
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import changed, fitted, take
+from ..engine.inplace import changed, fitted, take, writable
 from ..engine.names import names
 from ..engine.tensor import Tensor
-from ..engine.views import has_links
 from ..errors import OnefoldTypeError, OnefoldValueError
-from .clip import clip_factor, clip_gradients, total_norm
+from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build
 
@@ -115,12 +114,8 @@ class Optimizer:
         return result
 
     @no_grad
-    def update(self, given: Given, clip: bool = False) -> None:
-        """What `step` does, with numbers that stay on the device, as a graph calls it.
-
-        With `clip` the gradients of groups with "clip_grad_max_norm" are clipped as they are used,
-        and not written.
-        """
+    def update(self, given: Given) -> None:
+        """What `step` does, with numbers that stay on the device."""
         chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
         boxed = iter(aligned([param for params in chosen for param in params]))
         found = [list(islice(boxed, len(params))) for params in chosen]
@@ -130,31 +125,62 @@ class Optimizer:
                     param.grad = grad
         for group, params, grads in zip(self.param_groups, chosen, found, strict=True):
             if params:
-                own = _clipping(group, grads, given) if clip else given
-                self._lay_state(params)
-                self._update(group, params, grads, own)
+                for param in params:
+                    writable(param)
+                self.apply(group, params, params, grads, replace(given, lr=rate_of(group)))
                 now = interpreter.stamp()
                 for param in params:
                     param.version = now
-                    if param.shared:
-                        changed(param)
+                changed(params)
 
-    def _lay_state(self, params: Sequence[Tensor]) -> None:
+    def apply(
+        self,
+        group: Group,
+        owners: Sequence[Tensor],
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        given: Given,
+    ) -> None:
+        """Update the parameters of a group in their memory, which is theirs alone.
+
+        `params` are the values to update, laid out as `grads` are: the `owners` of the state
+        themselves, or in a graph perhaps other layouts of them.
+        """
+        if self.state_names(group) == ():
+            self._update(group, params, grads, [{} for _ in params], given)
+            return
+        states = [self.state.setdefault(owner, {}) for owner in owners]
+        self._lay_state(params, states)
+        try:
+            self._update(group, params, grads, states, given)
+        finally:
+            for owner, state in zip(owners, states, strict=True):
+                if not state:  # the first step was skipped
+                    del self.state[owner]
+
+    @staticmethod
+    def _lay_state(params: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> None:
         """Lay the state out as the parameters are, whose layouts may have changed since."""
-        for param in params:
+        for param, state in zip(params, states, strict=True):
             if param.meta.placement is None:
                 continue
-            for key, value in self.state.get(param, {}).items():
+            for key, value in state.items():
                 if isinstance(value, Tensor) and value.meta is not param.meta:
-                    self.state[param][key] = _laid_as(value, param)
+                    state[key] = _laid_as(value, param)
             if len(param.shards) > 1:
-                _match_replicas(param, self.state.get(param, {}).values())
+                _match_replicas(param, state.values())
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
+        """Change the parameters, and the state of each, which is empty before the first step."""
         who = type(self).__name__
-        raise NotImplementedError(f"{who} needs _update(group, params, grads, given)")
+        raise NotImplementedError(f"{who} needs _update(group, params, grads, states, given)")
 
     # State.
 
@@ -226,21 +252,11 @@ def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _clipping(group: Group, grads: Sequence[Tensor], given: Given) -> Given:
-    """What an update is given when the gradients of a group are clipped too."""
-    most = group.get("clip_grad_max_norm")
-    if most is None:
-        return given
-    total = total_norm(grads, group.get("clip_grad_norm_type", 2.0), given.scale)
-    factor = clip_factor(total, most)
-    return given if factor is None else replace(given, scale=factor.times(given.scale))
-
-
-def rate_of(group: Group, device: torch.device) -> float | torch.Tensor:
-    """The learning rate of a group; on the device, if it is a tensor."""
-    lr = group["lr"]
+def rate_of(group: Group) -> float | torch.Tensor:
+    """The learning rate of a group."""
+    lr = group.get("lr", 0.0)  # not every rule has one
     if isinstance(lr, Tensor):
-        lr = lr.shards[0].to(device, non_blocking=True)
+        lr = lr.shards[0]
     return lr * group.get("lr_scale", 1.0)  # type: ignore[no-any-return]
 
 
@@ -304,16 +320,6 @@ def zeros_for(param: Tensor) -> Tensor:
     """State of zeros laid out as the parameter; replicas of a virtual world share memory."""
     unique = {id(part): torch.zeros_like(part) for part in param.shards}
     return Tensor(tuple([unique[id(part)] for part in param.shards]), param.meta)
-
-
-def writable(param: Tensor) -> None:
-    """Give the tensor contiguous memory of its own, if it has not."""
-    if param.shared or not all(map(torch.Tensor.is_contiguous, param.shards)):
-        unique = {
-            id(part): part.clone(memory_format=torch.contiguous_format) for part in param.shards
-        }
-        param.shards = tuple([unique[id(part)] for part in param.shards])
-        param.shared = has_links(param)  # then they follow, when it is written
 
 
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:

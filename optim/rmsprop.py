@@ -11,7 +11,7 @@ from ..kernels import rmsprop_ref as kernels
 from ..kernels.select import pick
 from .coupled_decay import decayed_apart
 from .device_scalar import Given
-from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .optimizer import Group, Optimizer, unique_shards, zeros_for
 from .option_checks import check_not_negative
 
 
@@ -66,24 +66,32 @@ class RMSprop(Optimizer):
         return ("square_avg", *centered, *momentum)
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
-        for part in decayed_apart(group, params, grads, given):
+        for part in decayed_apart(group, params, grads, states, given):
             self._apply(*part)
 
     def _apply(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
         kept = self.state_names(group)
         columns = {"params": params, "grads": grads}
-        for param in params:
-            writable(param)
-            state = self.state.setdefault(param, {})
+        for param, state in zip(params, states, strict=True):
             for key in kept:
                 if key not in state:
                     state[key] = zeros_for(param)
         for key in kept:
-            columns[key] = [self.state[param][key] for param in params]
+            columns[key] = [state[key] for state in states]
         for lists in unique_shards(*columns.values()):
             found = dict(zip(columns, lists, strict=True))
             like = found["params"][0]
@@ -94,7 +102,7 @@ class RMSprop(Optimizer):
                 found["square_avg"],
                 found.get("grad_avg"),
                 found.get("momentum_buffer"),
-                lr=rate_of(group, like.device),
+                lr=given.rate(like.device),
                 alpha=group["alpha"],
                 eps=group["eps"],
                 eps_in_root=group["eps_in_root"],

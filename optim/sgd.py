@@ -10,7 +10,7 @@ from ..errors import OnefoldValueError
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
 from .device_scalar import Given
-from .optimizer import Group, Optimizer, rate_of, unique_shards, writable, zeros_for
+from .optimizer import Group, Optimizer, unique_shards, zeros_for
 
 
 class SGD(Optimizer):
@@ -59,20 +59,26 @@ class SGD(Optimizer):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def _update(
-        self, group: Group, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
+        self,
+        group: Group,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
+        given: Given,
     ) -> None:
-        fresh = [param not in self.state for param in params]
+        fresh = [not state for state in states]
         for first in (True, False):
             chosen = [i for i, new in enumerate(fresh) if new is first]
             if chosen:
-                some = [params[i] for i in chosen]
-                self._apply(group, some, [grads[i] for i in chosen], given, first)
+                some = [params[i] for i in chosen], [grads[i] for i in chosen]
+                self._apply(group, *some, [states[i] for i in chosen], given, first)
 
     def _apply(
         self,
         group: Group,
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
+        states: Sequence[dict[str, Any]],
         given: Given,
         first: bool,
     ) -> None:
@@ -82,18 +88,16 @@ class SGD(Optimizer):
             # dampening a buffer of zeros, which a skipped step leaves, gives the same.
             return
         buffers: Sequence[Tensor] = params
-        for param in params:
-            writable(param)
         if group["momentum"]:
             if first:
-                for param in params:
-                    self.state[param] = {"momentum_buffer": zeros_for(param)}
-            buffers = [self.state[param]["momentum_buffer"] for param in params]
+                for param, state in zip(params, states, strict=True):
+                    state["momentum_buffer"] = zeros_for(param)
+            buffers = [state["momentum_buffer"] for state in states]
         for lists in unique_shards(params, grads, buffers):
             update = pick(kernels.sgd, lists[0][0].device.type)
             update(
                 *lists,
-                lr=rate_of(group, lists[0][0].device),
+                lr=given.rate(lists[0][0].device),
                 momentum=group["momentum"],
                 dampening=group["dampening"],
                 weight_decay=group["weight_decay"],

@@ -12,6 +12,7 @@ def test_the_readme_shows_the_committed_results():
     assert "\n".join(TABLES["dispatch_rows"]()) in readme
     assert "\n".join(TABLES["graph_rows"]()) in readme
     assert "\n".join(TABLES["parallel_rows"]()) in readme
+    assert "\n".join(TABLES["model_rows"]()) in readme
     shortest, longest = TABLES["first_call_range"]()
     assert f"takes {shortest} to {longest} microseconds" in readme
 
@@ -43,6 +44,12 @@ def test_committed_parallel_steps_are_as_fast_as_others():
                 for name, ratio in found["onefold / peer"].items():
                     if "fused" not in name and "onefold" not in name:
                         assert ratio <= limits.get(name, 1.0), (way, name)
+
+
+def test_committed_models_learn_as_torchs_do():
+    rows = TABLES["load"]("models")
+    assert {row["model"] for row in rows} == {"GPT", "ResNet-18", "graph network"}
+    assert max(row["apart"] for row in rows) < 1e-3
 
 
 def test_committed_memory_plans_are_tight_and_true():

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import stubs
 import torch
+from language_server import Server
 from source_tree import REPO, tracked_files
 
 import onefold as flow
@@ -24,6 +25,9 @@ from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATOR
 from onefold.engine.ops.pointwise import Elementwise
 
 PROGRAM = Path(__file__).with_name("user_program.py")
+needs_pyright = pytest.mark.skipif(
+    not importlib.util.find_spec("pyright"), reason="pyright is not installed"
+)
 LINES = enumerate(PROGRAM.read_text().splitlines(), 1)
 WRONG = [number for number, line in LINES if line.endswith("# wrong")]
 
@@ -132,7 +136,7 @@ def test_mypy_finds_the_mistakes(python, cache, tmp_path):
     assert sorted(found) == WRONG, said.stdout + said.stderr
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("pyright"), reason="pyright is not installed")
+@needs_pyright
 @pytest.mark.slow
 def test_pyright_finds_the_mistakes(python, tmp_path):
     shutil.copyfile(PROGRAM, tmp_path / "program.py")
@@ -141,3 +145,16 @@ def test_pyright_finds_the_mistakes(python, tmp_path):
     told = json.loads(said.stdout)["generalDiagnostics"]
     found = {one["range"]["start"]["line"] + 1 for one in told if one["severity"] == "error"}
     assert sorted(found) == WRONG, said.stdout
+
+
+@needs_pyright
+@pytest.mark.slow
+def test_an_editor_completes_every_name(python, tmp_path):
+    lines = ["flow.", "x = flow.ones(2)", "x.", "(x + 1).sum().", "flow.nn.functional."]
+    text = "\n".join(["import onefold as flow", *lines])
+    methods = {name for name in dir(flow.Tensor) if name[0] != "_"}
+    wanted = [set(flow.__all__), methods, methods, set(dir(flow.nn.functional))]
+    with Server(tmp_path, python) as server:
+        offered = list(server.completions(text))
+    for names, found in zip(wanted, offered, strict=True):
+        assert names <= found, names - found

@@ -75,13 +75,18 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 def assert_matches_reference(
-    reference: Any, *args: Any, factor: float = 2.0, slack: float = 2.0, **kw: Any
+    reference: Any,
+    *args: Any,
+    factor: float = 2.0,
+    slack: float = 2.0,
+    defined: Any = None,
+    **kw: Any,
 ):
     """The Triton kernel of a torch reference gives the same, at most `factor` times as inexact.
 
     Both errors are against the reference in float64; `slack` units in the last place are free.
-    What is exact in torch (integers, bools, copies) must be equal. Returns what the Triton kernel
-    gave.
+    What is exact in torch (integers, bools, copies) must be equal. `defined` takes the results, and
+    gives what of them is compared. Returns what the Triton kernel gave.
     """
     triton_kernel = select.triton_kernel(reference)
     assert triton_kernel is not None, f"{reference} has no Triton kernel"
@@ -90,6 +95,8 @@ def assert_matches_reference(
     with poisoned_memory():
         result = replayed(triton_kernel)(*args, **kw)
     found = flat(result)
+    if defined is not None:
+        exact, torchs, found = (defined(*results) for results in (exact, torchs, found))
     assert len(found) == len(torchs)
     for mine, theirs, true in zip(found, torchs, exact, strict=True):
         assert mine.shape == theirs.shape, (mine.shape, theirs.shape)

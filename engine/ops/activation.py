@@ -58,7 +58,7 @@ def _tanh_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
     return (_tanh_backward(dy, y),)
 
 
-tanh = register_elementwise(
+tanh: Entry = register_elementwise(
     unary(
         Elementwise("tanh", torch.tanh, _tanh_vjp, passes=INCREASING, saves=(), saves_output=True)
     )

@@ -43,22 +43,32 @@ def _along(ndim: int, dim: int, keepdim: bool) -> list[Signature]:
     return found
 
 
+class DimAttributes(NamedTuple):
+    """The dim, and whether it stays with size 1."""
+
+    dim: int
+    keepdim: bool
+
+
 class Pick(Op):
     """x at one index along a dim: (x, index, dim, keepdim) -> values in the index's shape."""
 
     name = "pick"
+    attributes = DimAttributes
     saves = (1,)
 
-    def infer(self, x: Meta, index: Meta, dim: int, keepdim: bool) -> Meta:
+    def infer(self, x: Meta, index: Meta, attrs: DimAttributes) -> Meta:
         return index.like(dtype=x.dtype)
 
-    def rule(self, axis: Axis, x: Meta, index: Meta, dim: int, keepdim: bool) -> Rule:
-        along = Signature((split(dim % x.ndim), broadcast), (partial_sum,)) if x.ndim else None
+    def rule(self, axis: Axis, x: Meta, index: Meta, attrs: DimAttributes) -> Rule:
+        along = (
+            Signature((split(attrs.dim % x.ndim), broadcast), (partial_sum,)) if x.ndim else None
+        )
         parts = [along] if along and x.dtype is not torch.bool else []
         passes = Signature((partial_sum, broadcast), (partial_sum,))
-        return [*_along(x.ndim, dim, keepdim), *parts, passes]
+        return [*_along(x.ndim, *attrs), *parts, passes]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: DimAttributes) -> Kernel:
         dim, keepdim = attrs
         if not local.input_shape(0):
             clone = local.pick(torch.clone)
@@ -71,31 +81,37 @@ class Pick(Op):
         return partial(local.pick(kernels.pick_here), dim=dim, keepdim=keepdim, start=start)
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, index: Tensor, dim: int, keepdim: bool
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, index: Tensor, attrs: DimAttributes
     ) -> Any:
-        return _place(dy, index, x.shape, dim, keepdim), None
+        return _place(dy, index, x.shape, *attrs), None
+
+
+class PlaceAttributes(NamedTuple):
+    """The shape to reach, the dim, and whether it is there with size 1."""
+
+    shape: tuple[int, ...]
+    dim: int
+    keepdim: bool
 
 
 class Place(Op):
     """Zeros with values at one index along a dim: (values, index, shape, dim, keepdim)."""
 
     name = "place"
+    attributes = PlaceAttributes
     saves = (1,)
 
-    def infer(
-        self, values: Meta, index: Meta, shape: tuple[int, ...], dim: int, keepdim: bool
-    ) -> Meta:
-        return values.like(shape=shape)
+    def infer(self, values: Meta, index: Meta, attrs: PlaceAttributes) -> Meta:
+        return values.like(shape=attrs.shape)
 
     def rule(
         self,
         axis: Axis,
         values: Meta,
         index: Meta,
-        shape: tuple[int, ...],
-        dim: int,
-        keepdim: bool,
+        attrs: PlaceAttributes,
     ) -> Rule:
+        shape, dim, keepdim = attrs
         kept = [
             Signature((s.outputs[0], s.outputs[0]), (s.inputs[0],))
             for s in _along(len(shape), dim, keepdim)
@@ -103,7 +119,7 @@ class Place(Op):
         along = [Signature((broadcast, broadcast), (split(dim % len(shape)),))] if shape else []
         return [*kept, *along, Signature((partial_sum, broadcast), (partial_sum,))]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: PlaceAttributes) -> Kernel:
         _, dim, keepdim = attrs
         shape = local.output_shape()
         if not shape:
@@ -120,11 +136,9 @@ class Place(Op):
         dx: Meta,
         values: Meta,
         index: Tensor,
-        shape: tuple[int, ...],
-        dim: int,
-        keepdim: bool,
+        attrs: PlaceAttributes,
     ) -> Any:
-        return _pick(ddx, index, dim, keepdim), None
+        return _pick(ddx, index, attrs.dim, attrs.keepdim), None
 
 
 _pick = binary(Pick())
@@ -132,6 +146,13 @@ _place = binary(Place())
 
 
 # Indices.
+
+
+class IndexAttributes(NamedTuple):
+    """The dim (None: all), and whether it stays with size 1."""
+
+    dim: int | None
+    keepdim: bool
 
 
 class FirstIndex(Op):
@@ -142,19 +163,20 @@ class FirstIndex(Op):
     """
 
     name = "first_index"
+    attributes = IndexAttributes
     differentiable = False
 
-    def infer(self, x: Meta, value: Meta, dim: int | None, keepdim: bool) -> Meta:
+    def infer(self, x: Meta, value: Meta, attrs: IndexAttributes) -> Meta:
         return value.like(dtype=torch.int64)
 
-    def rule(self, axis: Axis, x: Meta, value: Meta, dim: int | None, keepdim: bool) -> Rule:
+    def rule(self, axis: Axis, x: Meta, value: Meta, attrs: IndexAttributes) -> Rule:
         found = []
-        for s in reduction(x.ndim, dim, keepdim, partial_min):
+        for s in reduction(x.ndim, attrs.dim, attrs.keepdim, partial_min):
             value_sbp = broadcast if s.outputs[0] is partial_min else s.outputs[0]
             found.append(Signature((s.inputs[0], value_sbp), s.outputs))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: IndexAttributes) -> Kernel:
         dim, keepdim = attrs
         whole = local.inputs[0]
         assert whole is not None
@@ -173,6 +195,7 @@ _first_index = binary(FirstIndex())
 class ArgExtremum(Op):
     """The index of the greatest or least value: over a split dim, of the parts' own answers."""
 
+    attributes = IndexAttributes
     differentiable = False
 
     def __init__(self, name: str, whole: Kernel, extremum: Callable[..., Tensor]) -> None:
@@ -180,15 +203,15 @@ class ArgExtremum(Op):
         self.kernel = whole  # type: ignore[method-assign]
         self.extremum = extremum
 
-    def infer(self, x: Meta, dim: int | None, keepdim: bool) -> Meta | tuple[Meta, ...]:
-        check_not_empty(x, dim, OnefoldIndexError)
-        return super().infer(x, dim, keepdim)
+    def infer(self, x: Meta, attrs: IndexAttributes) -> Meta | tuple[Meta, ...]:
+        check_not_empty(x, attrs.dim, OnefoldIndexError)
+        return super().infer(x, attrs)
 
-    def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
-        return reduction(x.ndim, dim, keepdim, None)
+    def rule(self, axis: Axis, x: Meta, attrs: IndexAttributes) -> Rule:
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
-        return self.over_split if is_split_along(metas[0], attrs[0]) else None
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: IndexAttributes) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
     def over_split(self, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
         value = self.extremum(frozen(x), dim, keepdim)
@@ -214,6 +237,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 class ValueAndIndex(Op):
     """An order statistic along a dim and its index: max, min, median."""
 
+    attributes = DimAttributes
     num_outputs = 2
     saves = ()
     saves_output = True
@@ -225,18 +249,18 @@ class ValueAndIndex(Op):
         self.kernel = whole  # type: ignore[method-assign]
         self.index = index  # finds the index over a split dim; None: gather that dim
 
-    def infer(self, x: Meta, dim: int, keepdim: bool) -> Meta | tuple[Meta, ...]:
-        check_not_empty(x, dim, OnefoldIndexError)
-        return super().infer(x, dim, keepdim)
+    def infer(self, x: Meta, attrs: DimAttributes) -> Meta | tuple[Meta, ...]:
+        check_not_empty(x, attrs.dim, OnefoldIndexError)
+        return super().infer(x, attrs)
 
-    def rule(self, axis: Axis, x: Meta, dim: int, keepdim: bool) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: DimAttributes) -> Rule:
         return [
             Signature(s.inputs, (*s.outputs, *s.outputs))
-            for s in reduction(x.ndim, dim, keepdim, None)
+            for s in reduction(x.ndim, attrs.dim, attrs.keepdim, None)
         ]
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
-        if self.index is None or not is_split_along(metas[0], attrs[0]):
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: DimAttributes) -> Kernel | None:
+        if self.index is None or not is_split_along(metas[0], attrs.dim):
             return None
         return self.over_split
 
@@ -251,10 +275,9 @@ class ValueAndIndex(Op):
         dy: tuple[Tensor, None],
         y: tuple[Tensor, Tensor],
         x: Meta,
-        dim: int,
-        keepdim: bool,
+        attrs: DimAttributes,
     ) -> tuple[Tensor]:
-        return (_place(dy[0], frozen(y[1]), x.shape, dim, keepdim),)
+        return (_place(dy[0], frozen(y[1]), x.shape, *attrs),)
 
 
 _max = several(ValueAndIndex("max", kernels.max_along, _argmax))

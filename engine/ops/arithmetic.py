@@ -46,8 +46,8 @@ def without_partials_unless(linear_if: NumberPredicate) -> Callable[[Tensor, Any
     return lambda x, number: x if linear_if(number, x.meta.dtype) else without_partials(x)
 
 
-def _swapped_mul(number: Any, x: Tensor) -> Any:
-    return mul(x, number)
+def _number_mul(number: Any, x: Tensor) -> Any:
+    return _mul_number(_settled_factor(x, number) if x.meta.partial else x, number)
 
 
 # Negation.
@@ -57,7 +57,7 @@ def _neg_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (neg(dy),)
 
 
-neg = register_elementwise(
+neg: Entry = register_elementwise(
     unary(Elementwise("neg", torch.neg, _neg_vjp, linear="0", passes=DECREASING, saves=()))
 )
 register_elementwise(neg, "negative")
@@ -187,9 +187,8 @@ _mul = binary(Elementwise("mul", torch.mul, _mul_vjp, linear="each"))
 _mul_number = _number_last(
     "mul", torch.mul, _mul_number_vjp, linear="0", linear_if=is_finite_in, saves=()
 )
-mul = register_elementwise(
-    mixed("mul", _mul, _mul_number, _swapped_mul, without_partials_unless(is_finite_in))
-)
+_settled_factor = without_partials_unless(is_finite_in)
+mul = register_elementwise(mixed("mul", _mul, _mul_number, _number_mul, _settled_factor))
 register_elementwise(mul, "multiply")
 
 # Not linear in a partial numerator: the divisor may be 0, and the addends of 0 are not.
@@ -292,7 +291,7 @@ def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-_positive = unary(
+_positive: Entry = unary(
     Elementwise("positive", kernels.positive, _same_vjp, linear="0", passes=INCREASING, saves=())
 )
 _POSITIVE = FunctionStep("positive", _positive, lambda x, value: value, kernels.positive)

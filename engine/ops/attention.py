@@ -109,6 +109,8 @@ def _bound(
     kernel: Callable[..., Any], local: Local, at: int, attrs: tuple[Any, ...]
 ) -> Callable[..., Any]:
     """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
+    shards = [None if m is None else m.local_shape(local.position) for m in local.inputs]
+    assert kernels.fit(*shards[at : at + 4])  # type: ignore[arg-type]
     q, k = local.inputs[at], local.inputs[at + 1]
     assert q is not None
     assert k is not None
@@ -219,11 +221,13 @@ def scaled_dot_product_attention(
     The shapes are (..., L, E), (..., S, E) and (..., S, Ev).
 
     `attn_mask` is bool (True: take part) or added to the scores; `scale` defaults to 1 / sqrt(E).
-    A `window` leaves query i the keys j with |i - j| < window. Batch, heads, queries and features
-    of the value may be split. Dropout drops the same probabilities for every layout. On a GPU there
-    is no matrix of scores, except for the gradient of a mask, which is as large as one before it is
-    summed, for gradients of gradients, and for heads of more than 256 features. Raises an error
-    when shapes do not fit, or for a mask together with `is_causal`.
+    A `window` leaves query i the keys j with |i - j| < window. Batch, heads and queries may be
+    split. Dropout drops the same probabilities for every layout. A matrix of scores is made only
+    for the gradient of a mask, which is as large as one before it is summed, for gradients of
+    gradients, and where no kernel does without: on a GPU for heads of more than 256 features, on
+    the CPU for dropout and for values of other features than the keys. Raises ShapeError when
+    shapes do not fit, OnefoldTypeError for dtypes that do not go together, and
+    OnefoldRuntimeError for a mask together with `is_causal`.
 
     Example: `scaled_dot_product_attention(q, k, v, is_causal=True)` with (2, 8, 16, 64) each.
     """

@@ -43,8 +43,8 @@ def batch_norm_train(
             f"{tuple(input.shape)}"
         )
     if weight is not None and bias is not None and takes(input.meta, weight.meta, bias.meta):
-        y, *statistics, _ = batch_norm_kept((input, weight, bias), eps)
-        return (y, *map(frozen, statistics))  # type: ignore[return-value]
+        y, mean, variance, _ = batch_norm_kept((input, weight, bias), eps)
+        return y, frozen(mean), frozen(variance)
     dims = (0, *range(2, input.ndim))
     wide = widened(input)
     mean = combine_partials(names.mean(wide, dims, True))

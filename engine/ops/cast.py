@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ...kernels import pointwise_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import register_name, register_function
+from ..names import register_function, register_name
 from ..op import Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -44,15 +44,23 @@ def _is_inexact(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
+class CastAttributes(NamedTuple):
+    """The dtype to reach."""
+
+    dtype: torch.dtype
+
+
 class Cast(Op):
     """The same values in another dtype."""
 
     name = "cast"
+    attributes = CastAttributes
     saves = ()
 
     kernel = staticmethod(kernels.cast)
 
-    def rule(self, axis: Axis, x: Meta, dtype: torch.dtype) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: CastAttributes) -> Rule:
+        dtype = attrs.dtype
         found = [*pointwise_of([x])]
         if is_widening(x.dtype, dtype):
             found.append(Signature((partial_sum,), (partial_sum,)))
@@ -62,7 +70,7 @@ class Cast(Op):
         return found
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dtype: torch.dtype
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: CastAttributes
     ) -> tuple[Tensor]:
         return (cast(dy, x.dtype),)
 

@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..dispatcher import general, several
 from ..meta import Meta
-from ..names import register_name, register_function
+from ..names import register_function, register_name
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast
 from ..sbp import split as split_sbp
@@ -238,7 +238,7 @@ class Split(Op):
 
     name = "split"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     def __init__(self, num_outputs: int, multiple_views: bool) -> None:
@@ -268,7 +268,7 @@ class Unbind(Op):
 
     name = "unbind"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     multiple_views = True
     flops_per_element = 0.0
 

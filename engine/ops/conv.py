@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -12,26 +12,38 @@ from ...errors import OnefoldValueError, ShapeError
 from ...kernels import conv_ref as kernels
 from ..dispatcher import binary, ternary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .dims import squeeze, unsqueeze
+from .pad import pad
+from .reduce import sum
 
 Ints: TypeAlias = tuple[int, ...]
-# stride, padding, dilation, transposed, output_padding, groups, input channels per group
-Sizes: TypeAlias = tuple[Ints, Ints, Ints, bool, Ints, int, int]
 
 
-def _held_groups(sizes: Sequence[Any], channels: int) -> int:
+class ConvolutionAttributes(NamedTuple):
+    """How the window moves; `each` is the number of input channels per group."""
+
+    stride: Ints
+    padding: Ints
+    dilation: Ints
+    transposed: bool
+    output_padding: Ints
+    groups: int
+    each: int
+
+
+def _held_groups(attrs: ConvolutionAttributes, channels: int) -> int:
     """The groups among these input channels: channels of groups are split by whole groups."""
-    *_, groups, each = sizes
-    return channels // each if groups > 1 and each else groups  # type: ignore[no-any-return]
+    return channels // attrs.each if attrs.groups > 1 and attrs.each else attrs.groups
 
 
-def _splits_groups(sizes: Sequence[Any], of_in: int, of_out: int, axis: Axis) -> bool:
+def _splits_groups(attrs: ConvolutionAttributes, of_in: int, of_out: int, axis: Axis) -> bool:
     """Whether balanced splits of input and output channels both go by whole groups."""
-    groups = _held_groups(sizes, of_in)
+    groups = _held_groups(attrs, of_in)
     return not any(axis.ragged) and (groups % axis.parts == 0 or of_in == of_out == groups)
 
 
@@ -39,34 +51,38 @@ class Convolution(Op):
     """y[n, o, ...] = sum over channels and window of x[n, c, ...] * w[o, c, ...], plus bias[o]"""
 
     name = "convolution"
+    attributes = ConvolutionAttributes
     saves = (0, 1)
 
-    def infer(self, x: Meta, w: Meta, bias: Meta | None, *sizes: Any) -> Meta:
+    def infer(self, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes) -> Meta:
         tensors = [
             None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
             for m in (x, w, bias)
         ]
-        y = torch.convolution(tensors[0], tensors[1], tensors[2], *sizes[:6])  # type: ignore[arg-type]
+        y = torch.convolution(tensors[0], tensors[1], tensors[2], *attrs[:6])  # type: ignore[arg-type]
         return Meta.of(y.shape, y.dtype, device=y.device)
 
-    def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, *sizes: Any) -> Rule:
-        groups, transposed = sizes[5], sizes[3]
+    def rule(
+        self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes
+    ) -> Rule:
         batch: list[tuple[Sbp, ...]] = [
             (split(0), broadcast, broadcast, split(0)),
             (partial_sum, broadcast, partial_sum, partial_sum),
             (broadcast, partial_sum, partial_sum, partial_sum),
         ]
-        if groups == 1:
-            of_out, of_in = (1, 0) if transposed else (0, 1)
+        if attrs.groups == 1:
+            of_out, of_in = (1, 0) if attrs.transposed else (0, 1)
             batch.append((broadcast, split(of_out), split(0), split(1)))
             batch.append((split(1), split(of_in), partial_sum, partial_sum))
         else:
-            out = w.shape[1] * _held_groups(sizes, x.shape[1]) if transposed else w.shape[0]
-            if _splits_groups(sizes, x.shape[1], out, axis):
+            out = w.shape[0]
+            if attrs.transposed:
+                out = w.shape[1] * _held_groups(attrs, x.shape[1])
+            if _splits_groups(attrs, x.shape[1], out, axis):
                 batch.append((split(1), split(0), split(0), split(1)))
         return [Signature(row[:3] if bias is not None else row[:2], (row[3],)) for row in batch]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ConvolutionAttributes) -> Kernel:
         sizes = attrs[:5]
         held = _held_groups(attrs, local.input_shape(0)[1])
         shape = local.output_shape()
@@ -89,13 +105,13 @@ class Convolution(Op):
         x: Tensor,
         w: Tensor,
         bias: Meta | None,
-        *sizes: Any,
+        attrs: ConvolutionAttributes,
     ) -> Any:
-        dx = _input_grad(dy, w, x.meta, sizes) if needs[0] else None
-        dw = _weight_grad(dy, x, tuple(w.shape), sizes) if needs[1] else None
+        dx = _input_grad(dy, w, x.meta, attrs) if needs[0] else None
+        dw = _weight_grad(dy, x, tuple(w.shape), attrs) if needs[1] else None
         if bias is None or not needs[2]:
             return dx, dw
-        return dx, dw, names.sum(dy, (0, *range(2, dy.ndim)))
+        return dx, dw, sum(dy, (0, *range(2, dy.ndim)))
 
 
 def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -104,9 +120,9 @@ def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return y + bias.view(-1, *[1] * (y.ndim - 2))
 
 
-def _input_grad(dy: Tensor, w: Tensor, x: Meta, sizes: tuple[Any, ...]) -> Tensor:
+def _input_grad(dy: Tensor, w: Tensor, x: Meta, attrs: ConvolutionAttributes) -> Tensor:
     """The gradient for the input: the convolution the other way round, with the same weight."""
-    stride, padding, dilation, transposed, _, groups, _ = sizes
+    stride, padding, dilation, transposed, _, groups, _ = attrs
     each = dy.shape[1] // groups
     if transposed:
         none = (0,) * len(stride)
@@ -119,32 +135,39 @@ def _input_grad(dy: Tensor, w: Tensor, x: Meta, sizes: tuple[Any, ...]) -> Tenso
     return _convolution(dy, w, None, stride, padding, dilation, True, left, groups, each)
 
 
+class WeightGradAttributes(NamedTuple):
+    """The weight's shape, and the attributes of the convolution."""
+
+    shape: Ints
+    sizes: ConvolutionAttributes
+
+
 class ConvolutionWeightGrad(Op):
     """dw[o, c, ...] = sum over batch and positions of dy[n, o, ...] * x[n, c, ...]"""
 
     name = "convolution_weight_grad"
+    attributes = WeightGradAttributes
 
-    def infer(self, dy: Meta, x: Meta, shape: Ints, sizes: Sizes) -> Meta:
-        return x.like(shape=shape)
+    def infer(self, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Meta:
+        return x.like(shape=attrs.shape)
 
-    def rule(self, axis: Axis, dy: Meta, x: Meta, shape: Ints, sizes: Sizes) -> Rule:
-        groups, transposed = sizes[5], sizes[3]
+    def rule(self, axis: Axis, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Rule:
         found = [
             ((split(0), split(0)), partial_sum),
             ((partial_sum, broadcast), partial_sum),
             ((broadcast, partial_sum), partial_sum),
         ]
-        if groups == 1:
-            of_dy, of_x = (1, 0) if transposed else (0, 1)
+        if attrs.sizes.groups == 1:
+            of_dy, of_x = (1, 0) if attrs.sizes.transposed else (0, 1)
             found.append(((split(1), broadcast), split(of_dy)))
             found.append(((broadcast, split(1)), split(of_x)))
-        elif _splits_groups(sizes, x.shape[1], dy.shape[1], axis):
+        elif _splits_groups(attrs.sizes, x.shape[1], dy.shape[1], axis):
             found.append(((split(1), split(1)), split(0)))
         return [Signature(inputs, (output,)) for inputs, output in found]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        sizes = attrs[1][:5]
-        held = _held_groups(attrs[1], local.input_shape(1)[1])
+    def bind(self, local: Local, attrs: WeightGradAttributes) -> Kernel:
+        sizes = attrs.sizes[:5]
+        held = _held_groups(attrs.sizes, local.input_shape(1)[1])
         shape = local.output_shape()
         weight_grad = local.pick(kernels.convolution_weight_grad)
         return lambda dy, x: weight_grad(dy, x, shape, *sizes, held)
@@ -161,11 +184,10 @@ class ConvolutionWeightGrad(Op):
         y: Meta,
         g: Tensor,
         x: Tensor,
-        shape: Ints,
-        sizes: Sizes,
+        attrs: WeightGradAttributes,
     ) -> Any:
-        d_g = _convolution(x, dy, None, *sizes) if needs[0] else None
-        d_x = _input_grad(g, dy, x.meta, sizes) if needs[1] else None
+        d_g = _convolution(x, dy, None, *attrs.sizes) if needs[0] else None
+        d_x = _input_grad(g, dy, x.meta, attrs.sizes) if needs[1] else None
         return d_g, d_x
 
 
@@ -194,7 +216,7 @@ def _with_batch(x: Tensor, dims: int, name: str) -> tuple[Tensor, bool]:
             f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got "
             f"input of size: {list(x.shape)}"
         )
-    return names.unsqueeze(x, 0), True
+    return unsqueeze(x, 0), True
 
 
 def _conv(
@@ -215,7 +237,7 @@ def _conv(
     padding = ints(padding, dims, "padding")
     each = x.shape[1] // groups if groups > 0 else 0
     y = _convolution(x, w, bias, stride, padding, dilation, False, (0,) * dims, groups, each)
-    return names.squeeze(y, 0) if added else y
+    return squeeze(y, 0) if added else y
 
 
 def _named_padding(
@@ -231,7 +253,7 @@ def _named_padding(
     totals = [d * (k - 1) for d, k in zip(dilation, w.shape[2:], strict=True)]
     if any(total % 2 for total in totals):
         # As in torch, the odd one goes to the end.
-        x = names.pad(x, tuple(n for total in reversed(totals) for n in (0, total % 2)))
+        x = pad(x, tuple(n for total in reversed(totals) for n in (0, total % 2)))
     return x, tuple(total // 2 for total in totals)
 
 
@@ -307,7 +329,7 @@ def _conv_transpose(
         groups,
         x.shape[1] // groups if groups > 0 else 0,
     )
-    return names.squeeze(y, 0) if added else y
+    return squeeze(y, 0) if added else y
 
 
 @register_function

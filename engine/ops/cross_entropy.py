@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,6 +58,14 @@ def _present(sbps: Sequence[Sbp], tensors: Sequence[Meta | None]) -> tuple[Sbp, 
     return tuple(sbp for sbp, tensor in zip(sbps, tensors, strict=True) if tensor is not None)
 
 
+class ClassLossAttributes(NamedTuple):
+    """How losses become one, the target that does not count, and label smoothing."""
+
+    reduction: str
+    ignore_index: int
+    smoothing: float
+
+
 class CrossEntropy(Op):
     """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged
 
@@ -65,6 +73,7 @@ class CrossEntropy(Op):
     parts of the loss are in its dtype.
     """
 
+    attributes = ClassLossAttributes
     num_outputs = 1
     flops_per_element = 4.0
 
@@ -78,17 +87,14 @@ class CrossEntropy(Op):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
-        reduction: str,
-        ignore_index: int,
-        smoothing: float,
+        attrs: ClassLossAttributes,
     ) -> Meta:
         if target.is_floating and not self.log_input:
             raise OnefoldValueError("class indices must be integers")
         dtype = x.dtype if lse is None else lse.dtype
         if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
-            return x.like(shape=target.shape if reduction == "none" else (), dtype=dtype)
+            return x.like(shape=target.shape if attrs.reduction == "none" else (), dtype=dtype)
         inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
-        attrs = (reduction, ignore_index, smoothing)
         y = kernels.whole_cross_entropy(inputs[0], inputs[1], inputs[2], self.log_input, *attrs)  # type: ignore[arg-type]
         return Meta.of(y.shape, y.dtype if lse is None else dtype, device=y.device)
 
@@ -99,30 +105,28 @@ class CrossEntropy(Op):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
-        reduction: str,
-        ignore_index: int,
-        smoothing: float,
+        attrs: ClassLossAttributes,
     ) -> Rule:
         tensors = (x, target, weight, lse)
         found = []
         if self.log_input:
             inputs = _present((partial_sum, broadcast, broadcast, broadcast), tensors)
             found.append(Signature(inputs, (partial_sum,)))
-        if reduction == "mean":
+        if attrs.reduction == "mean":
             return found
         if weight is not None:
             inputs = _present((broadcast, broadcast, partial_sum, broadcast), tensors)
             found.append(Signature(inputs, (partial_sum,)))
         for of_x, rest in _sample_splits(x):
             inputs = _present((of_x, rest, broadcast, rest), tensors)
-            found.append(Signature(inputs, (rest if reduction == "none" else partial_sum,)))
+            found.append(Signature(inputs, (rest if attrs.reduction == "none" else partial_sum,)))
         if lse is not None or self.log_input:
             classes = split(_class_dim(x))
             inputs = _present((classes, broadcast, broadcast, broadcast), tensors)
             found.append(Signature(inputs, (partial_sum,)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
         reduction, ignore_index, smoothing = attrs
         classes = _classes(local, 0, ignore_index, smoothing)
         x = local.inputs[0]
@@ -137,13 +141,15 @@ class CrossEntropy(Op):
         total = local.pick(sums.total)
         return lambda *tensors: total(part(*tensors), None, False, None)
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(
+        self, metas: tuple[Meta | None, ...], attrs: ClassLossAttributes
+    ) -> Kernel | None:
         x, target, _, lse = metas
         assert x is not None
         assert target is not None
         if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
             return partial(_with_lse, self)
-        if attrs[0] == "mean" and not (x.is_whole and target.is_whole):
+        if attrs.reduction == "mean" and not (x.is_whole and target.is_whole):
             return partial(_mean, self)
         return None
 
@@ -156,12 +162,10 @@ class CrossEntropy(Op):
         target: Tensor,
         weight: Tensor | None,
         lse: Tensor | None,
-        reduction: str,
-        ignore_index: int,
-        smoothing: float,
+        attrs: ClassLossAttributes,
     ) -> Any:
         grad = _nll_grad if self.log_input else cross_entropy_grad
-        return (grad((dy, x, target, weight, lse), reduction, ignore_index, smoothing),)
+        return (grad((dy, x, target, weight, lse), *attrs),)
 
 
 def _blank(meta: Meta) -> torch.Tensor:
@@ -200,6 +204,7 @@ def _total_weight(
 class CrossEntropyGrad(Op):
     """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
 
+    attributes = ClassLossAttributes
     flops_per_element = 4.0
 
     def __init__(self, log_input: bool) -> None:
@@ -217,39 +222,39 @@ class CrossEntropyGrad(Op):
         target: Meta,
         weight: Meta | None,
         lse: Meta | None,
-        reduction: str,
-        ignore_index: int,
-        smoothing: float,
+        attrs: ClassLossAttributes,
     ) -> Rule:
         tensors = (dy, x, target, weight, lse)
         found = []
         # A mean is over all samples and classes: only of a whole x (see CrossEntropy.decompose).
-        for of_x, rest in _sample_splits(x) if reduction != "mean" else ():
+        for of_x, rest in _sample_splits(x) if attrs.reduction != "mean" else ():
             of_dy = rest if dy.ndim else broadcast
             inputs = _present((of_dy, of_x, rest, broadcast, rest), tensors)
             found.append(Signature(inputs, (of_x,)))
-        if reduction != "mean" and (lse is not None or self.log_input):
+        if attrs.reduction != "mean" and (lse is not None or self.log_input):
             classes = split(_class_dim(x))
             inputs = _present((broadcast, classes, *[broadcast] * 3), tensors)
             found.append(Signature(inputs, (classes,)))
         # Linear in dy and in the weights; log probabilities do not count at all.
         for place in (0, 3):
             sbps = [partial_sum if i == place else broadcast for i in range(5)]
-            if tensors[place] is not None and (place == 0 or reduction != "mean"):
+            if tensors[place] is not None and (place == 0 or attrs.reduction != "mean"):
                 found.append(Signature(_present(sbps, tensors), (partial_sum,)))
         if self.log_input:
             sbps = [partial_sum if i == 1 else broadcast for i in range(5)]
             found.append(Signature(_present(sbps, tensors), (broadcast,)))
         return found
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(
+        self, metas: tuple[Meta | None, ...], attrs: ClassLossAttributes
+    ) -> Kernel | None:
         x, lse = metas[1], metas[4]
         assert x is not None
         if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
             return _grad_with_lse
         return None
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
         classes = _classes(local, 1, *attrs[1:])
         x = local.inputs[1]
         assert x is not None
@@ -271,10 +276,9 @@ class CrossEntropyGrad(Op):
         target: Tensor,
         weight: Tensor | None,
         lse: Tensor | None,
-        reduction: str,
-        ignore_index: int,
-        smoothing: float,
+        attrs: ClassLossAttributes,
     ) -> Any:
+        reduction, ignore_index, smoothing = attrs
         dim = _class_dim(x)
         d_g = d_x = None
         if needs[0]:
@@ -302,10 +306,20 @@ def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
     return cross_entropy_grad((*tensors[:4], lse), *attrs)
 
 
+class TargetWeightsAttributes(NamedTuple):
+    """As in `ClassLossAttributes`, the number of classes, and the dtype to reach."""
+
+    ignore_index: int
+    smoothing: float
+    total: int
+    dtype: torch.dtype
+
+
 class TargetWeights(Op):
     """y = weight[target], 0 where the target is ignored"""
 
     name = "target_weights"
+    attributes = TargetWeightsAttributes
     differentiable = False
 
     def kernel(
@@ -320,7 +334,7 @@ class TargetWeights(Op):
         classes = Classes(0, total, ignore_index, smoothing)
         return kernels.target_weights(target, weight, classes, dtype)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: TargetWeightsAttributes) -> Kernel:
         ignore_index, smoothing, total, dtype = attrs
         classes = Classes(0, total, ignore_index, smoothing)
         kernel = local.pick(kernels.target_weights)
@@ -330,7 +344,9 @@ class TargetWeights(Op):
     def depends_on_position(self) -> bool:
         return False
 
-    def rule(self, axis: Axis, target: Meta, weight: Meta | None, *attrs: Any) -> Rule:
+    def rule(
+        self, axis: Axis, target: Meta, weight: Meta | None, attrs: TargetWeightsAttributes
+    ) -> Rule:
         tensors = (target, weight)
         found = [
             Signature(_present((split(i), broadcast), tensors), (split(i),))

@@ -9,10 +9,10 @@ import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ..meta import Meta
-from ..names import names
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..signature import Signature
 from ..tensor import Tensor
+from .cast import cast
 
 Dims = tuple[int, ...]
 
@@ -91,4 +91,4 @@ def match(gradient: Tensor, meta: Meta) -> Tensor:
     """A gradient in the dtype of its input, which the op may have promoted."""
     if gradient.meta.dtype is meta.dtype:
         return gradient
-    return names.cast(gradient, meta.dtype)  # type: ignore[no-any-return]
+    return cast(gradient, meta.dtype)

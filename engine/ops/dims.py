@@ -11,7 +11,7 @@ from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
 from ..dispatcher import unary, view_op
 from ..meta import Meta
-from ..names import names, register_name, register_function
+from ..names import names, register_function, register_name
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
@@ -28,7 +28,7 @@ class Transpose(Op):
 
     name = "transpose"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
     kernel = staticmethod(torch.transpose)
 
@@ -58,7 +58,7 @@ class Permute(Op):
 
     name = "permute"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
     kernel = staticmethod(torch.permute)
 
@@ -186,7 +186,7 @@ class Expand(Op):
 
     name = "expand"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, sizes: Shape) -> torch.Tensor:
@@ -220,7 +220,7 @@ class Squeeze(Op):
 
     name = "squeeze"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
     kernel = staticmethod(torch.squeeze)
 
@@ -243,7 +243,7 @@ class Unsqueeze(Op):
 
     name = "unsqueeze"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
     kernel = staticmethod(torch.unsqueeze)
 
@@ -322,7 +322,7 @@ class Diagonal(Op):
 
     name = "diagonal"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     kernel = staticmethod(torch.diagonal)

@@ -12,11 +12,15 @@ from ...kernels import random_ref
 from ..dispatcher import with_number
 from ..generator import Draw, default_generator
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
 from ..views import frozen
+from .arithmetic import add, mul, sub
+from .like import ones_like
+from .slicing import select
+from .view import view
 
 
 class DropoutKey:
@@ -107,14 +111,14 @@ def _by_channel(
         return input
     channels = 1 if input.ndim == dims[1] else 2
     shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
-    mask = dropout_by(names.ones_like(_first_of(frozen(input), channels)), next_draw(p))
-    return names.mul(input, names.view(mask, shape))  # type: ignore[no-any-return]
+    mask = dropout_by(ones_like(_first_of(frozen(input), channels)), next_draw(p))
+    return mul(input, view(mask, shape))  # type: ignore[no-any-return]
 
 
 def _first_of(x: Tensor, channels: int) -> Tensor:
     """One element per channel, laid out as the input's channels are."""
     for _ in range(x.ndim - channels):
-        x = names.select(x, channels, 0)
+        x = select(x, channels, 0)
     return x
 
 
@@ -146,11 +150,11 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tens
     if not training or p == 0.0:
         return input
     if p == 1.0:
-        return names.mul(input, 0.0)  # type: ignore[no-any-return]
+        return mul(input, 0.0)  # type: ignore[no-any-return]
     limit = -1.7580993408473766  # -scale * alpha of SELU
     # As in torch: y = a * (x * keep + limit * (1 - keep)) + b with mean 0 and variance 1.
     a = ((1.0 - p) * (1.0 + p * limit * limit)) ** -0.5
-    kept = dropout_by(names.ones_like(frozen(input)), next_draw(p))
-    keep = names.mul(kept, 1.0 - p)
-    mixed = names.add(names.mul(names.sub(input, limit), keep), limit)
-    return names.add(names.mul(mixed, a), -a * p * limit)  # type: ignore[no-any-return]
+    kept = dropout_by(ones_like(frozen(input)), next_draw(p))
+    keep = mul(kept, 1.0 - p)
+    mixed = add(mul(sub(input, limit), keep), limit)
+    return add(mul(mixed, a), -a * p * limit)

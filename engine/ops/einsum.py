@@ -5,30 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import matmul_ref as kernels
 from ..dispatcher import binary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Op
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
+from .arithmetic import mul
+from .dims import diagonal, permute, squeeze
+from .matmul import dot
+from .reduce import sum
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class ContractionAttributes(NamedTuple):
+    """The equation, of single letters."""
+
+    equation: str
 
 
 class Contraction(Op):
     """y = the einsum of two operands, each letter of one being in the other or in the output"""
 
     name = "contraction"
+    attributes = ContractionAttributes
     linear = "each"
 
     kernel = staticmethod(kernels.contraction)
 
-    def rule(self, axis: Axis, a: Meta, b: Meta, equation: str) -> Rule:
-        spec = equation.replace(",", " , ").replace("->", " > ")
+    def rule(self, axis: Axis, a: Meta, b: Meta, attrs: ContractionAttributes) -> Rule:
+        spec = attrs.equation.replace(",", " , ").replace("->", " > ")
         words = " ".join(spec).split()
         return from_spec(" ".join(words).replace(">", "->"), self.linear)
 
@@ -40,9 +51,15 @@ class Contraction(Op):
         return 2.0 * sqrt(a.numel * b.numel * outputs[0].numel)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor, equation: str
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        a: Tensor,
+        b: Tensor,
+        attrs: ContractionAttributes,
     ) -> Any:
-        terms, out = equation.split("->")
+        terms, out = attrs.equation.split("->")
         of_a, of_b = terms.split(",")
         da = _contraction(dy, b, f"{out},{of_b}->{of_a}") if needs[0] else None
         db = _contraction(dy, a, f"{out},{of_a}->{of_b}") if needs[1] else None
@@ -156,11 +173,11 @@ def _prepared(x: Tensor, term: str, needed: set[str], sizes: dict[str, int]) -> 
         while term.count(letter) > 1:
             first = term.index(letter)
             second = term.index(letter, first + 1)
-            x = names.diagonal(x, 0, first, second)
+            x = diagonal(x, 0, first, second)
             term = term[:first] + term[first + 1 : second] + term[second + 1 :] + letter
     stretched = [i for i, letter in enumerate(term) if x.shape[i] == 1 and sizes[letter] != 1]
     for i in reversed(stretched):
-        x = names.squeeze(x, i)
+        x = squeeze(x, i)
         term = term[:i] + term[i + 1 :]
     return _summed(x, term, needed)
 
@@ -169,13 +186,13 @@ def _summed(x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
     extra = tuple(i for i, letter in enumerate(term) if letter not in needed)
     if not extra:
         return x, term
-    return names.sum(x, extra), "".join(letter for letter in term if letter in needed)
+    return sum(x, extra), "".join(letter for letter in term if letter in needed)
 
 
 def _arranged(y: Tensor, term: str, out: str) -> Tensor:
     if term == out:
         return y
-    return names.permute(y, tuple(term.index(letter) for letter in out))  # type: ignore[no-any-return]
+    return permute(y, tuple(term.index(letter) for letter in out))
 
 
 @register_function
@@ -209,7 +226,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Example: `inner(a, b)` with a (2, 3) and b (4, 3) has shape (2, 4).
     """
     if input.ndim == 0 or other.ndim == 0:
-        return names.mul(input, other)  # type: ignore[no-any-return]
+        return mul(input, other)  # type: ignore[no-any-return]
     return tensordot(input, other, ([-1], [-1]))
 
 
@@ -219,4 +236,4 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
 
     Example: `vdot(x, x)` is the squared length of x.
     """
-    return names.dot(input, other)  # type: ignore[no-any-return]
+    return dot(input, other)

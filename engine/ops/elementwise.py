@@ -1,6 +1,4 @@
-"""Elementwise ops written as functions: the code of one is its torch function, its Triton kernel,
-its signature and its documentation.
-"""
+"""Elementwise ops written as functions, from which their kernels, methods and types come."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from ..op import Kernel
 from ..signature import Signature
 from ..tensor import Tensor
 from .arithmetic import mul
+from .cast import clone
 from .pointwise import Elementwise, register_elementwise
 from .reduce import constant_like, sum_to
 
@@ -32,17 +31,23 @@ def elementwise(
     gradient: Gradient | tuple[Gradient, ...] = (),
     linear: str = "",
     passes: tuple[Signature, ...] = (),
-    dtype: str = "result",
 ) -> Callable[[F], F]:
     """The op of a function of tensors and settings, whose body is an expression (a decorator).
 
-    See `kernels.scalar_expr.expression` for what the body may hold; its parameters that are
+    See `kernels.scalar_expr.expression` for what the body may hold; the parameters that are
     annotated Tensor come first. `torch` is torch's own function for it, where there is one, with
-    the same parameters. `gradient` gives the gradient of the input, or a tuple one for each input,
-    as functions written with ops: parameters named `dy`, `y` and as those of the function get these
-    values, and only what they ask for is kept for backward. With `linear` and `passes` partial
-    values pass, see `Elementwise`; `dtype` is the one in which Triton computes. A function whose
-    name begins with an underscore is not registered.
+    the same parameters.
+
+    `gradient` gives the gradient of the input, or a tuple one for each input, as functions written
+    with ops. Their parameters named `dy`, `y` and as those of the function get these values, and
+    only what they ask for is kept for backward. How partial values pass is said by `linear` and
+    `passes`, see `Elementwise`. A function whose name begins with an underscore is not registered.
+
+    Example::
+
+        @elementwise(gradient=lambda dy, y, cap: dy * (1 - square(y / cap)), passes=INCREASING)
+        def softcap(input: Tensor, cap: float) -> Tensor:
+            return cap * tanh(input / cap)
     """
 
     def made(function: F) -> F:
@@ -52,7 +57,7 @@ def elementwise(
         asked = {name for each in gradients for name in signature(each).parameters}
         op = Elementwise(
             function.__name__.removeprefix("_"),
-            expression(torch, dtype=dtype)(function),
+            expression(torch)(function),
             _vjp(gradients, list(parameters), len(inputs)) if gradients else None,
             linear=linear,
             passes=passes,
@@ -127,7 +132,8 @@ def gradient_kernel(
 
     def made(function: F) -> F:
         def derived(ddx: Tensor, dy: Tensor, at: Tensor, *settings: Any) -> Any:
-            return gradient_of(lambda x: function(dy, x, *settings), at, ddx, create_graph=True)[1]
+            own = clone(at)  # by which nothing else depends on it, as `dy` may
+            return gradient_of(lambda x: function(dy, x, *settings), own, ddx, create_graph=True)[1]
 
         of_slope = zero_slope if flat else slope_by(second) if second else derived
         kernel = expression(torch)(function)
@@ -160,4 +166,5 @@ def slope_by(second: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def zero_slope(ddx: Tensor, dy: Tensor, at: Tensor, *settings: Any) -> Tensor:
     """`of_slope` where the slope is constant."""
-    return constant_like(at, 0)
+    zeros: Tensor = constant_like(at, 0)
+    return zeros

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,7 +11,7 @@ from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import gather_scatter_ref as kernels
 from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -20,15 +20,25 @@ from ..values import whole
 from .arithmetic import div_by_count
 from .data_movement import follows, passes_first
 from .dims import unsqueeze
+from .like import ones_like
 from .slicing import clear
+from .where import clamp
 
 Shape = tuple[int, ...]
+
+
+class EmbeddingAttributes(NamedTuple):
+    """The row without a gradient (-1: none), and whether gradients are divided by counts."""
+
+    padding: int
+    by_frequency: bool
 
 
 class Embedding(Op):
     """y[..., h] = weight[index[...], h]; `padding` is the row without a gradient, or -1."""
 
     name = "embedding"
+    attributes = EmbeddingAttributes
     saves = (1,)
     flops_per_element = 0.0
 
@@ -37,7 +47,7 @@ class Embedding(Op):
     ) -> torch.Tensor:
         return torch.embedding(weight, index)
 
-    def rule(self, axis: Axis, weight: Meta, index: Meta, *attrs: Any) -> Rule:
+    def rule(self, axis: Axis, weight: Meta, index: Meta, attrs: EmbeddingAttributes) -> Rule:
         last = index.ndim
         return [
             *[Signature((broadcast, split(d)), (split(d),)) for d in range(last)],
@@ -46,7 +56,7 @@ class Embedding(Op):
             *passes_first(weight, 1),
         ]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: EmbeddingAttributes) -> Kernel:
         weight = local.inputs[0]
         assert weight is not None
         if local.input_shape(0)[0] == weight.shape[0]:
@@ -56,34 +66,47 @@ class Embedding(Op):
         return lambda weight, index: embedding_held(weight, index, offset, rows)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, weight: Meta, index: Tensor, *attrs: Any
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        weight: Meta,
+        index: Tensor,
+        attrs: EmbeddingAttributes,
     ) -> Any:
         return (_embedding_grad(dy, index, weight.shape[0], *attrs),)
+
+
+class EmbeddingGradAttributes(NamedTuple):
+    """The number of rows, and as in `EmbeddingAttributes`."""
+
+    rows: int
+    padding: int
+    by_frequency: bool
 
 
 class EmbeddingGrad(Op):
     """dw[r, h] = sum of dy[..., h] where index[...] is r."""
 
     name = "embedding_grad"
+    attributes = EmbeddingGradAttributes
     saves = (1,)
 
-    def infer(self, dy: Meta, index: Meta, rows: int, padding: int, by_frequency: bool) -> Meta:
-        return dy.like((rows, dy.shape[-1]))
+    def infer(self, dy: Meta, index: Meta, attrs: EmbeddingGradAttributes) -> Meta:
+        return dy.like((attrs.rows, dy.shape[-1]))
 
-    def rule(
-        self, axis: Axis, dy: Meta, index: Meta, rows: int, padding: int, by_frequency: bool
-    ) -> Rule:
+    def rule(self, axis: Axis, dy: Meta, index: Meta, attrs: EmbeddingGradAttributes) -> Rule:
         last = index.ndim
         found = [
             Signature((split(last), broadcast), (split(1),)),
             Signature((partial_sum, broadcast), (partial_sum,)),
             Signature((broadcast, broadcast), (split(0),)),
         ]
-        if not by_frequency:  # how often an index occurs is known only where all of them are
+        if not attrs.by_frequency:  # how often an index occurs is known only where all of them are
             found += [Signature((split(d), split(d)), (partial_sum,)) for d in range(last)]
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: EmbeddingGradAttributes) -> Kernel:
         _, padding, by_frequency = attrs
         shape, offset = local.output_shape(), local.output_offset()[0]
         embedding_grad = local.pick(kernels.embedding_grad)
@@ -96,14 +119,13 @@ class EmbeddingGrad(Op):
         y: Meta,
         x: Meta,
         index: Tensor,
-        rows: int,
-        padding: int,
-        by_frequency: bool,
+        attrs: EmbeddingGradAttributes,
     ) -> Any:
+        rows, padding, by_frequency = attrs
         if by_frequency:
-            ones = unsqueeze(names.ones_like(index, dtype=dy.dtype), -1)
+            ones = unsqueeze(ones_like(index, dtype=dy.dtype), -1)
             count = _embedding_grad(ones, index, rows, -1, False)
-            dy = div_by_count(dy, names.clamp(count, min=1))
+            dy = div_by_count(dy, clamp(count, min=1))
         if padding >= 0:
             dy = clear(dy, (padding, None))
         return (_embedding(dy, index, padding, False),)
@@ -152,20 +174,27 @@ def embedding(
     return _embedding(weight, input, padding, scale_grad_by_freq)
 
 
+class OneHotAttributes(NamedTuple):
+    """The number of classes."""
+
+    classes: int
+
+
 class OneHot(Op):
     """1 where the class is the index, else 0."""
 
     name = "one_hot"
+    attributes = OneHotAttributes
     differentiable = False
 
-    def infer(self, index: Meta, classes: int) -> Meta:
-        return index.like((*index.shape, classes), torch.int64)
+    def infer(self, index: Meta, attrs: OneHotAttributes) -> Meta:
+        return index.like((*index.shape, attrs.classes), torch.int64)
 
-    def rule(self, axis: Axis, index: Meta, classes: int) -> Rule:
+    def rule(self, axis: Axis, index: Meta, attrs: OneHotAttributes) -> Rule:
         new = Signature((broadcast,), (split(index.ndim),))
         return [*follows((d, d) for d in range(index.ndim)), new]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: OneHotAttributes) -> Kernel:
         (classes,) = attrs
         size, offset = local.output_shape()[-1], local.output_offset()[-1]
         one_hot = local.pick(kernels.one_hot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,36 +33,53 @@ def others(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
     return [(d, d) for d in range(ndim) if d not in dims]
 
 
+class FlipAttributes(NamedTuple):
+    """The dims."""
+
+    dims: Dims
+
+
 class Flip(Op):
     """Dims read backwards."""
 
     name = "flip"
+    attributes = FlipAttributes
     saves = ()
     flops_per_element = 0.0
     kernel = staticmethod(torch.flip)
 
-    def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
-        return [*follows(others(x.ndim, dims)), *passes([x])]
+    def rule(self, axis: Axis, x: Meta, attrs: FlipAttributes) -> Rule:
+        return [*follows(others(x.ndim, *attrs)), *passes([x])]
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
-        return (_flip(dy, dims),)
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: FlipAttributes
+    ) -> Any:
+        return (_flip(dy, *attrs),)
+
+
+class RollAttributes(NamedTuple):
+    """How far, along which dims."""
+
+    shifts: Shape
+    dims: Dims
 
 
 class Roll(Op):
     """Dims shifted, what falls off at the end coming in at the start."""
 
     name = "roll"
+    attributes = RollAttributes
     saves = ()
     flops_per_element = 0.0
     kernel = staticmethod(torch.roll)
 
-    def rule(self, axis: Axis, x: Meta, shifts: Shape, dims: Dims) -> Rule:
-        return [*follows(others(x.ndim, dims)), *passes([x])]
+    def rule(self, axis: Axis, x: Meta, attrs: RollAttributes) -> Rule:
+        return [*follows(others(x.ndim, attrs.dims)), *passes([x])]
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, shifts: Shape, dims: Dims
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: RollAttributes
     ) -> Any:
-        return (_roll(dy, tuple(-shift for shift in shifts), dims),)
+        return (_roll(dy, tuple(-shift for shift in attrs.shifts), attrs.dims),)
 
 
 _flip = unary(Flip())
@@ -136,30 +153,40 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 # Repeating.
 
 
+class RepeatAttributes(NamedTuple):
+    """How often, for each dim."""
+
+    times: Shape
+
+
 class Repeat(Op):
     """The tensor repeated as a whole along each dim; missing dims are in front."""
 
     name = "repeat"
+    attributes = RepeatAttributes
     saves = ()
     flops_per_element = 0.0
 
     kernel = staticmethod(kernels.repeat)
 
-    def rule(self, axis: Axis, x: Meta, times: Shape) -> Rule:
-        new = len(times) - x.ndim
-        found = follows((j - new, j) for j, count in enumerate(times) if j >= new and count == 1)
+    def rule(self, axis: Axis, x: Meta, attrs: RepeatAttributes) -> Rule:
+        new = len(*attrs) - x.ndim
+        found = follows((j - new, j) for j, count in enumerate(*attrs) if j >= new and count == 1)
         # In a dim that is new each rank makes its own share of the copies.
         found += [Signature((broadcast,), (split(j),)) for j in range(new)]
         return [*found, *passes([x])]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: RepeatAttributes) -> Kernel:
         (times,) = attrs
         new = len(times) - len(local.input_shape(0))
         mine = (*local.output_shape()[:new], *times[new:])
         repeat = local.pick(kernels.repeat)
         return lambda x: repeat(x, mine)
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, times: Shape) -> Any:
+    def vjp(
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: RepeatAttributes
+    ) -> Any:
+        times = attrs.times
         new = len(times) - x.ndim
         parts = [part for j, count in enumerate(times[new:]) for part in (count, x.shape[j])]
         apart = reshape(dy, *times[:new], *parts)
@@ -167,16 +194,25 @@ class Repeat(Op):
         return (names.sum(apart, copies) if copies else dy,)
 
 
+class RepeatInterleaveAttributes(NamedTuple):
+    """How often each element, along which dim."""
+
+    times: int
+    dim: int
+
+
 class RepeatInterleave(Op):
     """Each element of a dim repeated in its place."""
 
     name = "repeat_interleave"
+    attributes = RepeatInterleaveAttributes
     saves = ()
     flops_per_element = 0.0
 
     kernel = staticmethod(kernels.repeat_interleave)
 
-    def rule(self, axis: Axis, x: Meta, count: int, dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: RepeatInterleaveAttributes) -> Rule:
+        count, dim = attrs
         found = follows(others(x.ndim, (dim,)))
         uneven = bool(axis.ragged) and dim in axis.ragged[0]
         if count == 1 or (x.shape[dim] % axis.parts == 0 and not uneven):
@@ -184,8 +220,14 @@ class RepeatInterleave(Op):
         return [*found, *passes([x])]
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, count: int, dim: int
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        attrs: RepeatInterleaveAttributes,
     ) -> Any:
+        count, dim = attrs
         apart = reshape(dy, *x.shape[: dim + 1], count, *x.shape[dim + 1 :])
         return (names.sum(apart, dim + 1),)
 
@@ -325,7 +367,7 @@ class Unfold(Op):
 
     name = "unfold"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:

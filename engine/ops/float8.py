@@ -47,26 +47,34 @@ class _WithoutGradient(Op):
         )
 
 
+class QuantizeAttributes(NamedTuple):
+    """The shape of a block with one scale, and the dtype to reach."""
+
+    block: tuple[int, int]
+    dtype: torch.dtype
+
+
 class QuantizeFp8(_WithoutGradient):
     """(values, scales) of x by blocks of its last two dims"""
 
     name = "quantize_fp8"
+    attributes = QuantizeAttributes
     num_outputs = 2
     flops_per_element = 3.0
     kernel = staticmethod(kernels.quantize_fp8)
 
-    def infer(self, x: Meta, block: tuple[int, int], dtype: torch.dtype) -> tuple[Meta, Meta]:
+    def infer(self, x: Meta, attrs: QuantizeAttributes) -> tuple[Meta, Meta]:
         if x.ndim < 2 or not x.dtype.is_floating_point or x.dtype.itemsize == 1:
             raise OnefoldRuntimeError(
                 "quantize_fp8 takes matrices of float16, bfloat16, float32 or float64, also "
                 f"several, but got {x.dtype} of shape {tuple(x.shape)}"
             )
-        high, wide = (-(-x.shape[d - 2] // block[d]) for d in (0, 1))
+        high, wide = (-(-x.shape[d - 2] // attrs.block[d]) for d in (0, 1))
         scales = x.like(shape=(*x.shape[:-2], high, wide), dtype=torch.float32)
-        return x.like(dtype=dtype), scales
+        return x.like(dtype=attrs.dtype), scales
 
-    def rule(self, axis: Axis, x: Meta, block: tuple[int, int], dtype: torch.dtype) -> Rule:
-        blocks = (*(1,) * (x.ndim - 2), *block)
+    def rule(self, axis: Axis, x: Meta, attrs: QuantizeAttributes) -> Rule:
+        blocks = (*(1,) * (x.ndim - 2), *attrs.block)
         return [
             Signature((split(d),), (split(d), split(d)))
             for d in range(x.ndim)
@@ -74,30 +82,44 @@ class QuantizeFp8(_WithoutGradient):
         ]
 
 
+class ScaledMatmulAttributes(NamedTuple):
+    """The sizes of blocks with one scale, and the dtype of the product."""
+
+    block: int
+    a_rows: int
+    b_columns: int
+    dtype: torch.dtype
+
+
 class ScaledMatmul(_WithoutGradient):
     """y = (a * a_scale) @ (b * b_scale), the scales by blocks: (a, a_scale, b, b_scale)"""
 
     name = "scaled_matmul"
+    attributes = ScaledMatmulAttributes
     kernel = staticmethod(kernels.scaled_matmul)
 
     def infer(
-        self, a: Meta, a_scale: Meta, b: Meta, b_scale: Meta, block: int, a_rows: int,
-        b_columns: int, dtype: torch.dtype,
+        self, a: Meta, a_scale: Meta, b: Meta, b_scale: Meta, attrs: ScaledMatmulAttributes,
     ) -> Meta:  # fmt: skip
-        return a.like(shape=(a.shape[0], b.shape[1]), dtype=dtype)
+        return a.like(shape=(a.shape[0], b.shape[1]), dtype=attrs.dtype)
 
     def rule(
-        self, axis: Axis, a: Meta, a_scale: Meta, b: Meta, b_scale: Meta, block: int, a_rows: int,
-        b_columns: int, dtype: torch.dtype,
-    ) -> Rule:  # fmt: skip
+        self,
+        axis: Axis,
+        a: Meta,
+        a_scale: Meta,
+        b: Meta,
+        b_scale: Meta,
+        attrs: ScaledMatmulAttributes,
+    ) -> Rule:
         (m, k), n = a.shape, b.shape[1]
         whole: tuple[Sbp, ...] = (broadcast, broadcast)
         found: list[Signature] = []
-        if _on_borders(m, a_rows, axis.parts):
+        if _on_borders(m, attrs.a_rows, axis.parts):
             found.append(Signature((split(0), split(0), *whole), (split(0),)))
-        if _on_borders(n, b_columns, axis.parts):
+        if _on_borders(n, attrs.b_columns, axis.parts):
             found.append(Signature((*whole, split(1), split(1)), (split(1),)))
-        if _on_borders(k, block, axis.parts):
+        if _on_borders(k, attrs.block, axis.parts):
             sides = (split(1), split(1), split(0), split(0))
             found.append(Signature(sides, (partial_sum,)))
         return found

@@ -261,7 +261,7 @@ def bitwise_right_shift(
 def bitwise_xor(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def bmm(a: Tensor, b: Tensor, /) -> Tensor:
+def bmm(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -439,7 +439,7 @@ def divide(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(a: Tensor, b: Tensor, /) -> Tensor:
+def dot(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -1001,7 +1001,7 @@ def minimum(a: Tensor, b: Tensor, /) -> Tensor:
 def mish(input: Tensor, /) -> Tensor:
     """x * tanh(softplus(x))"""
 
-def mm(a: Tensor, b: Tensor, /) -> Tensor:
+def mm(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def moveaxis(
@@ -1026,7 +1026,7 @@ def mul(
 def multiply(
     input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
 ) -> Tensor: ...
-def mv(a: Tensor, b: Tensor, /) -> Tensor:
+def mv(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def nan_to_num(
@@ -1147,7 +1147,7 @@ def ones_like(
 ) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
 
-def outer(a: Tensor, b: Tensor, /) -> Tensor:
+def outer(a: Tensor, b: Tensor) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(

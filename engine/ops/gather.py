@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,11 +11,12 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...kernels import gather_scatter_ref as kernels
 from ..dispatcher import binary, general
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import add
 from .data_movement import contribution, passes_first, reductions, wrap
 from .dims import expand
 from .slicing import Entries, slice_by
@@ -24,17 +25,25 @@ from .view import reshape
 Shape = tuple[int, ...]
 
 
+class GatherAttributes(NamedTuple):
+    """The dim."""
+
+    dim: int
+
+
 class Gather(Op):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along a dim."""
 
     name = "gather"
+    attributes = GatherAttributes
     saves = (1,)
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
         return torch.gather(x, dim, index)
 
-    def rule(self, axis: Axis, x: Meta, index: Meta, dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, index: Meta, attrs: GatherAttributes) -> Rule:
+        dim = attrs.dim
         dim = wrap(dim, x.ndim)
         adds = contribution(x)
         found = [
@@ -47,13 +56,13 @@ class Gather(Op):
             found.append(Signature((split(dim), broadcast), (adds,)))
         return [*found, *passes_first(x, 1)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: GatherAttributes) -> Kernel:
         x = local.inputs[0]
         assert x is not None
         gather = local.pick(kernels.gather)
         if not x.ndim:
             return lambda x, index: gather(x, 0, index)
-        dim = wrap(attrs[0], x.ndim)
+        dim = wrap(attrs.dim, x.ndim)
         offset, mine = local.input_offset(0), local.input_shape(0)
         at, shape = local.input_offset(1), local.input_shape(1)
         start = _distance(at, offset)
@@ -73,9 +82,15 @@ class Gather(Op):
         return run
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, index: Tensor, dim: int
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        index: Tensor,
+        attrs: GatherAttributes,
     ) -> Any:
-        return (add_at(dy, index, tuple(x.shape), dim),)
+        return (add_at(dy, index, tuple(x.shape), *attrs),)
 
 
 def _distance(inner: Shape, outer: Shape) -> Shape:
@@ -88,30 +103,36 @@ def _alike(axis: Axis, dim: int) -> bool:
     return not axis.ragged or (dim in axis.ragged[0]) == (dim in axis.ragged[1])
 
 
-class AddAt(Op):
-    """Zeros of a shape to which dy is added at the places of the index: the gradient of gather.
+class AddAtAttributes(NamedTuple):
+    """The dim, the shape, and the other dims in which dy is as large as the shape."""
 
-    `full`: the dims (but `dim`) in which dy is as large as the shape.
-    """
+    dim: int
+    shape: Shape
+    full: Shape
+
+
+class AddAt(Op):
+    """Zeros of a shape to which dy is added at the places of the index: the gradient of gather."""
 
     name = "add_at"
+    attributes = AddAtAttributes
     saves = (1,)
 
-    def infer(self, dy: Meta, index: Meta, dim: int, shape: Shape, full: Shape) -> Meta:
-        return dy.like(shape)
+    def infer(self, dy: Meta, index: Meta, attrs: AddAtAttributes) -> Meta:
+        return dy.like(attrs.shape)
 
-    def rule(self, axis: Axis, dy: Meta, index: Meta, dim: int, shape: Shape, full: Shape) -> Rule:
+    def rule(self, axis: Axis, dy: Meta, index: Meta, attrs: AddAtAttributes) -> Rule:
         adds = contribution(dy)
         found = [
-            Signature((split(d), split(d)), (split(d) if d in full else adds,))
+            Signature((split(d), split(d)), (split(d) if d in attrs.full else adds,))
             for d in range(dy.ndim)
         ]
         found.append(Signature((adds, broadcast), (adds,)))
-        if shape:
-            found.append(Signature((broadcast, broadcast), (split(dim),)))
+        if attrs.shape:
+            found.append(Signature((broadcast, broadcast), (split(attrs.dim),)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: AddAtAttributes) -> Kernel:
         dim, shape, _ = attrs
         add_at = local.pick(kernels.add_at)
         if not shape:
@@ -122,15 +143,30 @@ class AddAt(Op):
         start = _distance(local.input_offset(1), offset)
         return lambda dy, index: add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
-        _, index, dim, _, _ = args
-        return (_gather(dy, index, dim),)
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        u: Meta,
+        index: Tensor,
+        attrs: AddAtAttributes,
+    ) -> tuple[Tensor]:
+        return (_gather(dy, index, attrs.dim),)
+
+
+class ScatterAttributes(NamedTuple):
+    """The dim, and what to put where there is no source."""
+
+    dim: int
+    number: Any
 
 
 class Scatter(Op):
     """x with the values of a source (or one number) at the places of the index along a dim."""
 
     name = "scatter"
+    attributes = ScatterAttributes
     saves = (1,)
     flops_per_element = 0.0
 
@@ -138,7 +174,7 @@ class Scatter(Op):
         return torch.scatter(x, dim, index, number if source is None else source)
 
     def rule(
-        self, axis: Axis, x: Meta, index: Meta, source: Meta | None, dim: int, number: Any
+        self, axis: Axis, x: Meta, index: Meta, source: Meta | None, attrs: ScatterAttributes
     ) -> Rule:
         def of(mine: Any, theirs: Any, values: Any) -> Signature:
             return Signature((mine, theirs, *([] if source is None else [values])), (mine,))
@@ -146,14 +182,14 @@ class Scatter(Op):
         found = [
             of(split(d), split(d), split(d))
             for d in range(index.ndim)
-            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
+            if d != attrs.dim and x.shape[d] == index.shape[d] and _alike(axis, d)
         ]
         if x.ndim:
-            found.append(of(split(dim), broadcast, broadcast))
-        passing = [s for s in reductions(x) if source or s is not partial_sum or not number]
+            found.append(of(split(attrs.dim), broadcast, broadcast))
+        passing = [s for s in reductions(x) if source or s is not partial_sum or not attrs.number]
         return [*found, *[of(sbp, broadcast, sbp) for sbp in passing]]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ScatterAttributes) -> Kernel:
         dim, number = attrs
         x = local.inputs[0]
         assert x is not None
@@ -171,10 +207,18 @@ class Scatter(Op):
 
         return run
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
-        _, index, source, dim, _ = args
-        dx = needs[0] and _scatter((dy, index, None), dim, 0)
-        return dx, None, source is not None and needs[2] and _gather(dy, index, dim)
+    def vjp(
+        self,
+        needs: Sequence[object],
+        dy: Tensor,
+        y: Meta,
+        x: Meta,
+        index: Tensor,
+        source: Meta | None,
+        attrs: ScatterAttributes,
+    ) -> Any:
+        dx = needs[0] and _scatter((dy, index, None), attrs.dim, 0)
+        return dx, None, source is not None and needs[2] and _gather(dy, index, attrs.dim)
 
 
 _gather = binary(Gather())
@@ -269,7 +313,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     dim = wrap(dim, input.ndim)
     _check_index(input, dim, index, "scatter_add")
     added = add_at(_source(src, index, input, "scatter_add"), index, tuple(input.shape), dim)
-    return names.add(input, added)  # type: ignore[no-any-return]
+    return add(input, added)
 
 
 class ScatterReduce(Op):

@@ -10,7 +10,7 @@ import torch
 
 from ...kernels import norm_ref as kernels
 from .. import interpreter
-from ..dispatcher import several
+from ..dispatcher import several, several_of_three
 from ..meta import Meta
 from ..names import register_function
 from ..op import Kernel, Local, Op
@@ -145,7 +145,7 @@ class LayerNormWithStatsGrad(Op):
         return False
 
 
-_layer_norm_with_stats = several(LayerNormWithStats(), only_first=True)
+_layer_norm_with_stats = several_of_three(LayerNormWithStats(), only_first=True)
 _layer_norm_with_stats_grad = several(LayerNormWithStatsGrad())
 
 
@@ -173,6 +173,5 @@ def layer_norm(
         and bias is not None
         and _fits(input.meta, weight.meta, bias.meta)
     ):
-        tensors = (input, weight, bias)
-        return _layer_norm_with_stats(tensors, normalized_shape, eps)[0]
+        return _layer_norm_with_stats(input, weight, bias, normalized_shape, eps)[0]
     return layer_norm_plain(input, weight, bias, normalized_shape, eps)

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import linear_cross_entropy_ref as kernels
 from .. import interpreter
 from ..dispatcher import general, several
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .arithmetic import div_by_count
-from .cross_entropy import cross_entropy_grad
+from .arithmetic import div_by_count, mul
+from .compare import ne
+from .cross_entropy import cross_entropy, cross_entropy_grad
+from .matmul import linear, mm, mm_tn
+from .reduce import sum
+from .view import flatten, view
+
+
+class LinearLossAttributes(NamedTuple):
+    """The target that does not count."""
+
+    ignore_index: int
 
 
 class LinearCrossEntropy(Op):
     """The sum of the cross entropies of x @ weight.T: (x, weight, target)"""
 
     name = "linear_cross_entropy"
+    attributes = LinearLossAttributes
     saves = (0, 1, 2)
     kernel = staticmethod(kernels.linear_cross_entropy)
 
-    def infer(self, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Any:
+    def infer(self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes) -> Any:
         return x.like(shape=())
 
-    def rule(self, axis: Axis, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Rule:
+    def rule(
+        self, axis: Axis, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
+    ) -> Rule:
         return [
             Signature((split(i), broadcast, split(i)), (partial_sum,)) for i in range(x.ndim - 1)
         ]
@@ -53,10 +66,12 @@ class LinearCrossEntropyWithGrads(LinearCrossEntropy):
     saves_output = True
     kernel = staticmethod(kernels.linear_cross_entropy_with_grads)  # type: ignore[assignment]
 
-    def infer(self, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Any:
+    def infer(self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes) -> Any:
         return x.like(shape=()), x, weight
 
-    def rule(self, axis: Axis, x: Meta, weight: Meta, target: Meta, ignore_index: int) -> Rule:
+    def rule(
+        self, axis: Axis, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
+    ) -> Rule:
         return [
             Signature((split(i), broadcast, split(i)), (partial_sum, split(i), partial_sum))
             for i in range(x.ndim - 1)
@@ -66,7 +81,7 @@ class LinearCrossEntropyWithGrads(LinearCrossEntropy):
         assert dy[0] is not None  # the others are for this gradient only
         if interpreter.grad_enabled:
             return _whole_grads(dy[0], *args)
-        return names.mul(dy[0], y[1]), names.mul(dy[0], y[2]), None
+        return mul(dy[0], y[1]), mul(dy[0], y[2]), None
 
 
 _linear_cross_entropy = general(LinearCrossEntropy())
@@ -76,19 +91,19 @@ _linear_cross_entropy_with_grads = several(LinearCrossEntropyWithGrads(), only_f
 def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if x.ndim == 2:
         return x, target
-    return names.flatten(x, 0, x.ndim - 2), names.flatten(target)
+    return flatten(x, 0, x.ndim - 2), flatten(target)
 
 
 def _whole_grads(
-    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, ignore_index: int
+    dy: Tensor, x: Tensor, weight: Tensor, target: Tensor, attrs: LinearLossAttributes
 ) -> tuple[Tensor, Tensor, None]:
     rows, wanted = _rows(x, target)
-    logits = names.linear(rows, weight)
-    slope = cross_entropy_grad((dy, logits, wanted, None, None), "sum", ignore_index, 0.0)
-    dx = names.mm(slope, weight)
+    logits = linear(rows, weight)
+    slope = cross_entropy_grad((dy, logits, wanted, None, None), "sum", attrs.ignore_index, 0.0)
+    dx = mm(slope, weight)
     if x.ndim != 2:
-        dx = names.view(dx, x.shape)
-    return dx, names.mm_tn(slope, rows), None
+        dx = view(dx, x.shape)
+    return dx, mm_tn(slope, rows), None
 
 
 @register_function
@@ -121,8 +136,8 @@ def linear_cross_entropy(
         )
     if not _is_fused(x, w):
         rows, wanted = _rows(input, target)
-        logits = names.linear(rows, weight)
-        total = names.cross_entropy(logits, wanted, None, ignore_index, "sum")
+        logits = linear(rows, weight)
+        total = cross_entropy(logits, wanted, None, ignore_index, "sum")
     else:
         kept = interpreter.grad_enabled and (input.node is not None or weight.node is not None)
         tensors = (input, weight, target)
@@ -132,8 +147,8 @@ def linear_cross_entropy(
             else _linear_cross_entropy(tensors, ignore_index)
         )
     if reduction == "sum":
-        return total  # type: ignore[no-any-return]
-    return div_by_count(total, names.sum(names.ne(target, ignore_index)))  # type: ignore[no-any-return]
+        return total
+    return div_by_count(total, sum(ne(target, ignore_index)))
 
 
 def _is_fused(x: Meta, weight: Meta) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,18 +35,28 @@ from .where import where
 Needs = Sequence[object]
 
 
+class LogSumExpAttributes(NamedTuple):
+    """The dims, and whether they stay with size 1."""
+
+    dim: Dims
+    keepdim: bool
+
+
 class LogSumExp(Op):
     """log(sum(exp(x))) over dims."""
 
     name = "logsumexp"
+    attributes = LogSumExpAttributes
     saves_output = True
     kernel = staticmethod(kernels.logsumexp)
 
-    def rule(self, axis: Axis, x: Meta, dim: Dims, keepdim: bool) -> Rule:
-        return reduction(x.ndim, dim, keepdim, None)
+    def rule(self, axis: Axis, x: Meta, attrs: LogSumExpAttributes) -> Rule:
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
-        return self.over_split if is_split_along(metas[0], attrs[0]) else None
+    def decompose(
+        self, metas: tuple[Meta | None, ...], attrs: LogSumExpAttributes
+    ) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
     def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
         x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
@@ -60,8 +70,9 @@ class LogSumExp(Op):
         return names.add(total, top if keepdim else sum(top, dim))  # type: ignore[no-any-return]
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: Dims, keepdim: bool
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: LogSumExpAttributes
     ) -> tuple[Tensor]:
+        dim, keepdim = attrs
         share = names.exp(sub(x, spread(y, x.shape, dim, keepdim)))
         return (mul(spread(dy, x.shape, dim, keepdim), conj_of(share)),)
 
@@ -108,18 +119,27 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
 # Products.
 
 
+class ProdAttributes(NamedTuple):
+    """The dim (None: all), and whether it stays with size 1."""
+
+    dim: int | None
+    keepdim: bool
+
+
 class Prod(Op):
     """The product over one dim or all."""
 
     name = "prod"
+    attributes = ProdAttributes
     kernel = staticmethod(kernels.prod)
 
-    def rule(self, axis: Axis, x: Meta, dim: int | None, keepdim: bool) -> Rule:
-        return reduction(x.ndim, dim, keepdim, None)
+    def rule(self, axis: Axis, x: Meta, attrs: ProdAttributes) -> Rule:
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, dim: int | None, keepdim: bool
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, attrs: ProdAttributes
     ) -> tuple[Tensor]:
+        dim, keepdim = attrs
         if dim is None:
             others = product_of_others(names.view(x, (-1,)), 0)
             others = names.view(others, x.shape)

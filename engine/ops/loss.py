@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise_ref as elementwise
+from ...kernels import elementwise_loss as elementwise
 from ..dispatcher import binary
 from ..names import names, register_function
 from ..tensor import Tensor

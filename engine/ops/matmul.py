@@ -14,11 +14,13 @@ from ...kernels import matmul_ref as kernels
 from ...kernels import reduce_ref as sums
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
-from ..names import names, register_name, register_function
-from ..op import Kernel, Local, Op
+from ..names import register_function, register_name
+from ..op import Kernel, Local, NoAttributes, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature, from_spec
 from ..tensor import Tensor
+from .arithmetic import add, mul
+from .dims import expand, squeeze, unsqueeze
 from .pointwise import conj_of
 from .reduce import sum_to
 
@@ -69,6 +71,7 @@ def _own_or_triton(op: Product | Linear | Outer, local: Local) -> Kernel:
 class Product(Op):
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
+    attributes = NoAttributes
     linear = "each"
 
     def __init__(self, reference: Kernel, form: str = "nn", kernel: Kernel | None = None) -> None:
@@ -77,7 +80,7 @@ class Product(Op):
         self.kernel = kernel or reference  # type: ignore[method-assign]
         self.form = form
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         return _own_or_triton(self, local)
 
     @property
@@ -120,17 +123,17 @@ class Product(Op):
 def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> Any:
     """The gradients when an operand is a vector: those of the product with a dim of size 1 more."""
     if a.ndim == 1:
-        dy = names.unsqueeze(dy, -1 if b.ndim == 1 else -2)
+        dy = unsqueeze(dy, -1 if b.ndim == 1 else -2)
     if b.ndim == 1:
-        dy = names.unsqueeze(dy, -1)
-    row = names.unsqueeze(a, 0) if a.ndim == 1 else a
-    column = names.unsqueeze(b, 1) if b.ndim == 1 else b
-    da = needs[0] and sum_to(product_nt(dy, column), row.meta)
-    db = needs[1] and sum_to(product_tn(row, dy), column.meta)
-    if needs[0] and a.ndim == 1:
-        da = names.squeeze(da, 0)
-    if needs[1] and b.ndim == 1:
-        db = names.squeeze(db, 1)
+        dy = unsqueeze(dy, -1)
+    row = unsqueeze(a, 0) if a.ndim == 1 else a
+    column = unsqueeze(b, 1) if b.ndim == 1 else b
+    da = sum_to(product_nt(dy, column), row.meta) if needs[0] else None
+    db = sum_to(product_tn(row, dy), column.meta) if needs[1] else None
+    if da is not None and a.ndim == 1:
+        da = squeeze(da, 0)
+    if db is not None and b.ndim == 1:
+        db = squeeze(db, 1)
     return da, db
 
 
@@ -138,6 +141,7 @@ class RowsProduct(Op):
     """y[m, n] = sum over all leading dims of a[..., m] * b[..., n]: the gradient of a weight."""
 
     name = "rows_tn"
+    attributes = NoAttributes
     linear = "each"
 
     kernel = staticmethod(kernels.rows_tn)
@@ -161,6 +165,7 @@ class RowsSum(Op):
     """y[n] = sum over all leading dims of x[..., n]: the gradient of a bias."""
 
     name = "sum_rows"
+    attributes = NoAttributes
     linear = "all"
     saves = ()
     kernel = staticmethod(sums.sum_rows)
@@ -170,19 +175,20 @@ class RowsSum(Op):
         return from_spec(f"{rows} n -> n", self.linear)
 
     def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> Any:
-        return (names.expand(dy, x.shape),)
+        return (expand(dy, x.shape),)
 
 
 class Outer(Op):
     """y[m, n] = a[m] * b[n]"""
 
     name = "outer"
+    attributes = NoAttributes
     spec = "m, n -> m n"
     linear = "each"
     reference = staticmethod(kernels.outer)
     kernel = staticmethod(torch.outer)  # type: ignore[assignment]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         return _own_or_triton(self, local)
 
     @property
@@ -199,11 +205,12 @@ class Linear(Op):
     """y[..., n] = sum over k of x[..., k] * w[n, k], plus bias[n]"""
 
     name = "linear"
+    attributes = NoAttributes
     reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
     saves = (0, 1)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         return _own_or_triton(self, local)
 
     @property
@@ -336,8 +343,8 @@ def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
             f"{tuple(product.shape)}"
         )
     if alpha != 1:
-        product = names.mul(product, alpha)
+        product = mul(product, alpha)
     if beta == 0:  # torch then ignores the input, NaN included
         return product
-    scaled = input if beta == 1 else names.mul(input, beta)
-    return names.add(scaled, product)  # type: ignore[no-any-return]
+    scaled = input if beta == 1 else mul(input, beta)
+    return add(scaled, product)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import pad_repeat_ref as kernels
@@ -26,62 +26,79 @@ def _untouched(pads: Pads) -> list[tuple[int, int]]:
     return [(d, d) for d, both in enumerate(pads) if both == (0, 0)]
 
 
+class PadConstantAttributes(NamedTuple):
+    """How much at both ends of each dim, and what with."""
+
+    pads: Pads
+    value: float
+
+
 class PadConstant(Op):
     """Dims with a number added in front and behind; negative pads cut elements off."""
 
     name = "pad"
+    attributes = PadConstantAttributes
     saves = ()
     flops_per_element = 0.0
 
     kernel = staticmethod(kernels.pad_constant)
 
-    def rule(self, axis: Axis, x: Meta, pads: Pads, value: float) -> Rule:
-        passing = [s for s in passes([x]) if not value or s.inputs[0] is not partial_sum]
-        return [*follows(_untouched(pads)), *passing]
+    def rule(self, axis: Axis, x: Meta, attrs: PadConstantAttributes) -> Rule:
+        passing = [s for s in passes([x]) if not attrs.value or s.inputs[0] is not partial_sum]
+        return [*follows(_untouched(attrs.pads)), *passing]
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, value: float
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadConstantAttributes
     ) -> Any:
-        return (_pad_constant(dy, tuple((-a, -b) for a, b in pads), 0),)
+        return (_pad_constant(dy, tuple((-a, -b) for a, b in attrs.pads), 0),)
+
+
+class PadAttributes(NamedTuple):
+    """How much at both ends of each dim, and the mode."""
+
+    pads: Pads
+    mode: str
 
 
 class PadFromInput(Op):
     """Dims with their own elements added in front and behind."""
 
     name = "pad_from_input"
+    attributes = PadAttributes
     saves = ()
     flops_per_element = 0.0
     kernel = staticmethod(kernels.pad)
 
-    def infer(self, x: Meta, pads: Pads, mode: str) -> Meta:
-        return x.like([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)])
+    def infer(self, x: Meta, attrs: PadAttributes) -> Meta:
+        return x.like([n + a + b for n, (a, b) in zip(x.shape, attrs.pads, strict=True)])
 
-    def rule(self, axis: Axis, x: Meta, pads: Pads, mode: str) -> Rule:
-        return [*follows(_untouched(pads)), *passes([x])]
+    def rule(self, axis: Axis, x: Meta, attrs: PadAttributes) -> Rule:
+        return [*follows(_untouched(attrs.pads)), *passes([x])]
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadAttributes
     ) -> Any:
-        return (_pad_grad(dy, pads, mode),)
+        return (_pad_grad(dy, *attrs),)
 
 
 class PadGrad(Op):
     """The gradient of PadFromInput."""
 
     name = "pad_grad"
+    attributes = PadAttributes
     saves = ()
     kernel = staticmethod(kernels.pad_grad)
 
-    def infer(self, dy: Meta, pads: Pads, mode: str) -> Meta:
-        return dy.like([n - a - b for n, (a, b) in zip(dy.shape, pads, strict=True)])
+    def infer(self, dy: Meta, attrs: PadAttributes) -> Meta:
+        return dy.like([n - a - b for n, (a, b) in zip(dy.shape, attrs.pads, strict=True)])
 
-    def rule(self, axis: Axis, dy: Meta, pads: Pads, mode: str) -> Rule:
-        return [*follows(_untouched(pads)), *passes([dy])[:1]]  # sums add, maxima do not
+    def rule(self, axis: Axis, dy: Meta, attrs: PadAttributes) -> Rule:
+        return [*follows(_untouched(attrs.pads)), *passes([dy])[:1]]  # sums add, maxima do not
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, pads: Pads, mode: str
+        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadAttributes
     ) -> Any:
-        return (_pad_from_input(dy, pads, mode),)
+        return (_pad_from_input(dy, *attrs),)
 
 
 _pad_constant = unary(PadConstant())

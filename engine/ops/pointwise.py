@@ -12,7 +12,6 @@ import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.out_variants import into
-from ...kernels.scalar_expression import publish
 from ..meta import Meta
 from ..names import names, register_name
 from ..op import Arg, Kernel, Op
@@ -85,7 +84,6 @@ class Elementwise(Op):
     ) -> None:
         self.name = name
         self.__doc__ = f"`{name}` of each element."
-        publish(name, kernel)
         self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
         self.linear_if = linear_if

@@ -14,12 +14,13 @@ from ...kernels import reduce_ref as kernels
 from ..convert import box
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .cast import cast, is_widening
+from .dims import expand
 from .pointwise import fitting
 
 Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
@@ -317,7 +318,7 @@ class SumTo(Op):
     def vjp(
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: SumToAttributes
     ) -> tuple[Tensor]:
-        return (names.expand(dy, attrs.whole),)
+        return (expand(dy, attrs.whole),)
 
 
 _sum_to = unary(SumTo())
@@ -337,23 +338,30 @@ def sum_to(grad: Tensor, meta: Meta) -> Tensor:
     return grad
 
 
+class ConstantAttributes(NamedTuple):
+    """The number."""
+
+    value: float
+
+
 class ConstantLike(Op):
     """One number, in the input's shape and dtype: broadcast where the input is partial."""
 
     name = "constant_like"
+    attributes = ConstantAttributes
     saves = ()
     differentiable = False
 
-    def infer(self, x: Meta, value: float) -> Meta:
+    def infer(self, x: Meta, attrs: ConstantAttributes) -> Meta:
         return x
 
-    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: ConstantAttributes) -> Rule:
         partials = (partial_sum, partial_max, partial_min)
         passes = [Signature((partial,), (broadcast,)) for partial in partials]
         return fitting((*pointwise_of([x]), *passes), [x])
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        value = attrs[0]
+    def bind(self, local: Local, attrs: ConstantAttributes) -> Kernel:
+        value = attrs.value
         if local.placement is not None:
             shape = local.output_shape()
             filled = local.pick(elementwise.filled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,34 +11,49 @@ from ...errors import OnefoldRuntimeError
 from ...kernels import rotary_ref as kernels
 from ..dispatcher import general
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import add, mul, neg, sub
+from .cast import cast
 from .data_movement import wrap
-from .reduce import sum_to
+from .reduce import sum, sum_to
+from .slicing import narrow, select
+from .view import view
 
 Needs = Sequence[object]
+
+
+class RotaryAttributes(NamedTuple):
+    """The dim of positions, how pairs lie, and whether to turn back."""
+
+    seq_dim: int
+    interleaved: bool
+    back: bool
 
 
 class Rotary(Op):
     """Pairs of features turned by an angle for each position, or (`back`) by its negative."""
 
     name = "rotary"
+    attributes = RotaryAttributes
     flops_per_element = 3.0
     kernel = staticmethod(kernels.rotary)
 
-    def infer(
-        self, x: Meta, cos: Meta, sin: Meta, seq_dim: int, interleaved: bool, back: bool
-    ) -> Meta:
+    def infer(self, x: Meta, cos: Meta, sin: Meta, attrs: RotaryAttributes) -> Meta:
         lead = (x.shape[0],) if cos.ndim == 3 else ()
-        fits = cos.ndim in (2, 3) and x.ndim >= 2 and seq_dim < x.ndim - 1
-        if not fits or (lead and seq_dim == 0) or cos.shape[:-1] != (*lead, x.shape[seq_dim]):
+        fits = cos.ndim in (2, 3) and x.ndim >= 2 and attrs.seq_dim < x.ndim - 1
+        if (
+            not fits
+            or (lead and attrs.seq_dim == 0)
+            or cos.shape[:-1] != (*lead, x.shape[attrs.seq_dim])
+        ):
             raise OnefoldRuntimeError(
                 "the tables must be (length, pairs), or (batch, length, pairs) with batch the "
                 f"first dim of x, but they are {tuple(cos.shape)}, and the length of x of shape "
-                f"{tuple(x.shape)} is dim {seq_dim}"
+                f"{tuple(x.shape)} is dim {attrs.seq_dim}"
             )
         if cos.shape != sin.shape or cos.dtype != sin.dtype or 2 * cos.shape[-1] > x.shape[-1]:
             raise OnefoldRuntimeError(
@@ -52,21 +67,19 @@ class Rotary(Op):
             )
         return x
 
-    def rule(
-        self, axis: Axis, x: Meta, cos: Meta, sin: Meta, seq_dim: int, interleaved: bool, back: bool
-    ) -> Rule:
+    def rule(self, axis: Axis, x: Meta, cos: Meta, sin: Meta, attrs: RotaryAttributes) -> Rule:
         by_batch = cos.ndim == 3
         found = [Signature((partial_sum, broadcast, broadcast), (partial_sum,))]
         for dim in range(x.ndim - 1):
             table = broadcast
-            if dim == seq_dim:
+            if dim == attrs.seq_dim:
                 table = split(cos.ndim - 2)
             elif dim == 0 and by_batch:
                 table = split(0)
             found.append(Signature((split(dim), table, table), (split(dim),)))
         if 2 * cos.shape[-1] == x.shape[-1]:  # nothing passes by the tables
             found.append(Signature((broadcast, partial_sum, partial_sum), (partial_sum,)))
-            if interleaved and cos.shape[-1] % axis.parts == 0:
+            if attrs.interleaved and cos.shape[-1] % axis.parts == 0:
                 table = split(cos.ndim - 1)
                 found.append(Signature((split(x.ndim - 1), table, table), (split(x.ndim - 1),)))
         return found
@@ -79,36 +92,35 @@ class Rotary(Op):
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        seq_dim: int,
-        interleaved: bool,
-        back: bool,
+        attrs: RotaryAttributes,
     ) -> Any:
+        seq_dim, interleaved, back = attrs
         dx = _rotary((dy, cos, sin), seq_dim, interleaved, not back) if needs[0] else None
         if not needs[1] and not needs[2]:
             return dx, None, None
         wide = torch.promote_types(x.dtype, cos.dtype)
-        a, b = _pairs(names.cast(x, wide), cos.shape[-1], interleaved)
-        da, db = _pairs(names.cast(dy, wide), cos.shape[-1], interleaved)
-        d_cos = names.add(names.mul(da, a), names.mul(db, b))
-        d_sin = names.sub(names.mul(db, a), names.mul(da, b))
-        d_sin = names.neg(d_sin) if back else d_sin
+        a, b = _pairs(cast(x, wide), cos.shape[-1], interleaved)
+        da, db = _pairs(cast(dy, wide), cos.shape[-1], interleaved)
+        d_cos = add(mul(da, a), mul(db, b))
+        d_sin = sub(mul(db, a), mul(da, b))
+        d_sin = neg(d_sin) if back else d_sin
         return dx, _of_table(d_cos, cos, seq_dim), _of_table(d_sin, sin, seq_dim)
 
 
 def _pairs(x: Tensor, count: int, interleaved: bool) -> tuple[Tensor, Tensor]:
     """The first and the second of each pair of features."""
-    turned = names.narrow(x, -1, 0, 2 * count)
+    turned = narrow(x, -1, 0, 2 * count)
     if interleaved:
-        pairs = names.view(turned, (*x.shape[:-1], count, 2))
-        return names.select(pairs, -1, 0), names.select(pairs, -1, 1)
-    return names.narrow(turned, -1, 0, count), names.narrow(turned, -1, count, count)
+        pairs = view(turned, (*x.shape[:-1], count, 2))
+        return select(pairs, -1, 0), select(pairs, -1, 1)
+    return narrow(turned, -1, 0, count), narrow(turned, -1, count, count)
 
 
 def _of_table(grad: Tensor, table: Tensor, seq_dim: int) -> Tensor:
     """The gradient for each pair of each row, summed for a table."""
     kept = (0, seq_dim) if table.ndim == 3 else (seq_dim,)
     dims = tuple(d for d in range(grad.ndim - 1) if d not in kept)
-    return sum_to(names.sum(grad, dims) if dims else grad, table.meta)
+    return sum_to(sum(grad, dims) if dims else grad, table.meta)
 
 
 _rotary = general(Rotary())

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import mul
 from .cast import cast
+from .cat_split import cat
 from .pointwise import conj_of, fitting
 from .reduce import constant_like
+from .slicing import narrow
 
 Needs = Sequence[object]
 
@@ -29,21 +33,29 @@ def _others(ndim: int, dim: int, inputs: int = 1, outputs: int = 1) -> list[Sign
     ]
 
 
+class ScanAttributes(NamedTuple):
+    """The dim, and whether to go along it from its end."""
+
+    dim: int
+    back: bool
+
+
 class CumSum(Op):
     """Sums of each element and those before it, or (`back`) behind it."""
 
     name = "cumsum"
+    attributes = ScanAttributes
     saves = ()
     kernel = staticmethod(kernels.cumsum)
 
-    def rule(self, axis: Axis, x: Meta, dim: int, back: bool) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
         passes = Signature((partial_sum,), (partial_sum,))
-        return fitting([*_others(x.ndim, dim), passes], [x])
+        return fitting([*_others(x.ndim, attrs.dim), passes], [x])
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, dim: int, back: bool
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ScanAttributes
     ) -> tuple[Tensor]:
-        return (_cumsum(dy, dim, not back),)
+        return (_cumsum(dy, attrs.dim, not attrs.back),)
 
 
 _cumsum = unary(CumSum())
@@ -62,9 +74,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
 def _shifted(x: Tensor, dim: int, back: bool, fill: int) -> Tensor:
     """y[i] = x[i - 1], or (`back`) x[i + 1], along a dim; `fill` at the end."""
     size = x.shape[dim]
-    end = constant_like(names.narrow(x, dim, 0, 1), fill)
-    rest = names.narrow(x, dim, int(back), size - 1)
-    return names.cat((rest, end) if back else (end, rest), dim)  # type: ignore[no-any-return]
+    end = constant_like(narrow(x, dim, 0, 1), fill)
+    rest = narrow(x, dim, int(back), size - 1)
+    return cat((rest, end) if back else (end, rest), dim)
 
 
 def product_of_others(x: Tensor, dim: int) -> Tensor:
@@ -75,7 +87,7 @@ def product_of_others(x: Tensor, dim: int) -> Tensor:
     if not x.ndim or not x.shape[dim]:
         return constant_like(x, 1)
     before, behind = (_shifted(_cumprod(x, dim, back), dim, back, 1) for back in (False, True))
-    return names.mul(before, behind)  # type: ignore[no-any-return]
+    return mul(before, behind)  # type: ignore[no-any-return]
 
 
 class CumProd(Op):
@@ -86,41 +98,45 @@ class CumProd(Op):
     """
 
     name = "cumprod"
+    attributes = ScanAttributes
     saves_output = True
     kernel = staticmethod(kernels.cumprod)
 
-    def rule(self, axis: Axis, x: Meta, dim: int, back: bool) -> Rule:
-        return _others(x.ndim, dim)
+    def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
+        return _others(x.ndim, attrs.dim)
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: int, back: bool
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: ScanAttributes
     ) -> tuple[Tensor]:
+        dim, back = attrs
         if not x.ndim or not x.shape[dim]:
             return (dy,)
         before = conj_of(_shifted(y, dim, back, 1))
         behind = _recurrence(conj_of(_shifted(x, dim, not back, 0)), dy, dim, not back)
-        return (names.mul(before, behind),)
+        return (mul(before, behind),)
 
 
 class Recurrence(Op):
     """y[i] = b[i] + a[i] * y[i - 1] along a dim, or (`back`) with y[i + 1]: (a, b, dim, back)."""
 
     name = "recurrence"
+    attributes = ScanAttributes
     saves_output = True
     kernel = staticmethod(kernels.recurrence)
 
-    def infer(self, a: Meta, b: Meta, dim: int, back: bool) -> Meta:
+    def infer(self, a: Meta, b: Meta, attrs: ScanAttributes) -> Meta:
         return b
 
-    def rule(self, axis: Axis, a: Meta, b: Meta, dim: int, back: bool) -> Rule:
+    def rule(self, axis: Axis, a: Meta, b: Meta, attrs: ScanAttributes) -> Rule:
         linear = Signature((broadcast, partial_sum), (partial_sum,))
-        return [*_others(b.ndim, dim, inputs=2), linear]
+        return [*_others(b.ndim, attrs.dim, inputs=2), linear]
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor, dim: int, back: bool
+        self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor, attrs: ScanAttributes
     ) -> tuple[Tensor, Tensor]:
+        dim, back = attrs
         d_b = _recurrence(conj_of(_shifted(a, dim, not back, 0)), dy, dim, not back)
-        return names.mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
+        return mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b
 
 
 _cumprod = unary(CumProd())

@@ -104,7 +104,7 @@ class Slice(Op):
 
     name = "slice"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, entries: Entries) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, ParamSpec
 
 import torch
 
@@ -28,27 +28,59 @@ class Sorted(NamedTuple):
     indices: Tensor
 
 
-class Sorting(Op):
-    """Values chosen along a dim, and where they stood; the dim is the first attribute."""
+class SortAttributes(NamedTuple):
+    """The dim, the direction, and whether equal values keep their order."""
+
+    dim: int
+    descending: bool
+    stable: bool
+
+
+class TopkAttributes(NamedTuple):
+    """The dim, how many values, which, and whether they are in order."""
+
+    dim: int
+    k: int
+    largest: bool
+    sorted: bool
+
+
+class KthvalueAttributes(NamedTuple):
+    """The dim, and which value, from 1."""
+
+    dim: int
+    k: int
+
+
+P = ParamSpec("P")
+
+
+class Sorting(Op, Generic[P]):
+    """Values chosen along a dim, and where they stood."""
 
     num_outputs = 2
     saves = ()
     saves_output = True
 
-    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
+    attributes: Callable[P, tuple[Any, ...]]
+
+    def __init__(
+        self, name: str, kernel: Callable[..., Any], attributes: Callable[P, tuple[Any, ...]]
+    ) -> None:
         self.name = name
+        self.attributes = attributes
         self.kernel = kernel  # type: ignore[method-assign]
 
-    def rule(self, axis: Axis, x: Meta, dim: int, *attrs: Any) -> Rule:
-        return together([d for d in range(x.ndim) if d != wrap(dim, x.ndim)], 1, 2)
+    def rule(self, axis: Axis, x: Meta, attrs: Any) -> Rule:
+        return together([d for d in range(x.ndim) if d != wrap(attrs.dim, x.ndim)], 1, 2)
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, x: Meta, dim: int, *attrs: Any) -> Any:
-        return (add_at(dy[0], y[1], tuple(x.shape), dim) if dy[0] is not None else None,)
+    def vjp(self, needs: Sequence[object], dy: Any, y: Any, x: Meta, attrs: Any) -> Any:
+        return (add_at(dy[0], y[1], tuple(x.shape), attrs.dim) if dy[0] is not None else None,)
 
 
-_sort_op = several(Sorting("sort", kernels.sort))
-_topk_op = several(Sorting("topk", kernels.topk))
-_kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue))
+_sort_op = several(Sorting("sort", kernels.sort, SortAttributes))
+_topk_op = several(Sorting("topk", kernels.topk, TopkAttributes))
+_kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue, KthvalueAttributes))
 
 
 @register_function

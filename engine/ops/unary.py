@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -25,69 +26,59 @@ from .reduce import constant_like
 from .where import or_zero, where
 
 Needs = Sequence[object]
-Slope = Callable[[Tensor], Tensor]  # the derivative at x, or as a function of y
+Slope = Callable[[Tensor], Tensor]
 Function = Callable[[Tensor], Tensor]
 
 
-def _smooth(
-    name: str, kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()
-) -> Function:
-    """A function with its derivative as a function of x."""
+def _smooth(kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()) -> Function:
+    """A function of torch with its derivative: of x, or of y where its parameter is named so."""
+    name = kernel.__name__
+    by_y = list(signature(slope).parameters) == ["y"]
 
-    def vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-        return (mul(dy, conj_of(slope(x))),)
+    def vjp(needs: Needs, dy: Tensor, y: Any, x: Any) -> tuple[Tensor]:
+        return (mul(dy, conj_of(slope(y if by_y else x))),)
 
-    return register_elementwise(unary(Elementwise(name, kernel, vjp, passes=passes)))
-
-
-def _smooth_by_y(
-    name: str, kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()
-) -> Function:
-    """A function with its derivative as a function of y: x need not be kept."""
-
-    def vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
-        return (mul(dy, conj_of(slope(y))),)
-
-    op = Elementwise(name, kernel, vjp, passes=passes, saves=(), saves_output=True)
+    saves = () if by_y else None
+    op = Elementwise(name, kernel, vjp, passes=passes, saves=saves, saves_output=by_y)
     return register_elementwise(unary(op))
 
 
-def _flat(name: str, kernel: Kernel) -> Function:
-    """A step function: its derivative is zero."""
-    return register_elementwise(
-        unary(Elementwise(name, kernel, zeros_vjp, passes=INCREASING, saves=()))
-    )
+def _flat(kernel: Kernel) -> Function:
+    """A step function of torch: its derivative is zero."""
+    op = Elementwise(kernel.__name__, kernel, zeros_vjp, passes=INCREASING, saves=())
+    return register_elementwise(unary(op))
 
 
-def _predicate(name: str, kernel: Kernel) -> Function:
-    return register_elementwise(unary(Elementwise(name, kernel)))
+def _predicate(kernel: Kernel) -> Function:
+    """A function of torch without a derivative."""
+    return register_elementwise(unary(Elementwise(kernel.__name__, kernel)))
 
 
 # Exponentials, logarithms, roots.
 
-exp = _smooth_by_y("exp", torch.exp, lambda y: y, INCREASING)
-exp2 = _smooth_by_y("exp2", torch.exp2, lambda y: y * math.log(2), INCREASING)
-expm1 = _smooth_by_y("expm1", torch.expm1, lambda y: y + 1, INCREASING)
-sqrt = _smooth_by_y("sqrt", torch.sqrt, lambda y: 0.5 / y)
-rsqrt = _smooth_by_y("rsqrt", torch.rsqrt, lambda y: -0.5 * (y * y * y))
-reciprocal = _smooth_by_y("reciprocal", torch.reciprocal, lambda y: neg(y * y))
-log2 = _smooth("log2", torch.log2, lambda x: 1 / (x * math.log(2)))
-log10 = _smooth("log10", torch.log10, lambda x: 1 / (x * math.log(10)))
-log1p = _smooth("log1p", torch.log1p, lambda x: 1 / (x + 1))
+exp = _smooth(torch.exp, lambda y: y, INCREASING)
+exp2 = _smooth(torch.exp2, lambda y: y * math.log(2), INCREASING)
+expm1 = _smooth(torch.expm1, lambda y: y + 1, INCREASING)
+sqrt = _smooth(torch.sqrt, lambda y: 0.5 / y)
+rsqrt = _smooth(torch.rsqrt, lambda y: -0.5 * (y * y * y))
+reciprocal = _smooth(torch.reciprocal, lambda y: neg(y * y))
+log2 = _smooth(torch.log2, lambda x: 1 / (x * math.log(2)))
+log10 = _smooth(torch.log10, lambda x: 1 / (x * math.log(10)))
+log1p = _smooth(torch.log1p, lambda x: 1 / (x + 1))
 
 
 def _log_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (div(dy, conj_of(x)),)
 
 
-log = register_elementwise(unary(Elementwise("log", torch.log, _log_vjp)))
+log: Function = register_elementwise(unary(Elementwise("log", torch.log, _log_vjp)))
 
 
 def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
     return (mul(dy, mul(conj_of(x), 2)),)
 
 
-square = register_elementwise(unary(Elementwise("square", torch.square, _square_vjp)))
+square: Function = register_elementwise(unary(Elementwise("square", torch.square, _square_vjp)))
 
 # Trigonometric and hyperbolic functions.
 
@@ -96,23 +87,23 @@ def _cos_slope(x: Tensor) -> Tensor:
     return neg(sin(x))
 
 
-cos = _smooth("cos", torch.cos, _cos_slope)
-sin = _smooth("sin", torch.sin, cos)
-tan = _smooth_by_y("tan", torch.tan, lambda y: y * y + 1)
-asin = _smooth("asin", torch.asin, lambda x: rsqrt(1 - x * x))
-acos = _smooth("acos", torch.acos, lambda x: neg(rsqrt(1 - x * x)))
-atan = _smooth("atan", torch.atan, lambda x: 1 / (x * x + 1), INCREASING)
+cos = _smooth(torch.cos, _cos_slope)
+sin = _smooth(torch.sin, cos)
+tan = _smooth(torch.tan, lambda y: y * y + 1)
+asin = _smooth(torch.asin, lambda x: rsqrt(1 - x * x))
+acos = _smooth(torch.acos, lambda x: neg(rsqrt(1 - x * x)))
+atan = _smooth(torch.atan, lambda x: 1 / (x * x + 1), INCREASING)
 
 
 def _cosh_slope(x: Tensor) -> Tensor:
     return sinh(x)
 
 
-cosh = _smooth("cosh", torch.cosh, _cosh_slope)
-sinh = _smooth("sinh", torch.sinh, cosh, INCREASING)
-asinh = _smooth("asinh", torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
-acosh = _smooth("acosh", torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
-atanh = _smooth("atanh", torch.atanh, lambda x: 1 / (1 - x * x))
+cosh = _smooth(torch.cosh, _cosh_slope)
+sinh = _smooth(torch.sinh, cosh, INCREASING)
+asinh = _smooth(torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
+acosh = _smooth(torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
+atanh = _smooth(torch.atanh, lambda x: 1 / (1 - x * x))
 for _function in (asin, acos, atan, asinh, acosh, atanh):
     register_elementwise(_function, f"arc{_function.__name__[1:]}")
 
@@ -147,17 +138,17 @@ def rad2deg(input: Tensor) -> Tensor:
 
 # Special functions.
 
-erf = _smooth("erf", torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
-erfc = _smooth("erfc", torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
-erfinv = _smooth_by_y("erfinv", torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
+erf = _smooth(torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
+erfc = _smooth(torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
+erfinv = _smooth(torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
 
 
 def _digamma_slope(x: Tensor) -> Tensor:
     return polygamma(1, x)
 
 
-digamma = _smooth("digamma", torch.digamma, _digamma_slope)
-lgamma = _smooth("lgamma", torch.lgamma, digamma)
+digamma = _smooth(torch.digamma, _digamma_slope)
+lgamma = _smooth(torch.lgamma, digamma)
 
 
 def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tuple[Tensor]:
@@ -192,10 +183,10 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
 
 # Rounding and signs.
 
-floor = _flat("floor", torch.floor)
-ceil = _flat("ceil", torch.ceil)
-trunc = _flat("trunc", torch.trunc)
-sign = _flat("sign", torch.sign)
+floor = _flat(torch.floor)
+ceil = _flat(torch.ceil)
+trunc = _flat(torch.trunc)
+sign = _flat(torch.sign)
 register_elementwise(trunc, "fix")
 _round: Entry = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
 
@@ -210,7 +201,7 @@ def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
     return (dy,)
 
 
-frac = register_elementwise(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
+frac: Function = register_elementwise(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
 
 
 def _abs_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
@@ -225,9 +216,11 @@ def _sgn_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
     return (or_zero(x, div(across, abs(x))),)
 
 
-abs = register_elementwise(unary(Elementwise("abs", torch.abs, _abs_vjp)))
+abs: Function = register_elementwise(unary(Elementwise("abs", torch.abs, _abs_vjp)))
 register_elementwise(abs, "absolute")
-sgn = register_elementwise(unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True)))
+sgn: Function = register_elementwise(
+    unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True))
+)
 
 
 def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object) -> tuple[Tensor]:
@@ -250,14 +243,14 @@ def nan_to_num(
 
 # Predicates.
 
-isnan = _predicate("isnan", torch.isnan)
-isinf = _predicate("isinf", torch.isinf)
-isposinf = _predicate("isposinf", torch.isposinf)
-isneginf = _predicate("isneginf", torch.isneginf)
-isfinite = _predicate("isfinite", torch.isfinite)
-signbit = _predicate("signbit", torch.signbit)
-logical_not = _predicate("logical_not", torch.logical_not)
-bitwise_not = _predicate("bitwise_not", torch.bitwise_not)
+isnan = _predicate(torch.isnan)
+isinf = _predicate(torch.isinf)
+isposinf = _predicate(torch.isposinf)
+isneginf = _predicate(torch.isneginf)
+isfinite = _predicate(torch.isfinite)
+signbit = _predicate(torch.signbit)
+logical_not = _predicate(torch.logical_not)
+bitwise_not = _predicate(torch.bitwise_not)
 
 # Complex numbers.
 
@@ -284,7 +277,7 @@ def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
 _conj: Entry = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
 _real: Entry = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
 _imag: Entry = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
-angle = register_elementwise(unary(Elementwise("angle", torch.angle, _angle_vjp)))
+angle: Function = register_elementwise(unary(Elementwise("angle", torch.angle, _angle_vjp)))
 
 
 @register_elementwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,8 +52,18 @@ def _root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
 _root = unary(Elementwise("root", torch.sqrt, _root_vjp, saves=(), saves_output=True))
 
 
+class VarianceAttributes(NamedTuple):
+    """The dims, what the count is less by, and whether the dims stay with size 1."""
+
+    dim: Dims
+    correction: float
+    keepdim: bool
+
+
 class Variance(Op):
     """var or std over dims: over a split dim, from the mean of the whole."""
+
+    attributes = VarianceAttributes
 
     def __init__(self, name: str, whole: Kernel, is_root: bool) -> None:
         self.name = name
@@ -61,11 +71,11 @@ class Variance(Op):
         self.is_root = is_root
         self.saves_output = is_root
 
-    def rule(self, axis: Axis, x: Meta, dim: Dims, correction: float, keepdim: bool) -> Rule:
-        return reduction(x.ndim, dim, keepdim, None)
+    def rule(self, axis: Axis, x: Meta, attrs: VarianceAttributes) -> Rule:
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
-        return self.over_split if is_split_along(metas[0], attrs[0]) else None
+    def decompose(self, metas: tuple[Meta | None, ...], attrs: VarianceAttributes) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         wide = widened(x)
@@ -81,13 +91,11 @@ class Variance(Op):
         dy: Tensor,
         y: Tensor,
         x: Tensor,
-        dim: Dims,
-        correction: float,
-        keepdim: bool,
+        attrs: VarianceAttributes,
     ) -> tuple[Tensor]:
         if self.is_root:
             dy = or_zero(y, div(dy, mul(y, 2)))
-        return (_variance_slope(dy, x, dim, correction, keepdim),)
+        return (_variance_slope(dy, x, *attrs),)
 
 
 def _freedom(x: Meta, dim: Dims, correction: float) -> float:
@@ -113,23 +121,20 @@ class VarianceAround(Op):
     """
 
     name = "variance_around"
+    attributes = VarianceAttributes
     saves = (0,)
 
-    def infer(
-        self, x: Meta, center: Meta, dim: Dims, correction: float, keepdim: bool
-    ) -> Meta | tuple[Meta, ...]:
-        return _var_op.infer(x, dim, correction, keepdim)
+    def infer(self, x: Meta, center: Meta, attrs: VarianceAttributes) -> Meta | tuple[Meta, ...]:
+        return _var_op.infer(x, attrs)
 
-    def rule(
-        self, axis: Axis, x: Meta, center: Meta, dim: Dims, correction: float, keepdim: bool
-    ) -> Rule:
+    def rule(self, axis: Axis, x: Meta, center: Meta, attrs: VarianceAttributes) -> Rule:
         found = []
-        for s in reduction(x.ndim, dim, keepdim, partial_sum):
+        for s in reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum):
             mean_sbp = broadcast if s.outputs[0] is partial_sum else s.inputs[0]
             found.append(Signature((s.inputs[0], mean_sbp), s.outputs))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: VarianceAttributes) -> Kernel:
         dim, correction, keepdim = attrs
         whole = local.inputs[0]
         assert whole is not None
@@ -138,7 +143,7 @@ class VarianceAround(Op):
         return partial(kernel, dim=dim, freedom=freedom, keepdim=keepdim)
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, center: Meta, *attrs: Any
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, center: Meta, attrs: VarianceAttributes
     ) -> tuple[Tensor, None]:
         return _variance_slope(dy, x, *attrs), None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,25 +38,36 @@ from .where import or_zero, where
 Needs = Sequence[object]
 
 
+class VectorNormAttributes(NamedTuple):
+    """The order, the dims, and whether they stay with size 1."""
+
+    ord: float
+    dim: Dims
+    keepdim: bool
+
+
 class VectorNorm(Op):
     """(sum of |x|**ord)**(1/ord), the extremes for ord = +-inf, the non-zeros for ord = 0."""
 
     name = "vector_norm"
+    attributes = VectorNormAttributes
     saves_output = True
     kernel = staticmethod(kernels.vector_norm)
 
-    def rule(self, axis: Axis, x: Meta, ord: float, dim: Dims, keepdim: bool) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: VectorNormAttributes) -> Rule:
         reduces_to = {0: partial_sum, 1: partial_sum, math.inf: partial_max, -math.inf: partial_min}
-        return reduction(x.ndim, dim, keepdim, reduces_to.get(ord))
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, reduces_to.get(attrs.ord))
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: VectorNormAttributes) -> Kernel:
         ord, dim, keepdim = attrs
         if math.isinf(ord) and math.prod(local.input_shape(0)) == 0:
             target = local.output_shape()
             return lambda x: x.abs().new_full(target, max(0.0, -ord))
         return partial(local.pick(kernels.vector_norm), ord=ord, dim=dim, keepdim=keepdim)
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: tuple[Any, ...]) -> Kernel | None:
+    def decompose(
+        self, metas: tuple[Meta | None, ...], attrs: VectorNormAttributes
+    ) -> Kernel | None:
         ord, dim, _ = attrs
         if math.isinf(ord) or not is_split_along(metas[0], dim):
             return None
@@ -65,8 +76,9 @@ class VectorNorm(Op):
         return None if ord in (0, 1) else _norm_over_split
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, ord: float, dim: Dims, keepdim: bool
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: VectorNormAttributes
     ) -> tuple[Tensor]:
+        ord, dim, keepdim = attrs
         if ord == 0:
             return (constant_like(x, 0),)
         shape = x.shape

@@ -12,7 +12,7 @@ import torch
 from ...errors import OnefoldRuntimeError, ShapeError
 from ..dispatcher import view_op
 from ..meta import Meta
-from ..names import names, register_name, register_function
+from ..names import names, register_function, register_name
 from ..op import Kernel, Local, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
@@ -114,7 +114,7 @@ class View(Op):
 
     name = "view"
     saves = ()
-    aliases = True
+    aliases = makes_views = True
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, *shape: Any) -> torch.Tensor:

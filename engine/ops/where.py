@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 
@@ -73,22 +73,29 @@ def _partials_beside(number: Any) -> list[Sbp]:
     return [partial_max, partial_min]
 
 
+class NumberAttributes(NamedTuple):
+    """The number."""
+
+    number: Exact
+
+
 class WhereNumber(Op):
     """`where` with one tensor and one number, which stands first or last."""
 
     name = "where"
+    attributes = NumberAttributes
     saves = (0,)
 
     def __init__(self, first: bool) -> None:
         self.first = first  # whether the number is taken where the condition holds
         self.kernel = kernels.where_first if first else kernels.where_last  # type: ignore[method-assign]
 
-    def rule(self, axis: Axis, condition: Meta, x: Meta, number: Exact) -> Rule:
-        passed = [Signature((broadcast, p), (p,)) for p in _partials_beside(number[0])]
+    def rule(self, axis: Axis, condition: Meta, x: Meta, attrs: NumberAttributes) -> Rule:
+        passed = [Signature((broadcast, p), (p,)) for p in _partials_beside(attrs.number[0])]
         return fitting((*pointwise_of([condition, x]), *passed), [condition, x])
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, condition: Tensor, x: Meta, number: Exact
+        self, needs: Needs, dy: Tensor, y: Meta, condition: Tensor, x: Meta, attrs: NumberAttributes
     ) -> Any:
         kept = where(condition, 0, dy) if self.first else where(condition, dy, 0)
         return None, sum_to(kept, x)
@@ -137,14 +144,17 @@ class MaskedFill(Op):
     """x with a number at the places of a mask; the dtype stays that of x."""
 
     name = "masked_fill"
+    attributes = NumberAttributes
     saves = (1,)
     kernel = staticmethod(kernels.masked_fill)
 
-    def rule(self, axis: Axis, x: Meta, mask: Meta, number: Exact) -> Rule:
-        passed = [Signature((p, broadcast), (p,)) for p in _partials_beside(number[0])]
+    def rule(self, axis: Axis, x: Meta, mask: Meta, attrs: NumberAttributes) -> Rule:
+        passed = [Signature((p, broadcast), (p,)) for p in _partials_beside(attrs.number[0])]
         return fitting((*pointwise_of([x, mask]), *passed), [x, mask])
 
-    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, number: Exact) -> Any:
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, attrs: NumberAttributes
+    ) -> Any:
         return sum_to(_masked_fill(dy, mask, exact(0)), x), None
 
 

@@ -21,7 +21,7 @@ TRIES = 10_000  # placements that may be spent on improving one plan
 ENOUGH = 1.0005  # a ratio with which no more is tried
 _MIN_ROUNDS, _MAX_ROUNDS = 3, 200
 _STUCK = 8  # rounds without success before a fresh start
-_NOISE = 0.2  # of the logarithm of sizes, in a fresh start
+_NOISE = 0.5  # of the logarithm of sizes, in a fresh start
 
 Ints: TypeAlias = NDArray[np.int64]
 Fit: TypeAlias = Literal["best", "first"]  # the smallest gap, or the lowest

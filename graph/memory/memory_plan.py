@@ -7,7 +7,7 @@ from math import prod
 
 from ...engine.meta import Meta
 from ...errors import OnefoldTypeError, OnefoldValueError
-from ..ir import Program
+from ..ir import UPDATE, Program
 from ..stages.stage_plan import StagePlan
 from . import arena
 from .arena import Arena
@@ -21,11 +21,10 @@ from .storages import position_of
 class MemoryPlan:
     """Bytes of one rank.
 
-    `persistent` are the variables (parameters, buffers), `inputs` what the call is given, and the
-    rest is what the call allocates: `live` at most at once, in an arena of `peak` bytes of which
-    `kept` are there when the last step is done (outputs, gradients). Not known here: the memory
-    that kernels and boxing allocate and free inside, optimizers' state and steps, and the cutting
-    of inputs into micro-batches.
+    `persistent` are the variables (parameters, buffers) and what the optimizers keep, `inputs` what
+    the call is given, and the rest is what the call allocates: `live` at most at once, in an arena
+    of `peak` bytes of which `kept` are there when the last step is done (outputs). Not known here:
+    the memory that kernels, updates and boxing allocate and free inside.
 
     Without stages it is exact in the world that it is made in. Where ranks are processes, sums
     over ranks may take the place of their addends, and what is sent is held until it has arrived;
@@ -61,11 +60,11 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         rows = [
-            ("persistent", self.persistent, "variables"),
+            ("persistent", self.persistent, "variables, and what the optimizers keep"),
             ("inputs", self.inputs, ""),
             ("one call", self.peak, f"an arena for {len(self.arena.buffers):,} buffers"),
             ("  at least", self.lower_bound, f"lower bound, ratio {self.ratio:.4f}"),
-            ("  kept", self.kept, "outputs and gradients when the last step is done"),
+            ("  kept", self.kept, "outputs, when the last step is done"),
             ("total peak", self.total, ""),
         ]
         lines = [f"{name:<12}{nbytes:>18,}  {note}".rstrip() for name, nbytes, note in rows]
@@ -88,7 +87,10 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     inputs = [_batch(value.meta, count) for value in program.inputs]
     return MemoryPlan(
         rank=rank,
-        persistent=sum(local_bytes(v.value.meta, rank) for v in program.variables),
+        persistent=sum(
+            local_bytes(value.meta, rank)
+            for value in (*(v.value for v in program.variables), *program.states)
+        ),
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
         live=max(live_bytes(buffers, len(events)), default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
@@ -122,7 +124,8 @@ def _check_rank(program: Program, rank: int) -> None:
         for value in (
             *program.inputs,
             *(variable.value for variable in program.variables),
-            *(value for step in program.steps for value in step.outputs),
+            # The numbers of an update are local, wherever its parameters are.
+            *(x for step in program.steps if step.scope != UPDATE for x in step.outputs),
         )
     ]
     members = {r for m in metas if m.placement is not None for r in m.placement.flat_ranks}

@@ -20,8 +20,12 @@ class Runnable(Protocol):
 
     program: Program
 
-    def run(self, inputs: Sequence[Tensor], /) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs, and the gradients."""
+    def run(self, inputs: Sequence[Tensor], /) -> list[Tensor]:
+        """The outputs."""
+        ...
+
+    def make_writable(self) -> None:
+        """Give what steps write into memory of its own."""
         ...
 
     def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
@@ -44,8 +48,9 @@ class Probe:
         self._executable = executable
         self._held: dict[int, dict[int, _Storage]] = {rank: {} for rank in ranks}
 
-    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """As the executable's own `run`."""
+        self._executable.make_writable()
         program = self._executable.program
         for tensor, value in (
             *((v.tensor, v.value) for v in program.variables),
@@ -90,7 +95,7 @@ class Probe:
                 del held[pointer]
             self.live[rank].append(sum(storage.nbytes for storage in held.values()))
 
-    def note(self, shards: Sequence[torch.Tensor], meta: Meta, outside: bool = False) -> None:
+    def note(self, shards: Sequence[Any], meta: Meta, outside: bool = False) -> None:
         """Count what these shards lie in from now on; memory from `outside` counts nothing."""
         owned = (0,) if meta.placement is None else meta.placement.owned
         for rank, held in self._held.items():
@@ -98,6 +103,8 @@ class Probe:
             if position not in owned:
                 continue
             shard = shards[owned.index(position)]
+            if not isinstance(shard, torch.Tensor):
+                continue  # a number of the host
             pointer = shard.untyped_storage().data_ptr()
             if not pointer:
                 continue
@@ -119,12 +126,12 @@ class _Storage:
         return any(tensor() is not None for tensor in self.tensors)
 
 
-def apart(shards: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def apart(shards: Sequence[Any]) -> tuple[Any, ...]:
     """The same storages under tensors that only this value holds.
 
     In a virtual world boxing may hand one rank's tensor to another, which then lives longer.
     """
-    once = {id(shard): shard.detach() for shard in shards}
+    once = {id(x): x.detach() if isinstance(x, torch.Tensor) else x for x in shards}
     return tuple([once[id(shard)] for shard in shards])
 
 

@@ -103,7 +103,7 @@ def call_events(program: Program, rank: int) -> list[Event]:
         [Work(step) for step in steps_with_async_boxing(program)],
         rank,
         [(value, None) for value in program.inputs],
-        [variable.value for variable in program.variables],
+        [*(variable.value for variable in program.variables), *program.states],
         [(value, None) for value in program.wanted()],
     )
 

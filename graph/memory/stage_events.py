@@ -4,7 +4,8 @@ micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 
 from ..ir import ProgramStep, Value
@@ -49,8 +50,12 @@ class _Events:
     def events(self) -> list[Event]:
         program, staged = self.staged.program, self.staged
         lanes = range(self.count)
-        for step in staged.once:
+        for step in (*staged.once, *staged.slices.steps):
             self._add(step, None)
+        pieces = iter(staged.slices.outputs)
+        for lane in lanes:
+            for value in program.inputs:
+                self.work.append(Work(_same(next(pieces), value), lane, (None,)))
         for lane in lanes:
             for step in staged.feeds:
                 self._add(step, lane)
@@ -62,14 +67,12 @@ class _Events:
         fed = [v for step in staged.feeds for v in step.outputs]
         self.work += [until_now(fed, lane) for lane in lanes]
         self.work.append(until_now([v for step in staged.once for v in step.outputs], None))
-        wanted = [(value, lane) for lane in lanes for value in program.outputs]
-        assigned = [(value, self.count - 1) for _, value in program.assigns]
         return events_of(
             self.work,
             self.rank,
-            [(value, lane) for lane in lanes for value in program.inputs],
-            [variable.value for variable in program.variables],
-            [*wanted, *assigned, *kept],
+            [(value, None) for value in staged.slices.inputs],
+            [*(variable.value for variable in program.variables), *staged.end.program.states],
+            kept,
         )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
@@ -118,28 +121,31 @@ class _Events:
             self.totals[value.number] = total, lane
 
     def _end(self) -> list[tuple[Value, Lane]]:
-        """What is done once, after all, and the means of the gradients; what stays."""
-        of = self.totals
-        for step in self.staged.after:
-            totals = [of.get(v.number) if type(v) is Value else None for v in step.inputs]
-            inputs = tuple(
-                [v if t is None else t[0] for v, t in zip(step.inputs, totals, strict=True)]
-            )
-            lanes = tuple([None if t is None else t[1] for t in totals])
-            self.work.append(Work(_with(step, inputs), None, lanes))
-        grads = [v for _, v in self.staged.program.gradients]
-        ends = [of.get(v.number, (v, None)) for v in grads]
-        if self.count == 1:
-            return ends
-        kept: list[tuple[Value, Lane]] = []
-        for value, lane in ends:
-            mean = Value(next(self.numbers), value.meta)
-            self.work.append(Work(elementwise("mul", (value,), mean), None, (lane,)))
-            kept.append((mean, None))
-        for value, lane in ends:
-            self.work.append(until_now([value], lane))
-        return kept
+        """What is done once, after all; what stays."""
+        end, program = self.staged.end, self.staged.program
+        of: dict[int, tuple[Value, Lane]] = {}
+        for value, total in zip(self.staged.sums, end.sums, strict=True):
+            of[total.number] = self.totals.get(value.number, (value, None))
+        for lane, values in enumerate(end.results):
+            for made, value in zip(program.outputs, values, strict=True):
+                of[value.number] = made, self._lane(made, lane)
+        for (_, made), value in zip(program.assigns, end.assigned, strict=True):
+            of[value.number] = made, self._lane(made, self.count - 1)
+
+        def now(value: Value) -> tuple[Value, Lane]:
+            return of.get(value.number, (value, None))
+
+        for step in end.program.steps:
+            pairs = [now(v) if type(v) is Value else (v, None) for v in step.inputs]
+            place = None if step.place is None else now(step.place)[0]
+            step = replace(step, inputs=tuple([value for value, _ in pairs]), place=place)
+            self.work.append(Work(step, None, tuple([lane for _, lane in pairs])))
+        return [now(value) for value in end.program.wanted()]
+
+    def _lane(self, value: Value, lane: Lane) -> Lane:
+        return None if value.number in self.common else lane
 
 
-def _with(step: ProgramStep, inputs: Sequence[object]) -> ProgramStep:
-    return ProgramStep(step.name, step.origin, tuple(inputs), step.attrs, step.outputs, step.run)
+def _same(source: Value, value: Value) -> ProgramStep:
+    """A step that is only planned: one value is another one's memory."""
+    return ProgramStep("same", "same", (source,), (), (value,), lambda x: x, aliases=True)

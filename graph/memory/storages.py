@@ -25,7 +25,7 @@ from ...engine.boxing.route_step import Route
 from ...engine.dispatch_plan import ops
 from ...engine.meta import Meta
 from ...engine.op import Local, Op
-from ..ir import ProgramStep, Value
+from ..ir import HOST, ProgramStep, Value
 from ..passes.in_place import placed_op
 
 _TRACED = (Value, type(None), bool, int, float, complex)
@@ -76,7 +76,7 @@ class Storages:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._mode = FakeTensorMode()
-        self._known: dict[Any, tuple[Made, ...]] = {}
+        self._known: dict[Any, tuple[Made | None, ...]] = {}
 
     def made(self, step: ProgramStep, forms: Sequence[Form | None]) -> tuple[Made | None, ...]:
         """For each output of the step where it lies, None if this rank has no shard of it.
@@ -88,9 +88,10 @@ class Storages:
         positions = [position_of(value.meta, self.rank) for value in step.outputs]
         if step.name == "boxing":
             return (self._boxed(step, forms[0], positions[0]),)
-        if positions[0] is None:
+        if step.origin is HOST:
+            return tuple([Made(whole(v.meta, 0), -1, i, 0) for i, v in enumerate(step.outputs)])
+        if not any(position is not None for position in positions):
             return (None,) * len(positions)
-        position = positions[0]
         metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
         outputs = tuple([value.meta for value in step.outputs])
         place = None if step.place is None else step.inputs.index(step.place)
@@ -99,8 +100,10 @@ class Storages:
         if found is None:
             # What a kernel draws at random it computes, data or not.
             traced = all(type(v) in _TRACED for v in step.inputs)
-            found = self._traced(step, position, forms) if traced else None
-            found = found or _plain(step, position, forms)
+            position = positions[0] if len(set(positions)) == 1 else None
+            if traced and position is not None:
+                found = self._traced(step, position, forms)
+            found = found or _plain(step, positions, forms)
             self._known[key] = found
         return found
 
@@ -192,9 +195,14 @@ def _new(meta: Meta, position: int, group: int = 0) -> Made:
     return Made(form, -1, group, prod(form.shape) * meta.dtype.itemsize)
 
 
-def _plain(step: ProgramStep, position: int, forms: Sequence[Form | None]) -> tuple[Made, ...]:
+def _plain(
+    step: ProgramStep, positions: Sequence[int | None], forms: Sequence[Form | None]
+) -> tuple[Made | None, ...]:
     """Each output in row-major order in memory of its own, or in the first input's if it may be."""
-    found = [_new(value.meta, position, group) for group, value in enumerate(step.outputs)]
+    found = [
+        None if position is None else _new(value.meta, position, group)
+        for group, (value, position) in enumerate(zip(step.outputs, positions, strict=True))
+    ]
     if step.aliases and forms[0] is not None:
-        return tuple([Made(made.form, 0, 0, 0) for made in found])
+        return tuple([made and Made(made.form, 0, 0, 0) for made in found])
     return tuple(found)

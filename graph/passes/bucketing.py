@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -11,23 +12,24 @@ from ...engine import boxing
 from ...engine.convert import BOXING
 from ...engine.flat_buffer import flat_meta, flatten, unflatten
 from ...engine.meta import Meta
+from ...engine.sbp import broadcast
 from ..boxing_calls import boxing_calls
 from ..ir import Program, ProgramStep, Value, Variable
 
 _Entry = tuple[int, Variable, Value]  # where the gradient is made, whose it is, itself
 
 
-def bucket_gradients(program: Program) -> Program:
-    """The program whose partial gradients of broadcast variables are reduced before it ends.
+def align_gradients(program: Program, layouts: Mapping[int, Meta]) -> Program:
+    """The program with its gradients in these layouts, by the number of the variable.
 
-    The optimizer would do it after. Done here, in the order in which backward makes them, all
-    buckets but the last travel while the rest of backward is computed.
+    Partial gradients of variables that are whole go together in buckets, in the order in which
+    backward makes them: all but the last travel while the rest of backward is computed.
     """
     made = {v.number: i for i, step in enumerate(program.steps) for v in step.outputs}
     entries = [
-        (made[grad.number], variable, grad)
+        (made.get(grad.number, -1), variable, grad)
         for variable, grad in program.gradients
-        if grad.number in made and _reducible(variable.value.meta, grad.meta)
+        if _reducible(layouts[variable.value.number], grad.meta)
     ]
     numbers = program.free_numbers()
     after: dict[int, list[ProgramStep]] = {}
@@ -46,11 +48,35 @@ def bucket_gradients(program: Program) -> Program:
         ends.append(_cut(whole, parts))
         for (_, variable, _), part in zip(bucket, parts, strict=True):
             reduced[variable.value.number] = part
-    steps = [
-        each for i, step in enumerate(program.steps) for each in (step, *after.get(i, ()))
-    ] + ends
-    gradients = [(v, reduced.get(v.value.number, grad)) for v, grad in program.gradients]
-    return replace(program, steps=steps, gradients=gradients)
+    gradients = []
+    for variable, grad in program.gradients:
+        number = variable.value.number
+        grad = reduced.get(number, grad)
+        ends += (boxes := _boxed(grad, layouts[number], numbers))
+        gradients.append((variable, boxes[-1].outputs[0] if boxes else grad))
+    steps = after.pop(-1, [])
+    steps += [each for i, step in enumerate(program.steps) for each in (step, *after.get(i, ()))]
+    return replace(program, steps=[*steps, *ends], gradients=gradients)
+
+
+def _boxed(grad: Value, layout: Meta, numbers: Iterator[int]) -> list[ProgramStep]:
+    """The boxings of one gradient to a layout.
+
+    For a partial variable each element gets to be whole on one rank and 0 on the others: an update
+    rule that is not linear may then work on each addend by itself.
+    """
+    ways = [grad.meta.like(nd_sbp=layout.nd_sbp)]
+    if layout.partial:
+        whole = tuple([broadcast if sbp.is_partial else sbp for sbp in layout.nd_sbp])
+        ways.insert(0, grad.meta.like(nd_sbp=whole))
+    found = []
+    for meta in ways:
+        if grad.meta is not meta:
+            made = Value(next(numbers), meta)
+            way = boxing_calls(grad.meta, meta, "gradients")
+            found.append(ProgramStep("boxing", BOXING, (grad,), (), (made,), backward=True, **way))
+            grad = made
+    return found
 
 
 def _reducible(variable: Meta, grad: Meta) -> bool:

@@ -40,7 +40,7 @@ def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
             key = value.number, target
             if key not in made:
                 made[key] = Value(next(numbers), target)
-                boxed.setdefault(value.number, []).append(_box(value, made[key]))
+                boxed.setdefault(value.number, []).append(copied_boxing(value, made[key]))
             value = made[key]
         gradients.append((variable, value))
     steps = []
@@ -127,7 +127,7 @@ class _ParameterGatherer:
                 shards = self._cast(view)
             made = self.made[key] = Value(next(self.numbers), value.meta)
             if shards is not None:
-                step = _box(shards, made)
+                step = copied_boxing(shards, made)
             else:
                 assert view is not None
                 inputs = tuple([self._for(v, user, group) for v in view.inputs])
@@ -153,7 +153,7 @@ class _ParameterGatherer:
         shards = self.shards.get(variable.value.number)
         if shards is not None:
             whole, value = value, Value(next(self.numbers), shards.meta)
-            self.steps.append(_box(whole, value))
+            self.steps.append(copied_boxing(whole, value))
         return self.variables[variable.value.number], value
 
 
@@ -165,7 +165,7 @@ def _placed(step: ProgramStep, user: ProgramStep) -> ProgramStep:
     )  # fmt: skip
 
 
-def _box(value: Value, made: Value) -> ProgramStep:
+def copied_boxing(value: Value, made: Value) -> ProgramStep:
     """A boxing step; it is never merged with another, and its result is memory of its own."""
     way = boxing_calls(value.meta, made.meta, "zero")
     if way["aliases"]:

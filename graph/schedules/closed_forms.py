@@ -1,14 +1,13 @@
 """Closed forms: the bubble of a schedule and its number of micro-batches in flight.
 
-For p ranks with v stages each and m micro-batches, with free transfers. Sources: Huang et al.
-(2019), Narayanan et al. (2019, 2021), Qi et al. (2023, 2024).
+For stages in a row and free transfers. The forms are in the table of schedules.
 """
 
 from __future__ import annotations
 
 from ...errors import OnefoldRuntimeError
 from .actions import Schedule
-from .named_schedules import check_known
+from .named_schedules import schedule_named
 from .schedule_check import in_flight
 from .simulate import Times, simulate
 
@@ -22,21 +21,7 @@ def bubble(schedule: Schedule, times: Times) -> float | None:
     >>> bubble(make("1f1b", stages=4, micro_batches=8), Times())
     9.0
     """
-    check_known(schedule.name)
-    p, m, v = _numbers(schedule)
-    f, i, w = times.forward, times.input_gradient, times.weight_gradient
-    if schedule.name in ("gpipe", "1f1b") or (schedule.name == "interleaved" and v == 1):
-        return (p - 1) * (f + i + w)
-    if schedule.name == "interleaved":
-        return (p - 1) * (f + i + w) if m % p == 0 else None
-    if m < 2 * p - 1:
-        return None
-    if schedule.name == "zb-h1":
-        return (p - 1) * (f + i - w)
-    if schedule.name == "zb-h2":
-        return (p - 1) * (f + i - 2 * w)
-    assert schedule.name == "zb-v"
-    return 0.0 if f == i == w else None
+    return schedule_named(schedule.name).bubble(*_numbers(schedule), times)
 
 
 def held(schedule: Schedule, rank: int) -> int | None:
@@ -48,18 +33,7 @@ def held(schedule: Schedule, rank: int) -> int | None:
     >>> held(make("1f1b", stages=4, micro_batches=8), 0)
     4
     """
-    check_known(schedule.name)
-    p, m, v = _numbers(schedule)
-    after = p - 1 - rank
-    if schedule.name == "gpipe":
-        return m
-    if schedule.name in ("1f1b", "zb-h1") or (schedule.name == "interleaved" and v == 1):
-        return min(m, after + 1)
-    if schedule.name == "zb-h2":
-        return min(m, 2 * after + 1)
-    if schedule.name == "interleaved" and m % p == 0:
-        return min(m * v, 2 * after + (v - 1) * p + 1)
-    return None
+    return schedule_named(schedule.name).held(rank, *_numbers(schedule))
 
 
 def check_forms(schedule: Schedule) -> None:
@@ -80,5 +54,6 @@ def check_forms(schedule: Schedule) -> None:
 
 
 def _numbers(schedule: Schedule) -> tuple[int, int, int]:
+    """Ranks, stages of each, and micro-batches."""
     ranks = len(schedule.ranks)
-    return ranks, schedule.micro_batches, schedule.stages // ranks
+    return ranks, schedule.stages // ranks, schedule.micro_batches

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .simulate import Timeline
 
 
-def diagram(timeline: Timeline, unit: float = 1.0) -> str:
+def diagram(timeline: Timeline, unit: float = 1.0, updates: Sequence[float] = ()) -> str:
     """The timeline with one column per `unit`: F and the micro-batch, b for B and I, w for W.
+
+    `updates` are the times at which the ranks begin to update their parameters, shown as U.
 
     >>> from onefold.graph.schedules.named_schedules import make
     >>> from onefold.graph.schedules.simulate import Times, simulate
@@ -15,7 +19,7 @@ def diagram(timeline: Timeline, unit: float = 1.0) -> str:
     1 .. F0 b0 F1 b1 ..
     """
     schedule = timeline.schedule
-    columns = round(timeline.makespan / unit)
+    columns = round(max([timeline.makespan, *(time + unit for time in updates)]) / unit)
     digits = max(len(str(schedule.micro_batches - 1)), len(str(len(schedule.ranks) - 1)))
     letters = {"F": "F", "B": "b", "I": "b", "W": "w"}
     lines = []
@@ -26,5 +30,7 @@ def diagram(timeline: Timeline, unit: float = 1.0) -> str:
             text = letters[action.kind] + str(action.micro_batch).ljust(digits)
             for column in range(round(start / unit), round(end / unit)):
                 cells[column] = text
-        lines.append(f"{rank:<{digits}} " + " ".join(cells))
+        if updates:
+            cells[round(updates[rank] / unit)] = "U".ljust(digits + 1)
+        lines.append(f"{rank:<{digits}} " + " ".join(cells).rstrip())
     return "\n".join(lines)

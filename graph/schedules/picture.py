@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ranks",
         type=int,
         metavar="N",
-        help="default: one for each stage; half as many for interleaved and zb-v",
+        help="default: one for each stage; half as many where ranks have several",
     )
     for option, text in (
         ("forward", "time of a forward"),
@@ -207,7 +207,8 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Timelin
         parser.error(f"--text prints and writes no file; leave out --text or {options.path!r}")
     if not options.text:
         _check_path(parser, options.path)
-    if options.ranks is None and options.name == "interleaved":
+    row = SCHEDULES.get(options.name)
+    if options.ranks is None and row is not None and row.stages_per_rank is None:
         options.ranks = max(options.stages // 2, 1)
     try:
         schedule = make(options.name, options.stages, options.micro_batches, options.ranks)

@@ -15,7 +15,7 @@ from ...errors import OnefoldRuntimeError
 from ..ir import Program, ProgramStep, Value, show
 
 
-def assign_stages(ranks: Sequence[frozenset[int]], program: Program) -> Program:
+def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
     """The program with a stage for every step; `ranks` are those of each stage, none without.
 
     Raises OnefoldRuntimeError for an edge that goes back from a later stage to an earlier one,

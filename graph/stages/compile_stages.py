@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...distributed.world import world
+from ...engine.meta import Meta
 from ...errors import user_line, warn
 from ..graph_config import GraphConfig
-from ..ir import Program
+from ..ir import Program, verify
+from ..micro_batches import joining, slicing
 from ..schedules.closed_forms import check_forms
 from .partition import partition
 from .rendezvous import check_rendezvous
@@ -20,12 +23,25 @@ class PipelineWarning(UserWarning):
 
 
 def compile_stages(
-    program: Program, ranks: Sequence[frozenset[int]], config: GraphConfig
+    program: Program,
+    ranks: Sequence[frozenset[int]],
+    config: GraphConfig,
+    metas: Sequence[Meta],
+    finish: Callable[[Program], Program],
 ) -> StagePlan:
-    """Cut the program, choose and check its schedule, and plan every group's instructions."""
+    """Cut the program, choose and check its schedule, and plan every group's instructions.
+
+    `metas` are those of a call's inputs, and `finish` adds the updates to what is done after the
+    micro-batches.
+    """
     schedule = schedule_for(ranks, config.schedule, config.micro_batches)
     split = any(action.kind == "I" for actions in schedule.ranks for action in actions)
     staged = partition(program, ranks, split)
+    staged.slices = slicing(program, metas, config.micro_batches)
+    last = max(program.last_number(), staged.slices.last_number())
+    end = joining(program, staged.sums, staged.after, config.micro_batches, last)
+    staged.end = replace(end, program=finish(end.program))
+    verify(staged.end.program)
     if not any(kind != "F" for kind, _ in staged.segments):
         schedule = forward_only(schedule)
     else:

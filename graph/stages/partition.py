@@ -15,6 +15,7 @@ from ...engine.convert import BOXING
 from ...engine.ops.dropout import DropoutKey
 from ...errors import OnefoldRuntimeError
 from ..ir import Program, ProgramStep, Value, show
+from ..micro_batches import Joining
 from ..schedules.actions import Kind
 from .assign_stages import crosses, is_backward
 
@@ -54,7 +55,9 @@ class Staged:
     segments: dict[Part, list[ProgramStep]] = field(default_factory=dict)
     transfers: list[Transfer] = field(default_factory=list)
     sums: list[Value] = field(default_factory=list)  # values to add up over the micro-batches
-    after: list[ProgramStep] = field(default_factory=list)
+    slices: Program = field(default_factory=Program)  # cuts the inputs
+    after: list[ProgramStep] = field(default_factory=list)  # of the sums
+    end: Joining = field(default_factory=lambda: Joining(Program(), (), (), ()))
 
     @property
     def stages(self) -> int:
@@ -133,12 +136,15 @@ class Staged:
 
     def text(self, stages: Sequence[int]) -> str:
         """The steps of every segment of these stages, and those before and after."""
-        lines = _listed("once, before all", self.once)
+        makers = self.makers()
+        lines = _listed("once, before all", [*self.once, *self.slices.steps])
         lines += _listed("before all, for every micro-batch", self.feeds)
         for (kind, stage), steps in self.segments.items():
             if stage in stages:
                 lines += _listed(f"{kind}{stage}", steps)
-        return "\n".join([*lines, *_listed("once, after all", self.after)])
+                sums = [v for v in self.sums if makers.get(v.number) == (kind, stage)]
+                lines += [f"  add {value!r} to its sum over the micro-batches" for value in sums]
+        return "\n".join([*lines, *_listed("once, after all", self.end.program.steps)])
 
     def __str__(self) -> str:
         return self.text(range(self.stages))

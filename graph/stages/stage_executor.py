@@ -13,13 +13,18 @@ from typing import Any
 from ...distributed.collectives import Posted
 from ...distributed.world import world
 from ...engine import boxing
-from ...engine.inplace import take
-from ...engine.names import names
-from ...engine.tensor import Tensor
-from ...errors import OnefoldError
+from ...engine.inplace import take, writable
+from ...engine.tensor import Shards, Tensor
 from ..ir import ProgramStep, Value
-from ..micro_batches import add_up, join, pieces
-from ..program_executor import Call, Places, execute, kept_by_outputs, read_variables, shared
+from ..program_executor import (
+    Call,
+    Places,
+    check_variables,
+    execute,
+    kept_by_outputs,
+    mark_written,
+    shared,
+)
 from ..schedules.actions import Action
 from .lower import Lowered, lower
 from .partition import Part
@@ -47,24 +52,36 @@ class Pipeline:
             [place(value) for value in staged.shared_by_stages(group)]
             for group in range(len(staged.ranks))
         ]
-        self.after = [self.places.call(step, ()) for step in staged.after]
+        self.slices = [self.places.call(step, ()) for step in staged.slices.steps]
+        self.whole_inputs = [place(value) for value in staged.slices.inputs]
+        pieces = [place(value) for value in staged.slices.outputs]
+        width = len(self.inputs)
+        self.pieces = [pieces[i * width : (i + 1) * width] for i in range(self.count)]
+        end = staged.end.program
+        self.end_steps = end.steps
+        self.end = self.places.calls(end.steps, end.wanted())
+        self.results = [[place(value) for value in values] for values in staged.end.results]
         self.crossings = [
             boxing.disjoint_boxing(t.value.meta, t.result.meta) for t in staged.transfers
         ]
         self.sources = [place(t.value) for t in staged.transfers]
-        self.results = [place(t.result) for t in staged.transfers]
+        self.received = [place(t.result) for t in staged.transfers]
         self.arriving: dict[Part, list[int]] = {part: [] for part in staged.segments}
         for index, transfer in enumerate(staged.transfers):
             self.arriving[transfer.target].append(index)
-        self.sums = [(place(value), value) for value in staged.sums]
+        sums = zip(staged.sums, staged.end.sums, strict=True)
+        self.sums = [(value.number, place(total)) for value, total in sums]
         self.loose_sums = [(place(value), value) for value in staged.loose_sums()]
-        self.gradients = [(place(value), value) for _, value in program.gradients]
-        self.outputs = [(place(value), value) for value in program.outputs]
+        self.made = [place(value) for value in program.outputs]
+        self.outputs = [(place(value), value.meta) for value in end.outputs]
         self.assigns_before = [
             (place(variable), place(value))
             for variable, value in staged.assigns_after().get(None, ())
         ]
-        self.assigns = [(v.tensor, place(v.value)) for v, _ in program.assigns]
+        last = zip(program.assigns, staged.end.assigned, strict=True)
+        self.assigned = [(place(variable.value), place(value)) for (variable, _), value in last]
+        self.assigns = [(v.tensor, place(value)) for v, value in end.assigns]
+        self.written = [variable.tensor for variable in end.written()]
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
@@ -72,48 +89,63 @@ class Pipeline:
     def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
         """All calls, with the steps that they are of."""
         staged = self.plan.staged
-        ends = [(self.once, staged.once), (self.feeds, staged.feeds), (self.after, staged.after)]
+        ends = [
+            (self.once, staged.once),
+            (self.slices, staged.slices.steps),
+            (self.feeds, staged.feeds),
+            (self.end, self.end_steps),
+        ]
         return [*ends, *((part.calls, part.steps) for part in self.parts.values())]
 
-    def run(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The outputs of all micro-batches, joined, and the means of the gradients."""
+    def make_writable(self) -> None:
+        """Give what steps write into memory of its own."""
+        for tensor in self.written:
+            writable(tensor)
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run once; the outputs."""
         draws = self.program.draws
         draws.take(self.count)
         try:
-            call = _Call(self, inputs)
+            given = [x.shards for x in inputs]
+            check_variables(self.variables)
+            for index in self._kept_inputs:
+                inputs[index].shared = True  # an output may be its memory
+            self.make_writable()
+            call = _Call(self, given)
             call.go()
-        except OnefoldError:
+            outputs = call.finish()
+        except BaseException:
             draws.give_back()
             raise
-        gradients = call.finish()
-        for tensor in (*self._kept, *[inputs[i] for i in self._kept_inputs]):
+        for tensor in self._kept:
             tensor.shared = True
-        results = [
-            [shared(values[place] or (), value.meta) for place, value in self.outputs]
-            for values in call.values
-        ]
-        if self.count == 1:
-            return results[0], gradients
-        return join(results), [names.mul(gradient, 1.0 / self.count) for gradient in gradients]
+        mark_written(self.written)
+        return outputs
 
 
 class _Call:
     """One call: the values of every micro-batch, the messages on their way, the sums."""
 
-    def __init__(self, pipeline: Pipeline, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, pipeline: Pipeline, inputs: Sequence[Shards]) -> None:
         self.pipeline = pipeline
         self.rank = world().rank
         plan, staged = pipeline.plan, pipeline.plan.staged
         base = pipeline.places.template.copy()
-        read_variables(pipeline.variables, base)
+        for place, tensor, _ in pipeline.variables:
+            base[place] = tensor.shards
         execute(pipeline.once, staged.once, base)
         self.base = base
-        self.state = {place: base[place] for _, place in pipeline.assigns}
+        self.state = {place: base[place] for place, _ in pipeline.assigned}
+        cut = base.copy()
+        for place, shards in zip(pipeline.whole_inputs, inputs, strict=True):
+            cut[place] = shards
+        execute(pipeline.slices, staged.slices.steps, cut)
         self.values: list[list[Any]] = []
-        for piece in pieces(inputs, pipeline.count):
+        for piece in pipeline.pieces:
             values = base.copy()
-            for place, tensor in zip(pipeline.inputs, piece, strict=True):
-                values[place] = tensor.shards
+            for place, part in zip(pipeline.inputs, piece, strict=True):
+                values[place] = cut[part]
             execute(pipeline.feeds, staged.feeds, values)
             for variable, _ in pipeline.assigns_before:
                 values[variable] = self.state[variable]
@@ -122,7 +154,7 @@ class _Call:
             self.values.append(values)
         self.groups = _groups(plan, self.rank)
         self.left = [plan.left(group) for group in range(len(plan.instructions))]
-        self.totals: dict[int, Tensor] = {}
+        self.totals: dict[int, tuple[Shards, bool]] = {}  # by number; whether in memory of its own
         self.mail: dict[tuple[int, int], Any] = {}
         self.sent: list[Posted] = []
 
@@ -167,7 +199,7 @@ class _Call:
             return False
         values = self.values[micro]
         for index in arriving:
-            values[pipeline.results[index]] = self._receive(index, micro)
+            values[pipeline.received[index]] = self._receive(index, micro)
         lowered = pipeline.parts[part]
         for place in lowered.refreshed:
             values[place] = self.state[place]
@@ -186,8 +218,11 @@ class _Call:
 
     def _add_up(self, sums: Sequence[tuple[int, Value]], values: list[Any]) -> None:
         for place, value in sums:
-            more = shared(values[place], value.meta)
-            self.totals[value.number] = add_up(self.totals.get(value.number), more)
+            total = self.totals.get(value.number)
+            more = values[place]
+            self.totals[value.number] = (
+                (more, False) if total is None else added(value, *total, more)
+            )
 
     # Messages.
 
@@ -224,18 +259,45 @@ class _Call:
     # The end.
 
     def finish(self) -> list[Tensor]:
-        """Assign the variables; the sums of the gradients."""
-        pipeline = self.pipeline
+        """What is done after the micro-batches; the outputs."""
+        pipeline, base = self.pipeline, self.base
+        self._hand_over()
+        execute(pipeline.end, pipeline.end_steps, base)
+        for tensor, place in pipeline.assigns:
+            if base[place]:
+                take(tensor, shared(base[place], tensor.meta))
+        return [shared(base[place], meta) for place, meta in pipeline.outputs]
+
+    def _hand_over(self) -> None:
+        """Put the sums, outputs and new values where the end expects them, and nowhere else."""
+        pipeline, base = self.pipeline, self.base
         for values in self.values:
             self._add_up(pipeline.loose_sums, values)
-        for place, value in pipeline.sums:
-            total = self.totals.get(value.number)
-            self.base[place] = () if total is None else total.shards  # none: of other ranks' stage
-        execute(pipeline.after, pipeline.plan.staged.after, self.base)
-        for tensor, place in pipeline.assigns:
-            if self.state[place] is not None:
-                take(tensor, shared(self.state[place], tensor.meta))
-        return [shared(self.base[place], value.meta) for place, value in pipeline.gradients]
+        for number, place in pipeline.sums:
+            total = self.totals.pop(number, None)
+            base[place] = () if total is None else total[0]  # none: of other ranks' stage
+        for values, results in zip(self.values, pipeline.results, strict=True):
+            for made, place in zip(pipeline.made, results, strict=True):
+                base[place] = values[made] or ()
+        for variable, place in pipeline.assigned:
+            base[place] = self.state[variable] or ()
+        self.values.clear()
+        self.state.clear()
+
+
+def added(value: Value, total: Shards, own: bool, more: Shards) -> tuple[Shards, bool]:
+    """The sum of a value with one micro-batch more, in the memory of the sum where it has its own.
+
+    In a virtual world replicas are one tensor, which must take their common value once.
+    """
+    pairs = {(id(mine), id(new)): (mine, new) for mine, new in zip(total, more, strict=True)}
+    if own and len(pairs) == len(set(map(id, total))):
+        for mine, new in pairs.values():
+            mine.add_(new)
+        return total, True
+    sums = {key: mine + new for key, (mine, new) in pairs.items()}
+    keys = zip(map(id, total), map(id, more), strict=True)
+    return tuple([sums[key] for key in keys]), True
 
 
 def _groups(plan: StagePlan, rank: int | None) -> list[int]:

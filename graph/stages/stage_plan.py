@@ -17,7 +17,7 @@ from ..schedules.actions import Action, Schedule
 from ..schedules.diagram import diagram
 from ..schedules.named_schedules import default_for, make
 from ..schedules.schedule_check import check, in_flight
-from ..schedules.simulate import Times, simulate
+from ..schedules.simulate import Timeline, Times, simulate
 from .partition import Staged
 
 _AHEAD = 1  # actions before the one that needs it, a receive is posted
@@ -64,6 +64,7 @@ class StagePlan:
     def order(self, group: int) -> str:
         """A group's instructions, a line each."""
         lines = [f"  {self._line(each)}" for each in self.instructions[group]]
+        lines += ["  run update"] * self.staged.end.program.updates
         return "\n".join([self._title(group), *lines])
 
     def text(self, rank: int) -> str:
@@ -95,7 +96,19 @@ class StagePlan:
     def diagram(self) -> str:
         """The schedule's picture, where a backward takes as long as two forwards."""
         timeline = simulate(self.schedule, Times(), self.staged.edges())
-        return f"{self.schedule.name}, one column per unit of time\n{diagram(timeline)}"
+        picture = diagram(timeline, updates=self._updates(timeline))
+        return f"{self.schedule.name}, one column per unit of time\n{picture}"
+
+    def _updates(self, timeline: Timeline) -> list[float]:
+        """When each group begins its update: with all others, if norms are those of all stages."""
+        program = self.staged.end.program
+        if not program.updates:
+            return []
+        ends = [timeline.spans[actions[-1]][1] for actions in self.schedule.ranks]
+        waits = any(
+            step.name in ("unscale", "clip_grad_norm_", "clip_factor") for step in program.steps
+        )
+        return [max(ends)] * len(ends) if waits else ends
 
     def __str__(self) -> str:
         return "\n".join(self.order(group) for group in range(len(self.staged.ranks)))

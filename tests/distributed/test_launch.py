@@ -110,6 +110,30 @@ time.sleep(100)
 """
 
 
+BAD_DATA = """
+import onefold as flow
+
+place = flow.placement("cpu", [0, 1])
+ids = flow.tensor([1, 9 * flow.env.get_rank()]).to_global(place, flow.sbp.split(0))
+rows = flow.embedding(ids, flow.ones(8, 3, placement=place, sbp=flow.sbp.broadcast))
+print(rows.sum().item())
+"""
+
+
+def test_an_error_of_one_ranks_data_is_reported_as_its_own(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(BAD_DATA)
+    result = launch("--nproc_per_node", 2, script, cwd=tmp_path)
+    assert result.returncode == 1
+    text = "OutOfRangeError: embedding: index out of range: got 9, but the weight has 8 rows"
+    first, *rest = result.stderr.splitlines()
+    assert first.startswith("[rank 0] failed too: ")
+    assert first.endswith(text.replace("embedding:", "rank 1: embedding:"))
+    assert all(line.startswith("[rank 1]") for line in rest)
+    assert any(line.endswith(text) for line in rest)
+    assert result.stdout == ""
+
+
 def test_two_machines_stop_together(tmp_path):
     (tmp_path / "waiting.py").write_text(WAITING)
     port = free_port()

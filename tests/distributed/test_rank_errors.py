@@ -1,18 +1,20 @@
 """An error that depends on data is raised on one rank; the others raise it where they need it."""
 
+import os
 import sys
 import time
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from launched import RankFailed, run_ranks
 
 import onefold as flow
 from onefold.distributed import collectives
 from onefold.distributed.pending import Pending
 from onefold.distributed.rank_error import RankError
-from onefold.distributed.world import world
+from onefold.distributed.world import forget_world, world
 from onefold.errors import (
     CommError,
     OnefoldError,
@@ -431,6 +433,24 @@ def test_communication_asks_the_store_nothing():
         return calls
 
     assert run_ranks(2, program) == [0, 0]
+
+
+def test_groups_that_the_program_made_itself_stay_open(tmp_path):
+    def program():
+        rank = world().rank
+        world().disconnect()
+        store = dist.FileStore(str(tmp_path / "theirs"))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        os.environ["ONEFOLD_STORE"] = str(tmp_path / "ours")
+        forget_world()
+        found = [caught(lookup, bad) for bad in ((), (1,), ())]
+        ours = torch.ones(1)
+        dist.all_reduce(ours)
+        world().disconnect()
+        dist.destroy_process_group()
+        return [f[:2] if isinstance(f, tuple) else f for f in found], float(ours)
+
+    assert run_ranks(2, program) == [([12.0, ("OutOfRangeError", 1), 12.0], 2.0)] * 2
 
 
 def test_how_an_error_travels():

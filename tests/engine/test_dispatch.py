@@ -1,6 +1,7 @@
 """Dispatch: one template for all entries, one plan per call, and what boxed inputs are saved as."""
 
 import traceback
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ import onefold as flow
 from onefold import profiler
 from onefold.engine.boxing import plan as boxing_plan
 from onefold.engine.dispatch_plan import clear_plans, ops
+from onefold.engine.dispatcher import unary
 from onefold.engine.entry import Form, source
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
+from onefold.engine.op import Op
 from onefold.engine.sbp import broadcast, partial_sum, split
+from onefold.engine.signature import Signature
 from onefold.engine.signature_choice import choose
 from onefold.testing import nd_sbps, placements
 from onefold.testing.manual_layouts import make_global, make_local
@@ -25,7 +29,7 @@ PAIR = flow.placement("cpu", [0, 1])
 
 FORMS = [
     Form(("x",)),
-    Form(("x",), saves=(), saves_output=True, aliases=True),
+    Form(("x",), saves=(), saves_output=True, aliases=True, makes_views=True),
     Form(("x",), boxing=True),
     Form(("a", "b"), saves=(1,)),
     Form(("x", "weight?", "bias?"), saves=(0, 1), several=True, only_first=True),
@@ -68,7 +72,7 @@ def test_tracebacks_show_the_entry_under_the_name_of_the_op():
         flow.mm(flow.ones(2, 3), flow.ones(2, 3))
     frames = traceback.extract_tb(found.value.__traceback__)
     (entry,) = [frame for frame in frames if frame.name == "mm"]
-    assert entry.line.startswith("plan = prepare(op, call, plans, (a.meta, b.meta, attrs)")
+    assert entry.line.startswith("plan = prepare(op, call, plans, (a.meta, b.meta), (a, b)")
 
 
 def test_the_users_line_is_not_that_of_an_entry():
@@ -129,6 +133,64 @@ def test_the_views_of_an_op_share_memory():
     assert x.shared and y.shared and z.shared
 
 
+class ScaleAttributes(NamedTuple):
+    """By how much."""
+
+    factor: float = 2.0
+    offset: float = 0.0
+
+
+class Scale(Op):
+    """x * factor + offset, with what its methods are given."""
+
+    name = "test_scale"
+    attributes = ScaleAttributes
+    saves = ()
+    seen: ClassVar[dict[str, object]] = {}
+
+    def kernel(self, x, factor, offset):
+        return x * factor + offset
+
+    def rule(self, axis, x, attrs):
+        self.seen["rule"] = attrs
+        return [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
+
+    def bind(self, local, attrs):
+        self.seen["bind"] = attrs
+        return super().bind(local, attrs)
+
+    def vjp(self, needs, dy, y, x, attrs):
+        self.seen["vjp"] = attrs
+        return (names.mul(dy, attrs.factor),)
+
+
+@pytest.fixture
+def scale():
+    yield unary(Scale())
+    del ops["test_scale"]
+
+
+@pytest.mark.parametrize("layout", [None, (split(0),), (broadcast,), (partial_sum,)])
+def test_the_methods_of_an_op_get_its_record(layout, scale):
+    value = normal(4, 3)
+    x = make_local(value) if layout is None else make_global(value, PAIR, layout)
+    x.requires_grad_()
+    y = scale(x, 3.0)
+    assert torch.allclose(value_of(y), value * 3)
+    names.sum(y).backward()
+    assert torch.equal(value_of(x.grad), torch.full_like(value, 3.0))
+    expected = {"bind", "vjp"} | ({"rule"} if layout and broadcast not in layout else set())
+    assert set(Scale.seen) == expected
+    assert set(map(type, Scale.seen.values())) == {ScaleAttributes}
+    assert set(Scale.seen.values()) == {(3.0, 0.0)}
+    Scale.seen.clear()
+
+
+def test_attributes_that_an_op_does_not_have_are_an_error(scale):
+    with pytest.raises(flow.OnefoldError, match="test_scale"):
+        scale(make_local(normal(2)), 1.0, 2.0, 3.0)
+
+
 CALLS = [
     ("add", ((6, 4), (6, 4)), ()),
     ("expand", ((6, 1),), ((6, 4),)),
@@ -150,7 +212,7 @@ def test_an_op_wants_no_other_layouts_once_it_has_those_it_wanted(call, placemen
             Meta.of(shape, torch.float64, placement, data.draw(nd_sbps(shape, placement.ndim)))
             for shape in shapes
         )
-        logical = op.infer(*metas, *attrs)
+        logical = op.infer(*metas, *op.given(attrs))
         found = choose(op, metas, metas, attrs, (logical,), placement)
         boxed = tuple(
             meta.like(nd_sbp=nd_sbp) for meta, nd_sbp in zip(metas, found[0], strict=True)

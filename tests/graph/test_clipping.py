@@ -5,10 +5,14 @@ import math
 import numpy as np
 import pytest
 from launched import run_ranks
+from training_steps import compiled, lives
 
 import onefold as flow
 from onefold import nn
 from onefold.errors import OnefoldRuntimeError
+from onefold.graph.memory.memory_plan import local_bytes
+from onefold.graph.memory.memory_probe import Probe
+from onefold.graph.memory.program_events import call_events
 
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 CPU = {"placement": flow.placement("cpu", [0, 1])}
@@ -166,6 +170,50 @@ def test_a_norm_that_is_not_finite_changes_no_parameter(world):
     assert graph(batch("local", 2))[1].item() > 0
 
 
+def test_a_norm_that_is_not_finite_changes_no_scale_and_no_state(world):
+    def clip(of):
+        return nn.utils.clip_grad_norm_(of.parameters(), 1.0, error_if_nonfinite=True)
+
+    of, scaler = model("local"), flow.amp.GradScaler(64.0, growth_interval=2)
+    optimizer = flow.optim.AdamW(of.parameters())
+    graph = Train(of, clip, optimizer, 2, scaler)
+    graph(batch("local", 0))
+    before = scaler.state_dict(), {k: np.array(v) for k, v in graph.state_dict()["of"].items()}
+    steps = [int(entry["step"]) for entry in optimizer.state_dict()["state"].values()]
+    for _ in range(2):
+        with pytest.raises(OnefoldRuntimeError, match=r"norm.*written at .*test_clipping"):
+            graph(batch("local", 1) * math.inf)
+    assert scaler.state_dict() == before[0]
+    for key, value in graph.state_dict()["of"].items():
+        np.testing.assert_array_equal(np.array(value), before[1][key])
+    assert [int(e["step"]) for e in optimizer.state_dict()["state"].values()] == steps == [1] * 4
+    graph(batch("local", 2))
+    assert scaler.scale == 128.0
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_plan_and_memory_show_the_clipping(layout, micro_batches, world):
+    ranks = [0] if layout == "local" else [0, 1]
+    of = model(layout)
+    graph = Train(of, whole, flow.optim.SGD(groups(of), lr=0.1), micro_batches)
+    inputs = [batch(layout, 0)]
+    probe = Probe(compiled(graph, inputs).executable, ranks)
+    with flow.no_grad():
+        kept = probe.run(inputs)
+    del kept
+    for rank in ranks:
+        assert probe.peak(rank) == graph.memory(rank).live
+        assert probe.live[rank] == lives(graph.program, rank)
+        lines = graph.plan(rank).splitlines()
+        (clipping,) = [i for i, line in enumerate(lines) if "clip_grad_norm_(" in line]
+        assert "0.05, 2.0)" in lines[clipping]
+        assert not any("clip_factor" in line or "sgd" in line for line in lines[:clipping])
+        (event,) = [e for e in call_events(graph.program, rank) if e.label == "clip_grad_norm_"]
+        gradients = sum(local_bytes(p.meta, rank) for p in of.parameters())
+        assert sum(nbytes for _, nbytes in event.made) == gradients + 4
+
+
 def test_what_cannot_be_as_in_eager_is_an_error(world):
     def computing(of):
         return whole(of) * 2
@@ -186,10 +234,48 @@ def test_what_cannot_be_as_in_eager_is_an_error(world):
         graph = Train(of, clip, flow.optim.SGD(of.parameters(), lr=0.1))
         with pytest.raises(OnefoldRuntimeError, match=text):
             graph(batch("local", 0))
+    graph = nn.Graph.trace(lambda: nn.utils.clip_grad_norm_([], 1.0))
+    with pytest.raises(OnefoldRuntimeError, match="no optimizer to use the gradients"):
+        graph()
     of = model("local")
     graph = Train(of, untrained, flow.optim.SGD(of[2].parameters(), lr=0.1))
     with pytest.raises(OnefoldRuntimeError, match=r"0.weight.* no optimizer of the graph"):
         graph(batch("local", 0))
+
+
+def test_a_norm_that_is_not_finite_is_an_error_of_every_rank():
+    """Each raises it by itself, so that all go on alike."""
+
+    def program():
+        flow.manual_seed(3)
+        places = [flow.placement("cpu", [0]), flow.placement("cpu", [1])]
+        of = nn.Sequential(*[nn.Linear(4, 4).to_global(place, B) for place in places])
+
+        def clip(of):
+            return nn.utils.clip_grad_norm_(of.parameters(), 1.0, error_if_nonfinite=True)
+
+        class Moving(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = of
+
+            def forward(self, x):
+                return of[1](of[0](x).to_global(places[1], B))
+
+        graph = Train(Moving(), clip, flow.optim.SGD(of.parameters(), lr=0.1))
+        x = flow.ones(4, 4, placement=places[0], sbp=B)
+        said = []
+        for _ in range(2):
+            with pytest.raises(OnefoldRuntimeError) as caught:
+                graph(x * math.inf)
+            said.append((str(caught.value).splitlines()[0], caught.value.raised_on))
+            norm = graph(x)[1].item()
+            assert math.isfinite(norm)
+        return said, norm
+
+    first, second = run_ranks(2, program)
+    assert first == second
+    assert all("cannot be clipped" in text and rank is None for text, rank in first[0])
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -183,8 +183,8 @@ def test_a_plan_prints(world):
     assert graph.plan(7) == "rank 7 is on no stage"
     assert graph.schedule().splitlines() == [
         "1f1b, one column per unit of time",
-        "0 F0 F1 .. .. b0 b0 F2 b1 b1 .. b2 b2",
-        "1 .. F0 b0 b0 F1 b1 b1 F2 b2 b2 .. ..",
+        "0 F0 F1 .. .. b0 b0 F2 b1 b1 .. b2 b2 U",
+        "1 .. F0 b0 b0 F1 b1 b1 F2 b2 b2 U  .. ..",
     ]
 
 

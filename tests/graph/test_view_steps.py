@@ -5,6 +5,7 @@ import torch
 import view_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
@@ -80,9 +81,9 @@ def test_gradients_of_random_views_equal_eager(case):
 
 
 class Holder(nn.Module):
-    def __init__(self):
+    def __init__(self, where):
         super().__init__()
-        self.register_buffer("cache", flow.zeros(4, 3, placement=PAIR, sbp=S0))
+        self.register_buffer("cache", flow.zeros(4, 3, placement=where, sbp=S0))
 
     def forward(self, x, row):
         self.cache[row].copy_(x)
@@ -93,7 +94,7 @@ class Holder(nn.Module):
 def test_a_buffer_is_written_through_its_views(world):
     """What a program does to a view of a tensor from outside is there after the call."""
     x = flow.tensor([1.0, 2.0, 3.0], placement=PAIR, sbp=B)
-    eager, graphed = Holder(), Holder()
+    eager, graphed = Holder(PAIR), Holder(PAIR)
     graph = nn.Graph.trace(lambda x: graphed(x, 2))
     outside = graphed.cache.t()  # a view from outside
     for _ in range(3):
@@ -139,3 +140,18 @@ def test_a_capture_leaves_no_write_behind(world):
         assert w.tolist() == [[0, 0], [0, 0]] and row.tolist() == [0, 0]
     row.add_(1)
     assert w.tolist() == [[0, 0], [1, 1]]
+
+
+def test_views_in_graphs_of_a_launched_world():
+    def program():
+        where = flow.placement("cpu", [0, 1])
+        x = flow.tensor([1.0, 2.0, 3.0], placement=where, sbp=B)
+        holder = Holder(where)
+        view = holder.cache.t()
+        graph = nn.Graph.trace(lambda x: holder(x, 2))
+        found = [value_of(graph(x)).tolist() for _ in range(3)]
+        holder.cache[1].fill_(4)
+        return [*found, value_of(graph(x)).tolist(), value_of(view).tolist()]
+
+    wanted = program()
+    assert run_ranks(2, program) == [wanted] * 2

@@ -376,9 +376,8 @@ def test_each_rank_keeps_its_part(mesh, stage, world):
         assert kept == 2 * whole // ranks
         kept = sum(p.shards[position].untyped_storage().nbytes() for p in model.parameters())
         assert kept == (whole // ranks if stage == 3 else whole)
-    gradients = sum(value.meta.nbytes for _, value in graph.program.gradients)
-    split = [value.meta for _, value in graph.program.gradients if S0 in value.meta.nd_sbp]
-    assert sum(meta.nbytes for meta in split) == (0 if stage == 1 else gradients)
+    ends = [value for _, value in graph.program.gradients]
+    assert all(S0 in value.meta.nd_sbp for value in ends)  # as the state is that they update
 
 
 # The program.

@@ -312,7 +312,9 @@ def test_pieces_in_time_need_less_memory(packs_early):
 
     job(np.ones((4096, 8), np.float32))
     activations = 4096 * 8 * 4 * 4  # bytes, of four layers
-    assert (job.graph.memory(0).peak < activations / 2) is not packs_early
+    memory = job.graph.memory(0)
+    # The pieces of the result are joined in the end, which takes as many bytes once more.
+    assert (memory.peak - memory.kept < activations / 2) is not packs_early
 
 
 def test_an_evaluating_job_shares_the_variables():

@@ -31,6 +31,67 @@ def test_split_queries_stay_split(causal, ranks):
     torch.testing.assert_close(value_of(found), wanted)
 
 
+MASKS = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "bool": {"attn_mask": torch.rand(2, 1, 9, 11) < 0.7},
+    "rows that see nothing": {"attn_mask": torch.arange(9)[:, None] > torch.arange(11)},
+    "added": {"attn_mask": torch.randn(9, 11)},
+    "of a head": {"attn_mask": torch.randn(4, 9, 11)},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("own", [4, 2])
+@pytest.mark.parametrize("name", MASKS)
+def test_the_bits_are_those_of_torchs_kernel(name, own, dtype):
+    q, k, v = (torch.randn(2, n, m, 8).to(dtype) for n, m in ((4, 9), (own, 11), (own, 11)))
+    given = {"enable_gqa": own != 4, **MASKS[name]}
+    mask = given.get("attn_mask")
+    if mask is not None and mask.ndim == 3:
+        given["attn_mask"] = mask[None]  # with 3 dims torch makes a matrix of scores
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    wanted = torch.nn.functional.scaled_dot_product_attention(*inputs, **given)
+    dy = torch.randn_like(wanted)
+    wanted.backward(dy)
+    if mask is not None:
+        given["attn_mask"] = make_local(mask)
+    tensors = [make_local(x).requires_grad_() for x in (q, k, v)]
+    found = attention(*tensors, **given)
+    found.backward(make_local(dy))
+    assert torch.equal(value_of(found), wanted.detach())
+    for mine, theirs in zip(tensors, inputs, strict=True):
+        assert torch.equal(value_of(mine.grad), theirs.grad)
+
+
+def test_one_op_does_all_forms():
+    """The program does not tell which kernel will run, and has no matrix of scores."""
+
+    class Attend(flow.nn.Graph):
+        def __init__(self, **how):
+            super().__init__()
+            self.how = how
+
+        def build(self, q, k):
+            return attention(q, k, k, **self.how)
+
+    q, k = make_local(torch.randn(2, 4, 5, 3)), make_local(torch.randn(2, 2, 5, 3))
+    bare = make_local(torch.randn(5, 3))
+    mask = make_local(torch.ones(5, 5, dtype=torch.bool))
+    for first, second, how in (
+        (q, q, {}),
+        (q, q, {"is_causal": True, "window": 2}),
+        (q, k, {"enable_gqa": True, "dropout_p": 0.5}),
+        (q, q, {"attn_mask": mask}),
+        (bare, bare, {"scale": 2.0}),
+    ):
+        graph = Attend(**how)
+        graph(first, second)
+        names_of_steps = {step.name for step in graph.program.steps}
+        assert names_of_steps <= {"attention", "view"}
+        assert [step.name for step in graph.program.steps].count("attention") == 1
+
+
 @pytest.mark.parametrize("heads", [4, 2])
 def test_dropout_does_not_depend_on_the_layout(heads):
     q = torch.randn(*SHAPE, dtype=torch.float64)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from launched import run_ranks
 
 import onefold as flow
 from onefold.engine.names import names
@@ -180,3 +181,33 @@ def test_a_mean_loss_over_many_samples(layout):
     rest = "(S0)" if layout == "(S0)" else "(B)"
     loss = flow.nn.functional.cross_entropy(logits, make_global(target, PLACEMENTS[0], parse(rest)))
     assert_as_exact(value_of(loss), F.cross_entropy(x, target), F.cross_entropy(x.double(), target))
+
+
+def split_everywhere(name, dtype, ranks):
+    """The statistic and its gradient on a tensor whose dims are split in turn."""
+    placement = Placement("cpu", list(range(ranks)))
+    whole = (broadcast,)
+    found = []
+    for dim in range(3):
+        x = make_global(values(name, dtype, 2), placement, (split(dim),)).requires_grad_()
+        y = STATISTICS[name][0](x)
+        y.sum().backward()
+        found += [value_of(t.to_global(sbp=whole)) for t in (y.detach(), x.grad)]
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_processes_give_the_same_statistics(ranks):
+    names_and_dtypes = [(name, dtype) for name in STATISTICS for dtype in HALVES]
+
+    def program():
+        return [split_everywhere(*each, ranks) for each in names_and_dtypes]
+
+    wanted = program()
+    for found in run_ranks(ranks, program):
+        for mine, theirs, (name, dtype) in zip(found, wanted, names_and_dtypes, strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                rounding = torch.finfo(dtype).eps
+                torch.testing.assert_close(
+                    one, other, rtol=2 * rounding, atol=2 * rounding, equal_nan=True, msg=name
+                )

@@ -132,12 +132,13 @@ def test_a_mask_of_a_split_tensor():
     assert x.sbp == (S0,)
 
 
-def test_a_slice_does_not_change_with_the_tensor():
+def test_a_slice_changes_with_the_tensor():
     x = flow.zeros(3, 2)
-    y, z = x[:], x[1]
+    y, z, copied = x[:], x[1], x[[1]]
     y += 1
     z += 1
-    assert x.tolist() == [[0.0, 0.0]] * 3
+    assert x.tolist() == y.tolist() == [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
+    assert copied.tolist() == [[0.0, 0.0]]
 
 
 def test_gradients_add_in_a_fixed_order():

@@ -85,6 +85,8 @@ def test_with_any_number(name, dtype, data):
             )
         else:
             found = getattr(names, name)(x, n)
+            if name == "mul":
+                assert_same(value_of(names.mul(n, x)), a * n)
         assert_same(value_of(found), WITH_A_NUMBER[name](a, n))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from launched import run_ranks
-from training import LAYOUTS, TOLERANCE, assert_same_training, gradients, parameters
+from training import LAYOUTS, assert_formula, assert_same_training, gradients, parameters
 
 import onefold as flow
 from onefold.errors import OnefoldValueError
@@ -71,29 +71,6 @@ FORMULAS = [
     (lamb, "LAMB", {**LAMB, "weight_decay": 0.0, "do_bias_correction": True}),
     (lamb, "LAMB", {**LAMB, "weight_decay": 0.1, "do_bias_correction": False}),
 ]
-
-
-def assert_formula(formula, name, options, layout, dtype):
-    """The optimizer does in ten steps what the formula says, in float64, of whole tensors."""
-    more = {"eps_in_root": True} if name == "RMSprop" else {}
-    params = parameters(layout, dtype)
-    params[1].data = flow.zeros_like(params[1].detach())  # a norm of 0 has a rule of its own
-    metas = [param.meta for param in params]
-    optimizer = getattr(flow.optim, name)(params, **options, **more)
-    wanted = [value_of(param.detach()).double() for param in params]
-    kept = [{} for _ in params]
-    for step in range(10):
-        for i, grad in enumerate(gradients(step, layout, params)):
-            params[i].grad = None if i == 3 and step % 3 == 0 else grad
-            if params[i].grad is not None:
-                g = value_of(grad).double()
-                wanted[i] = formula(wanted[i], g, kept[i], **options)
-        optimizer.step()
-        for i, param in enumerate(params):
-            found = value_of(param.detach()).double()
-            tol = 20 * TOLERANCE[dtype]
-            torch.testing.assert_close(found, wanted[i], rtol=tol, atol=tol)
-            assert param.meta is metas[i]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -253,6 +253,40 @@ def test_memory_that_others_see_is_not_written(world):
             assert torch.equal(w.shards[0], w.shards[1])
 
 
+@pytest.mark.parametrize("layout", ["local", "split", "zero"])
+def test_views_of_parameters_follow_the_updates_of_graphs(layout, world):
+    place = {"placement": flow.placement("cpu", [0, 1]), "sbp": flow.sbp.split(0)}
+    if layout == "zero":
+        place["sbp"] = flow.sbp.broadcast
+
+    class Train(flow.nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.5, momentum=0.9))
+            self.config.enable_zero(layout == "zero", stage=2, shard_min_size=1)
+
+        def build(self, x):
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    x = flow.ones(4, 4, **({} if layout == "local" else {**place, "sbp": flow.sbp.broadcast}))
+    model = flow.nn.Linear(4, 4, bias=False, **({} if layout == "local" else place))
+    before = model.weight.numpy().copy()
+    views = model.weight.detach().t(), model.weight.data, model.weight.data[1:3, 2]
+    graph = Train(model)
+    for number in range(1, 4):
+        graph(x)
+        now = model.weight.numpy()
+        assert not np.array_equal(now, before)
+        for view, wanted in zip(views, (now.T, now, now[1:3, 2]), strict=True):
+            np.testing.assert_array_equal(view.numpy(), wanted)
+        if number == 2:
+            views[2].fill_(7)
+            assert (model.weight.numpy()[1:3, 2] == 7).all()
+
+
 def test_parameters_and_gradients_in_any_memory_order(world):
     base = torch.arange(12.0).reshape(3, 4)
     w = flow.nn.Parameter(flow.from_torch(base.t()))

@@ -166,7 +166,7 @@ def stand_in(arg: Any) -> Any:
 
 @cache
 def of_torch(function: Any) -> Callable[..., Any] | None:
-    """The Triton kernel of an elementwise function, or of one of torch's that moves values."""
+    """What Triton has for an elementwise function, or for one of torch that moves values."""
     adapt = adapt_of(function)
     if adapt is None or not (is_declared(function) or is_known(function.__name__)):
         return MOVED.get(function)

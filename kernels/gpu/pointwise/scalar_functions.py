@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from .triton_functions import scalar
+from .triton_functions import scalar, written
 
 
 @scalar("c")
@@ -34,37 +34,7 @@ def cast(x, kind: tl.constexpr):
     return x.to(kind)
 
 
-@scalar("s")
-def copy(x):
-    return x
-
-
 # Arithmetic.
-
-
-@scalar("rr")
-def add(a, b):
-    return a + b
-
-
-@scalar("rr")
-def sub(a, b):
-    return a - b
-
-
-@scalar("rr")
-def rsub(a, b):
-    return b - a
-
-
-@scalar("rr")
-def mul(a, b):
-    return a * b
-
-
-@scalar("r")
-def neg(x):
-    return -x
 
 
 @scalar("rr")
@@ -131,21 +101,6 @@ def remainder(a, b):
     return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-@scalar("r")
-def square(x):
-    return x * x
-
-
-@scalar("r")
-def cube(x):
-    return x * x * x
-
-
-@scalar("r")
-def inverse_square(x):
-    return reciprocal(x * x)
-
-
 @scalar("rr")
 def pow(a, b):
     if a.dtype.is_floating():
@@ -171,21 +126,6 @@ def _integer_power(a, b):
     return result
 
 
-@scalar("rr")
-def abs_pow(a, b):
-    return pow(tl.abs(a), b)
-
-
-@scalar("rrr")
-def addcmul(x, a, b):
-    return x + a * b
-
-
-@scalar("rrr")
-def addcdiv(x, a, b):
-    return x + div(a, b)
-
-
 @scalar("rrr")
 def lerp(a, b, weight):
     apart = b - a
@@ -194,36 +134,6 @@ def lerp(a, b, weight):
 
 
 # Order.
-
-
-@scalar("cc")
-def eq(a, b):
-    return a == b
-
-
-@scalar("cc")
-def ne(a, b):
-    return a != b
-
-
-@scalar("cc")
-def lt(a, b):
-    return a < b
-
-
-@scalar("cc")
-def le(a, b):
-    return a <= b
-
-
-@scalar("cc")
-def gt(a, b):
-    return a > b
-
-
-@scalar("cc")
-def ge(a, b):
-    return a >= b
 
 
 @triton.jit
@@ -255,67 +165,7 @@ def minimum(a, b):
     return tl.where((a < b) | isnan(a), a, b)
 
 
-@scalar("rr")
-def fmax(a, b):
-    return tl.where((a >= b) | isnan(b), a, b)
-
-
-@scalar("rr")
-def fmin(a, b):
-    return tl.where((a <= b) | isnan(b), a, b)
-
-
-@scalar("rrr")
-def clamp(x, low, high):
-    return minimum(maximum(x, low), high)
-
-
-@scalar("orr")
-def where(condition, a, b):
-    return tl.where(condition != 0, a, b)
-
-
-@scalar("r")
-def abs(x):
-    return tl.abs(x)
-
-
-@scalar("r")
-def sign(x):
-    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
-
-
-@scalar("rr")
-def heaviside(x, at_zero):
-    return tl.where(x == 0, at_zero, (x > 0).to(x.dtype))
-
-
-@scalar("rr")
-def copysign(a, b):
-    return libdevice.copysign(a, b)
-
-
 # Predicates and logic.
-
-
-@scalar("c")
-def isinf(x):
-    return tl.abs(x) == float("inf")
-
-
-@scalar("c")
-def isposinf(x):
-    return x == float("inf")
-
-
-@scalar("c")
-def isneginf(x):
-    return x == float("-inf")
-
-
-@scalar("c")
-def isfinite(x):
-    return tl.abs(x) < float("inf")
 
 
 @scalar("c")
@@ -327,26 +177,6 @@ def signbit(x):
     return x < 0
 
 
-@scalar("o")
-def logical_not(x):
-    return x == 0
-
-
-@scalar("oo")
-def logical_and(a, b):
-    return (a != 0) & (b != 0)
-
-
-@scalar("oo")
-def logical_or(a, b):
-    return (a != 0) | (b != 0)
-
-
-@scalar("oo")
-def logical_xor(a, b):
-    return (a != 0) != (b != 0)
-
-
 @scalar("rrrr")
 def nan_to_num(x, nan, high, low):
     x = tl.where(isnan(x), nan, x)
@@ -354,26 +184,6 @@ def nan_to_num(x, nan, high, low):
 
 
 # Bits.
-
-
-@scalar("r")
-def bitwise_not(x):
-    return -x - 1
-
-
-@scalar("rr")
-def bitwise_and(a, b):
-    return a & b
-
-
-@scalar("rr")
-def bitwise_or(a, b):
-    return a | b
-
-
-@scalar("rr")
-def bitwise_xor(a, b):
-    return a ^ b
 
 
 @scalar("rr")
@@ -396,39 +206,65 @@ def bitwise_right_shift(a, b):
 
 
 @scalar("r")
-def floor(x):
-    return tl.floor(x)
-
-
-@scalar("r")
-def ceil(x):
-    return tl.ceil(x)
-
-
-@scalar("r")
-def trunc(x):
-    return libdevice.trunc(x)
-
-
-@scalar("r")
 def round(x):
     """Halves go to the even neighbour."""
     return libdevice.rint(x)
 
 
-@scalar("rr")
-def round_scaled(x, scale):
-    return div(libdevice.rint(x * scale), scale)
+# Functions of one line.
 
-
-@scalar("rr")
-def round_coarse(x, scale):
-    return libdevice.rint(div(x, scale)) * scale
-
-
-@scalar("r")
-def frac(x):
-    return x - libdevice.trunc(x)
+for _signature, _takes, _value in (
+    # Arithmetic.
+    ("copy(x)", "s", "x"),
+    ("neg(x)", "r", "-x"),
+    ("add(a, b)", "rr", "a + b"),
+    ("sub(a, b)", "rr", "a - b"),
+    ("rsub(a, b)", "rr", "b - a"),
+    ("mul(a, b)", "rr", "a * b"),
+    ("square(x)", "r", "x * x"),
+    ("cube(x)", "r", "x * x * x"),
+    ("inverse_square(x)", "r", "reciprocal(x * x)"),
+    ("abs_pow(a, b)", "rr", "pow(tl.abs(a), b)"),
+    ("addcmul(x, a, b)", "rrr", "x + a * b"),
+    ("addcdiv(x, a, b)", "rrr", "x + div(a, b)"),
+    # Order.
+    ("eq(a, b)", "cc", "a == b"),
+    ("ne(a, b)", "cc", "a != b"),
+    ("lt(a, b)", "cc", "a < b"),
+    ("le(a, b)", "cc", "a <= b"),
+    ("gt(a, b)", "cc", "a > b"),
+    ("ge(a, b)", "cc", "a >= b"),
+    ("fmax(a, b)", "rr", "tl.where((a >= b) | isnan(b), a, b)"),
+    ("fmin(a, b)", "rr", "tl.where((a <= b) | isnan(b), a, b)"),
+    ("clamp(x, low, high)", "rrr", "minimum(maximum(x, low), high)"),
+    ("where(condition, a, b)", "orr", "tl.where(condition != 0, a, b)"),
+    ("abs(x)", "r", "tl.abs(x)"),
+    ("sign(x)", "r", "(x > 0).to(x.dtype) - (x < 0).to(x.dtype)"),
+    ("heaviside(x, at_zero)", "rr", "tl.where(x == 0, at_zero, (x > 0).to(x.dtype))"),
+    ("copysign(a, b)", "rr", "libdevice.copysign(a, b)"),
+    # Predicates and logic.
+    ("isinf(x)", "c", 'tl.abs(x) == float("inf")'),
+    ("isposinf(x)", "c", 'x == float("inf")'),
+    ("isneginf(x)", "c", 'x == float("-inf")'),
+    ("isfinite(x)", "c", 'tl.abs(x) < float("inf")'),
+    ("logical_not(x)", "o", "x == 0"),
+    ("logical_and(a, b)", "oo", "(a != 0) & (b != 0)"),
+    ("logical_or(a, b)", "oo", "(a != 0) | (b != 0)"),
+    ("logical_xor(a, b)", "oo", "(a != 0) != (b != 0)"),
+    # Bits.
+    ("bitwise_not(x)", "r", "-x - 1"),
+    ("bitwise_and(a, b)", "rr", "a & b"),
+    ("bitwise_or(a, b)", "rr", "a | b"),
+    ("bitwise_xor(a, b)", "rr", "a ^ b"),
+    # Rounding.
+    ("floor(x)", "r", "tl.floor(x)"),
+    ("ceil(x)", "r", "tl.ceil(x)"),
+    ("trunc(x)", "r", "libdevice.trunc(x)"),
+    ("frac(x)", "r", "x - libdevice.trunc(x)"),
+    ("round_scaled(x, scale)", "rr", "div(libdevice.rint(x * scale), scale)"),
+    ("round_coarse(x, scale)", "rr", "libdevice.rint(div(x, scale)) * scale"),
+):
+    written(_signature, _takes, _value)
 
 
 # The end of a reduction: the lanes of each row.

@@ -16,10 +16,12 @@ _PI = tl.constexpr(3.141592653589793)
 _LOG_TWO = tl.constexpr(0.6931471805599453)
 
 for _name in "exp exp2 log log2 rsqrt sin cos".split():
-    written(_name, f"tl.{_name}(x)")
+    written(f"{_name}(x)", "r", f"tl.{_name}(x)")
 for _name in """expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc
         erfinv lgamma""".split():
-    written(_name, f"libdevice.{_name}(x)")
+    written(f"{_name}(x)", "r", f"libdevice.{_name}(x)")
+for _name in ("atan2", "hypot"):
+    written(f"{_name}(a, b)", "rr", f"libdevice.{_name}(a, b)")
 
 
 @scalar("r")
@@ -27,16 +29,6 @@ def sqrt(x):
     if x.dtype == tl.float32:
         return tl.sqrt_rn(x)
     return tl.sqrt(x)
-
-
-@scalar("rr")
-def atan2(a, b):
-    return libdevice.atan2(a, b)
-
-
-@scalar("rr")
-def hypot(a, b):
-    return libdevice.hypot(a, b)
 
 
 @triton.jit

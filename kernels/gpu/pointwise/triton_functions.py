@@ -37,9 +37,10 @@ def scalar(takes: str) -> Callable[[Callable[..., Any]], Any]:
     return made
 
 
-def written(name: str, body: str) -> None:
-    """A function of one number `x`, as text."""
-    _TEXT[name] = Source(("x",), f"return {body}", "r")
+def written(signature: str, takes: str, value: str) -> None:
+    """A function of elements as text: its name and parameters, how it takes them, its value."""
+    name, _, parameters = signature.rstrip(")").partition("(")
+    _TEXT[name] = Source(tuple(parameters.split(", ")), f"return {value}", takes)
 
 
 def is_known(name: str) -> bool:

@@ -1,0 +1,102 @@
+"""The passes that a program goes through, in order: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..engine.meta import Meta
+from .graph_config import GraphConfig
+from .ir import Program, verify
+from .micro_batches import unroll
+from .passes.boxing_chains import merge_boxings
+from .passes.cse import eliminate_common
+from .passes.dead_code import eliminate_dead
+from .passes.delay_partials import delay_partials
+from .passes.fuse_add import fuse_add
+from .passes.fuse_chains import fuse_chains
+from .passes.in_place import in_place
+from .passes.layout_search import search_layouts
+from .passes.overlap import overlap_communication
+from .stages.assign_stages import assign_stages
+from .update import Updates, add_updates, align
+from .zero import Zero
+
+# What a pass rewrites: the program of one micro-batch; then that of a call, which is there only
+# without stages; then what ends a call: the same program, or with stages what is done after them.
+Part = Literal["micro-batch", "call", "end"]
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What passes may depend on."""
+
+    config: GraphConfig = field(default_factory=GraphConfig)
+    ranks: Sequence[frozenset[int]] = ()  # of each stage
+    metas: Sequence[Meta] = ()  # of a call's inputs
+    zero: Zero = field(default_factory=lambda: Zero(None))
+    updates: Updates | None = None
+    read_later: frozenset[int] | None = None  # see `add_updates`
+
+    @property
+    def exact(self) -> bool:
+        """Whether every bit of every result stays, as without the search for layouts."""
+        return not self.config.layout_search
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A row: a function, what else it is given than the program, and when it is there."""
+
+    run: Callable[..., Program]
+    given: Callable[[Compilation], dict[str, Any]] = lambda _: {}
+    when: Callable[[Compilation], bool] = lambda _: True
+    of: Part = "micro-batch"
+
+
+def _exact(compilation: Compilation) -> dict[str, Any]:
+    return {"exact": compilation.exact}
+
+
+# Those without a `when` change no bit of any result.
+PASSES: tuple[Pass, ...] = (
+    Pass(assign_stages, lambda c: {"ranks": c.ranks}),
+    Pass(eliminate_common),
+    Pass(eliminate_dead),
+    Pass(search_layouts, when=lambda c: c.config.layout_search),
+    Pass(merge_boxings, _exact),
+    Pass(delay_partials, _exact),
+    Pass(eliminate_common),
+    Pass(eliminate_dead),
+    Pass(fuse_add, when=lambda c: c.config.fuses_add),
+    Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
+    Pass(fuse_chains),
+    Pass(unroll, lambda c: {"metas": c.metas, "count": c.config.micro_batches}, of="call"),
+    Pass(align, lambda c: {"layouts": c.zero.update_layouts()}, of="end"),
+    Pass(overlap_communication, of="call"),
+    Pass(
+        add_updates,
+        lambda c: {
+            "updates": c.updates,
+            "layouts": c.zero.update_layouts(),
+            "read_later": c.read_later,
+        },
+        when=lambda c: c.updates is not None,
+        of="end",
+    ),
+    Pass(in_place, of="end"),
+)
+
+
+def rewritten(program: Program, compilation: Compilation, *parts: Part) -> Program:
+    """The program after the passes of these parts, verified after each."""
+    for each in rows(compilation, *parts):
+        program = each.run(program, **each.given(compilation))
+        verify(program)
+    return program
+
+
+def rows(compilation: Compilation, *parts: Part) -> Iterator[Pass]:
+    """The passes of these parts, in order."""
+    return (each for each in PASSES if each.of in parts and each.when(compilation))

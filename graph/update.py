@@ -1,0 +1,142 @@
+"""Update: the optimizers' steps at the end of a program, and what they write.
+
+An update writes into the memory of its parameters. Where that memory may be read afterwards, by an
+output or an assigned value, it writes into a copy, which the parameter takes when the call ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..engine.meta import Meta
+from ..engine.tensor import Shards, Tensor
+from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
+from .passes.bucketing import align_gradients
+from .passes.zero_sharding import copied_boxing
+from .program_executor import kept_by_outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A parameter with a gradient, as the optimizers find it in a program."""
+
+    variable: Variable
+    value: Value  # to be written, laid out as the gradient is
+    gradient: Value
+
+    @property
+    def owner(self) -> Tensor:
+        """The parameter itself, to which the optimizers' state belongs."""
+        return self.variable.tensor
+
+    @property
+    def name(self) -> str:
+        return self.variable.value.name
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The steps of an update, and values that they make or change."""
+
+    steps: list[ProgramStep]
+    states: list[Value]  # what the optimizers keep from call to call
+    norms: list[Value]  # of the gradients that are clipped together, in turn
+
+
+# The optimizers' steps, after those that clip gradients together.
+Updates = Callable[[Sequence[Trained], Sequence[Clipping], Iterator[int]], Written]
+
+
+def align(program: Program, layouts: Mapping[str, Meta]) -> Program:
+    """The program with its gradients laid out as the parameters are when they are updated.
+
+    `layouts` are those, by path, of parameters that are laid out anew for it.
+    """
+    return align_gradients(program, _layouts(program, layouts))
+
+
+def add_updates(
+    program: Program,
+    updates: Updates,
+    layouts: Mapping[str, Meta],
+    read_later: AbstractSet[int] | None = None,
+) -> Program:
+    """The program with the updates by its gradients, which `align` laid out.
+
+    `read_later` are the numbers of the values whose memory is perhaps read after the program, where
+    the program itself does not say so.
+    """
+    if read_later is None:
+        read_later = kept_by_outputs(program)
+    numbers = program.free_numbers()
+    targets = _layouts(program, layouts)
+    assigned = {variable.value.number: value for variable, value in program.assigns}
+    before: list[ProgramStep] = []
+    after: list[ProgramStep] = []
+    trained: list[Trained] = []
+    for variable, gradient in program.gradients:
+        whole = variable.value
+        now = assigned.get(whole.number, whole)
+        target = targets[whole.number]
+        own = now is whole and whole.number not in read_later
+        if target is not whole.meta:
+            part, gathered = Value(next(numbers), target), Value(next(numbers), whole.meta)
+            before.append(_said(copied_boxing(now, part)))
+            after.append(_said(copied_boxing(part, gathered)))
+            if own:
+                after.append(_copy(gathered, whole))
+            else:
+                assigned[whole.number] = gathered
+            trained.append(Trained(variable, part, gradient))
+        elif own:
+            trained.append(Trained(variable, whole, gradient))
+        else:
+            copy = assigned[whole.number] = Value(next(numbers), whole.meta)
+            before.append(ProgramStep("clone", "clone", (now,), (), (copy,), _cloned, scope=UPDATE))
+            trained.append(Trained(variable, copy, gradient))
+    written = updates(trained, program.clippings, numbers)
+    found = {v.value.number: v for v in program.variables}
+    return replace(
+        program,
+        steps=[*program.steps, *before, *written.steps, *after],
+        outputs=[*program.outputs, *written.norms],
+        assigns=[(found[number], value) for number, value in assigned.items()],
+        states=written.states,
+        updates=True,
+    )
+
+
+def _layouts(program: Program, layouts: Mapping[str, Meta]) -> dict[int, Meta]:
+    """By number of each variable with a gradient, how it is laid out for its update."""
+    return {v.value.number: layouts.get(v.value.name, v.value.meta) for v, _ in program.gradients}
+
+
+def _said(step: ProgramStep) -> ProgramStep:
+    return replace(step, scope=UPDATE)
+
+
+def _copy(source: Value, target: Value) -> ProgramStep:
+    """Copies a value into the memory of a variable."""
+    return ProgramStep(
+        "copy_", "copy_", (target, source), (), (), _copied, several=True, scope=UPDATE,
+        writes=(target,),
+    )  # fmt: skip
+
+
+def _copied(target: Shards, source: Shards) -> tuple[()]:
+    done: set[int] = set()  # replicas of a virtual world may be one tensor
+    for to, part in zip(target, source, strict=True):
+        if id(to) not in done:
+            done.add(id(to))
+            to.copy_(part)
+    return ()
+
+
+def _cloned(shards: Shards) -> Shards:
+    form = torch.contiguous_format
+    own = {id(part): part.clone(memory_format=form) for part in shards}
+    return tuple([own[id(part)] for part in shards])

@@ -1,0 +1,263 @@
+"""Captured: the updates of optimizers as the last steps of a graph's program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..engine.meta import Meta
+from ..engine.tensor import Shards, Tensor
+from ..errors import user_line
+from ..graph.ir import HOST, UPDATE, Clipping, ProgramStep, Value
+from ..graph.update import Trained, Written
+from .clip import clip_factor, clipped, norm_of, total_norm, unless_one
+from .device_scalar import DeviceScalar, Given
+from .grad_scaler import StaticGradScaler
+from .optimizer import Group, Optimizer, rate_of
+
+NUMBER = Meta.of((), torch.float64, device=torch.device("cpu"))  # wherever it is at a run
+
+
+class Updating:
+    """Writes the updates of optimizers, with clipping and unscaling, into a program.
+
+    What may change from call to call is read when the steps run: learning rates and other options,
+    the counts of steps, the scale.
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer], scaler: StaticGradScaler | None) -> None:
+        self._optimizers = optimizers
+        self._scaler = scaler
+
+    def __call__(
+        self,
+        trained: Sequence[Trained],
+        clippings: Sequence[Clipping],
+        numbers: Iterator[int],
+    ) -> Written:
+        """The steps: those that may raise an error come before those that change anything."""
+        writing = _Writing(numbers)
+        of = {id(each.owner): each for each in trained}
+        scale = found = None
+        if self._scaler is not None:
+            scale, found = writing.unscale(self._scaler, [each.gradient for each in trained])
+        norms = [writing.clip(clipping, of, scale) for clipping in clippings]
+        if self._scaler is not None and found is not None:
+            writing.adapt(self._scaler, found)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                mine = [of[id(param)] for param in group["params"] if id(param) in of]
+                if mine:
+                    writing.update(optimizer, group, mine, scale, found)
+        return Written(writing.steps, writing.states, norms)
+
+
+class _Writing:
+    """The steps that are written for one program."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self._line = user_line()
+        self.steps: list[ProgramStep] = []
+        self.states: list[Value] = []
+
+    def unscale(
+        self, scaler: StaticGradScaler, gradients: Sequence[Value]
+    ) -> tuple[Value, Value | None]:
+        """What gradients are multiplied by, and whether the update is skipped."""
+        outputs = [self._value(NUMBER)]
+        if scaler.may_skip:
+            outputs.append(self._value(NUMBER))
+        run = _Unscale(scaler, [value.meta for value in gradients])
+        self._step("unscale", scaler, gradients, outputs, run, several=True)
+        return outputs[0], outputs[1] if scaler.may_skip else None
+
+    def clip(self, clipping: Clipping, of: dict[int, Trained], scale: Value | None) -> Value:
+        """The norm of gradients that are clipped together; `of` then has the clipped ones."""
+        params = [id(param) for param in clipping.params]
+        grads = [of[param].gradient for param in params]
+        norm = self._value(
+            Meta.of((), torch.get_default_dtype(), device=torch.device("cpu")), "norm"
+        )
+        made = [self._value(grad.meta) for grad in grads]
+        given = grads if scale is None else [scale, *grads]
+        run = _ClipNorm(clipping, [grad.meta for grad in grads], scale is not None)
+        attrs = (clipping.max_norm, clipping.norm_type)
+        self._step(
+            "clip_grad_norm_", clipping, given, [norm, *made], run,
+            several=True, attrs=attrs, line=clipping.line,
+        )  # fmt: skip
+        for param, value in zip(params, made, strict=True):
+            of[param] = replace(of[param], gradient=value)
+        return norm
+
+    def adapt(self, scaler: StaticGradScaler, found: Value) -> None:
+        """The scale of the next call."""
+        self._step("adapt_scale", scaler, [found], [], _Adapt(scaler), several=True)
+
+    def update(
+        self,
+        optimizer: Optimizer,
+        group: Group,
+        trained: Sequence[Trained],
+        scale: Value | None,
+        found: Value | None,
+    ) -> None:
+        """One group's update, by gradients that are clipped if the group says so."""
+        grads = [each.gradient for each in trained]
+        if group.get("clip_grad_max_norm") is not None:
+            clipped = self._value(NUMBER)
+            run = _Clip(group, [value.meta for value in grads])
+            before = [] if scale is None else [scale]
+            self._step("clip_factor", "clip_factor", [*grads, *before], [clipped], run)
+            scale = clipped
+        rate = self._value(NUMBER)
+        self._step("learning_rate", HOST, [], [rate], partial(_rate, group))
+        params = [each.value for each in trained]
+        kept = self._states(optimizer, group, trained)
+        self._step(
+            type(optimizer).__name__.lower(),
+            optimizer,
+            [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *kept],
+            [],
+            _Update(optimizer, group, trained, scale is not None, found is not None),
+            several=True,
+            writes=(*params, *kept),
+        )
+
+    def _states(
+        self, optimizer: Optimizer, group: Group, trained: Sequence[Trained]
+    ) -> list[Value]:
+        """What is kept of each parameter; a number of steps takes no memory of a device."""
+        found = []
+        for each in trained:
+            for key in optimizer.state_names(group) or ():
+                if key != "step":
+                    found.append(self._value(each.value.meta, f"{each.name}-{key}"))
+        self.states += found
+        return found
+
+    def _value(self, meta: Meta, name: str = "") -> Value:
+        return Value(next(self._numbers), meta, name)
+
+    def _step(
+        self,
+        name: str,
+        origin: object,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        run: Callable[..., Any],
+        several: bool = False,
+        writes: tuple[Value, ...] = (),
+        attrs: tuple[float, ...] = (),
+        line: str = "",
+    ) -> None:
+        self.steps.append(
+            ProgramStep(
+                name, origin, tuple(inputs), attrs, tuple(outputs), run, several=several,
+                scope=UPDATE, line=line or self._line, repeatable=False, writes=writes,
+            )
+        )  # fmt: skip
+
+
+class _Unscale:
+    """Runs `StaticGradScaler.given` on shards."""
+
+    def __init__(self, scaler: StaticGradScaler, metas: Sequence[Meta]) -> None:
+        self._scaler = scaler
+        self._metas = metas
+
+    def __call__(self, *grads: Shards) -> tuple[Shards, ...]:
+        given = self._scaler.given(_tensors(grads, self._metas))
+        return tuple([(n.value,) for n in (given.scale, given.found_inf) if n is not None])
+
+
+class _Adapt:
+    """Runs `StaticGradScaler.adapt`."""
+
+    def __init__(self, scaler: StaticGradScaler) -> None:
+        self._scaler = scaler
+
+    def __call__(self, found: Shards) -> tuple[()]:
+        self._scaler.adapt(DeviceScalar(found[0]))
+        return ()
+
+
+class _ClipNorm:
+    """Runs `clipped` on shards."""
+
+    def __init__(self, clipping: Clipping, metas: Sequence[Meta], scaled: bool) -> None:
+        self._clipping = clipping
+        self._metas = metas
+        self._scaled = scaled
+
+    def __call__(self, *given: Shards) -> tuple[Shards, ...]:
+        scale = DeviceScalar(given[0][0]) if self._scaled else None
+        each = self._clipping
+        total, grads = clipped(
+            _tensors(given[self._scaled :], self._metas),
+            each.max_norm,
+            each.norm_type,
+            each.error_if_nonfinite,
+            scale,
+        )
+        return norm_of(total).shards, *[grad.shards for grad in grads]
+
+
+class _Clip:
+    """What the gradients of a group are multiplied by so that their norm is not above its limit."""
+
+    def __init__(self, group: Group, metas: Sequence[Meta]) -> None:
+        self._group = group
+        self._metas = metas
+
+    def __call__(self, *given: Shards) -> Shards:
+        count = len(self._metas)
+        before = DeviceScalar(given[count][0]) if len(given) > count else None
+        norm_type = self._group.get("clip_grad_norm_type", 2.0)
+        total = total_norm(_tensors(given[:count], self._metas), norm_type, before)
+        factor = clip_factor(total, self._group["clip_grad_max_norm"])
+        return (factor.times(before).value,)
+
+
+class _Update:
+    """Runs `Optimizer.apply` on shards."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        group: Group,
+        trained: Sequence[Trained],
+        scaled: bool,
+        checked: bool,
+    ) -> None:
+        self._scaled = scaled
+        self._checked = checked
+        self._optimizer = optimizer
+        self._group = group
+        self._owners = [each.owner for each in trained]
+        self._params = [each.value.meta for each in trained]
+        self._grads = [each.gradient.meta for each in trained]
+
+    def __call__(self, rate: Any, *given: Shards) -> tuple[()]:
+        count = len(self._owners)
+        at = self._scaled + self._checked
+        params = _tensors(given[at : at + count], self._params)
+        grads = _tensors(given[at + count : at + 2 * count], self._grads)
+        scale = unless_one(DeviceScalar(given[0][0])) if self._scaled else None
+        found = DeviceScalar(given[at - 1][0]) if self._checked else None
+        numbers = Given(rate[0], scale, found)
+        self._optimizer.apply(self._group, self._owners, params, grads, numbers)
+        return ()
+
+
+def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:
+    return [Tensor(shards, meta) for shards, meta in zip(columns, metas, strict=True)]
+
+
+def _rate(group: Group) -> tuple[float | torch.Tensor]:
+    return (rate_of(group),)
