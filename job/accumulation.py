@@ -1,4 +1,4 @@
-"""Accumulation: whether the pieces of a job can be micro-batches of its graph."""
+"""Accumulation: whether the pieces of a job's batch can be micro-batches of its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advanced: blobs of one device each, for programs that place every part themselves."""
+"""Advanced: blobs on one device each, for programs that place every part themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blob: what a job's ops take and give while it is traced; one tensor, or one for each part."""
+"""Blob: the input and output of a job's ops while it is traced; one tensor, or one per part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conf: the dicts of the first generation, whose keys become arguments."""
+"""Converts the configuration dicts of the first generation to arguments."""
 
 from __future__ import annotations
 

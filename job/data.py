@@ -1,4 +1,4 @@
-"""Data: MNIST in batches, as numpy arrays."""
+"""MNIST in batches, as numpy arrays."""
 
 from __future__ import annotations
 

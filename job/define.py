@@ -1,4 +1,4 @@
-"""Define: the decorator that makes a job of a function."""
+"""The decorator that turns a function into a job."""
 
 from __future__ import annotations
 

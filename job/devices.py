@@ -1,4 +1,4 @@
-"""Devices: how many a job program uses, and which ranks they are."""
+"""The number of devices of a job program, and their ranks."""
 
 from __future__ import annotations
 

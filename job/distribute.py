@@ -1,4 +1,4 @@
-"""Distribute: how a blob or a variable is laid out over its devices."""
+"""Distribute: the layout of a blob or a variable over its devices."""
 
 from __future__ import annotations
 

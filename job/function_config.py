@@ -1,4 +1,4 @@
-"""FunctionConfig: what a program says about one job before it is traced."""
+"""FunctionConfig: the settings of one job, made before it is traced."""
 
 from __future__ import annotations
 

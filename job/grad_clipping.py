@@ -1,4 +1,4 @@
-"""Grad clipping: limits on gradients, for optimizers."""
+"""Gradient clipping for optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ignored: settings that are accepted, since programs have them, and change nothing here."""
+"""Settings that programs have and that have no effect here; each warns once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initializers: what a new variable holds; the same numbers for every layout."""
+"""Initializers of new variables. The numbers are the same for every layout."""
 
 from __future__ import annotations
 

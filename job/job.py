@@ -1,4 +1,4 @@
-"""Job: one decorated function, traced into a graph, and called with numpy arrays."""
+"""Job: a decorated function that is traced into a graph and called with numpy arrays."""
 
 from __future__ import annotations
 

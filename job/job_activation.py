@@ -1,4 +1,4 @@
-"""Activation: functions of each element, under `flow.nn`."""
+"""Activations, under `flow.nn`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint: the variables of a program as a folder, and as numpy arrays."""
+"""Checkpoints of a program's variables: a folder, or numpy arrays."""
 
 from __future__ import annotations
 

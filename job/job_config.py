@@ -1,4 +1,4 @@
-"""Config: the devices of a program; called before its first job is."""
+"""The devices of a program; called before its first job is."""
 
 from __future__ import annotations
 

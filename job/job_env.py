@@ -1,4 +1,4 @@
-"""Env: settings of machines; what starts processes here is the launcher."""
+"""Settings of machines. They are accepted; processes are started by the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loss scale: what the loss is multiplied by for backward, for optimizers in mixed precision."""
+"""Loss scales for optimizers in mixed precision."""
 
 from __future__ import annotations
 

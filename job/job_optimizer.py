@@ -1,4 +1,4 @@
-"""Optimizer: the update rules of jobs, each with a schedule of learning rates."""
+"""Optimizers of jobs, each with a schedule of learning rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers: ops with variables of their own."""
+"""Layers: ops with variables."""
 
 from __future__ import annotations
 

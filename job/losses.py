@@ -1,4 +1,4 @@
-"""Losses: what a job of the first generation trains with."""
+"""The losses that a job of the first generation trains with."""
 
 from __future__ import annotations
 

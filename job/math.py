@@ -1,4 +1,4 @@
-"""Math: ops on blobs, element by element, over dims, and of matrices."""
+"""Math ops on blobs: elementwise ops, reductions and matrix products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nn: the ops of networks."""
+"""Neural network ops on blobs."""
 
 from __future__ import annotations
 

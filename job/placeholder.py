@@ -1,4 +1,4 @@
-"""Placeholder: the arguments of a job, declared once for both generations, and how they are fed."""
+"""Placeholder: the declared arguments of a job, in both generations, and how they are fed."""
 
 from __future__ import annotations
 

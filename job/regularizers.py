@@ -1,4 +1,4 @@
-"""Regularizers: penalties on the size of weights, added to their gradients."""
+"""Regularizers: penalties on the size of weights, which are added to gradients."""
 
 from __future__ import annotations
 

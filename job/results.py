@@ -1,4 +1,4 @@
-"""Results: what a call of a job gives, as its annotation says, or as a future."""
+"""Results of a job's call, converted according to its annotation, or as a future."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: the learning rate of a step as a pure function, with a warm-up before it."""
+"""Schedules of learning rates: pure functions of the step, with an optional warm-up."""
 
 from __future__ import annotations
 

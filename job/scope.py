@@ -1,4 +1,4 @@
-"""Scope: on which devices, and in which view, the ops of a job are."""
+"""Scopes: the devices and the view of a job's ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Session: what the jobs of one program share, from the first definition to the end."""
+"""Session: the state that all jobs of one program share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shaping: ops that change shapes, layouts and dtypes, or join and choose, under `flow` itself."""
+"""Ops on shapes, layouts and dtypes, and ops that concatenate and select, under `flow` itself."""
 
 from __future__ import annotations
 

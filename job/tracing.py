@@ -1,4 +1,4 @@
-"""Tracing: which job is being traced now, so that layers and optimizers know theirs."""
+"""The job that is being traced, for layers and optimizers."""
 
 from __future__ import annotations
 

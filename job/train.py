@@ -1,4 +1,4 @@
-"""Train: checkpoints of a program's variables and of what its optimizers keep."""
+"""Checkpoints of a program's variables and of its optimizers' state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TrainConf: how a job of the first generation trains (`config.train`)."""
+"""TrainConf: the training settings of a job of the first generation (`config.train`)."""
 
 from __future__ import annotations
 

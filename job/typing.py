@@ -1,4 +1,4 @@
-"""Typing: annotations that say what a job takes and gives (`import onefold.job.typing as tp`)."""
+"""Typing: annotations of a job's arguments and results (`import onefold.job.typing as tp`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pieces: a batch cut over time, so that gradients are accumulated, and put together again."""
+"""unpack and pack: splitting a batch over time, for gradient accumulation, and
+concatenating again.
+"""
 
 from __future__ import annotations
 

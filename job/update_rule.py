@@ -1,4 +1,4 @@
-"""Update rule: how a job changes its variables; `minimize` in its function says with what loss."""
+"""Update rules: how a job changes its variables. `minimize` in its function names the loss."""
 
 from __future__ import annotations
 

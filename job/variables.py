@@ -1,4 +1,4 @@
-"""Variables: tensors that jobs share by name, made when a job that needs one is first traced."""
+"""Variables: tensors that jobs share by name, created when a job that needs one is first traced."""
 
 from __future__ import annotations
 

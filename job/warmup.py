@@ -1,4 +1,4 @@
-"""Warmup: the learning rate in the first steps, for schedules."""
+"""Warm-up of learning rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Watching: the values of blobs and of their gradients, handed to functions in every call."""
+"""watch and watch_diff: functions that get the values of blobs or of their gradients in
+every call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers with one weight and a bias per output: what Linear and the convolutions share."""
+"""Layers with a weight and a bias: the base of Linear and of convolutions."""
 
 from __future__ import annotations
 

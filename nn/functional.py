@@ -1,4 +1,4 @@
-"""The functions behind the layers, under torch's names (`flow.nn.functional`)."""
+"""The functions of the layers, under torch's names (`flow.nn.functional`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph: a training or inference step captured once from eager code, then run as a program."""
+"""Graph: a training or inference step, captured once from eager code and run as a program."""
 
 from __future__ import annotations
 

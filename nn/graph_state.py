@@ -1,4 +1,4 @@
-"""A graph's state as one dict: its modules', and what training keeps, by parameter path."""
+"""The state dict of a graph: its modules' state and the training state, by parameter path."""
 
 from __future__ import annotations
 

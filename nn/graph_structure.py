@@ -1,4 +1,4 @@
-"""What a compiled graph depends on of its modules, and that build() leaves their tables alone."""
+"""The structure of a graph's modules that a compiled program depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph as a tree in text: its modules with their parameters and, once compiled, operators."""
+"""A graph as text: the tree of its modules with parameters and, once compiled, operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initialisation of parameters in place, the same for every layout (counter-based random)."""
+"""Initialization of parameters in place. The values are the same for every layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module: parameters, buffers and submodules by name, and what one does with all of them."""
+"""Module: parameters, buffers and submodules by name, and operations on all of them."""
 
 from __future__ import annotations
 

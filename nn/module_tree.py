@@ -1,4 +1,4 @@
-"""Tree: parameters, buffers and submodules by name, and walking them."""
+"""The registration and traversal of parameters, buffers and submodules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameter: a tensor that a module owns and an optimizer trains."""
+"""Parameter: a tensor of a module that an optimizer trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers on the parameters of modules: gradient clipping, parameters as one vector."""
+"""Utilities for parameters: gradient clipping, parameters as one vector."""
 
 from __future__ import annotations
 

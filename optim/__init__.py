@@ -1,4 +1,4 @@
-"""Optimizers: each update rule in its own file, on what `optimizer` shares."""
+"""Optimizers. Each update rule is in its own file; `optimizer` has what they share."""
 
 from . import lr_scheduler as lr_scheduler
 from .adam import Adam as Adam

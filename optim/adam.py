@@ -1,4 +1,4 @@
-"""Adam: its weight decay is added to the gradients, as a penalty on the parameters' squares is."""
+"""Adam, with weight decay added to the gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Penalty: weight decay that is added to gradients, for rules that are not linear in them."""
+"""Weight decay that is added to gradients, for update rules that are not linear in them."""
 
 from __future__ import annotations
 

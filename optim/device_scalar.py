@@ -1,4 +1,4 @@
-"""Device numbers: what a step computes for its update, kept where the tensors are."""
+"""Device scalars: numbers that a step computes for its update, kept on the tensors' devices."""
 
 from __future__ import annotations
 

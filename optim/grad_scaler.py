@@ -1,4 +1,4 @@
-"""Gradient scalers: the loss is scaled up for backward, so that small gradients survive float16."""
+"""Gradient scalers: scale the loss for backward, so that small gradients survive float16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients to their parameters' layouts: boxed together in buckets, then used."""
+"""Boxes gradients to the layouts of their parameters, together in buckets."""
 
 from __future__ import annotations
 

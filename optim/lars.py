@@ -1,4 +1,4 @@
-"""LARS: momentum in which each parameter's rate follows from its norm and its gradient's."""
+"""LARS: momentum with a learning rate per parameter, from the norms of parameter and gradient."""
 
 from __future__ import annotations
 

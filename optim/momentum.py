@@ -1,4 +1,4 @@
-"""Momentum: SGD as OneFlow's job functions have it, where the momentum sums up steps."""
+"""Momentum as in OneFlow's job functions, which accumulates steps instead of gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer: parameter groups, state, and what every update rule shares."""
+"""Optimizer: parameter groups, state, and what all update rules share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what the options of several update rules must be."""
+"""Checks of options that several update rules share."""
 
 from __future__ import annotations
 

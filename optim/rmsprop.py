@@ -1,4 +1,4 @@
-"""RMSprop: gradients divided by the root of their mean square."""
+"""RMSprop: gradients divided by the root of their running mean square."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SGD with momentum, weight decay and Nesterov's form."""
+"""SGD with momentum, weight decay and Nesterov momentum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms of single tensors over all their shards, kept on the devices where the shards are."""
+"""Norms of single tensors over all their shards, kept on the devices of the shards."""
 
 from __future__ import annotations
 

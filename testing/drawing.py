@@ -1,4 +1,4 @@
-"""Drawing the steps of random programs: for the values at hand, one step that fits them."""
+"""Draws the steps of random programs: one step that fits the values so far."""
 
 from __future__ import annotations
 

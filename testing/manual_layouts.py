@@ -1,4 +1,4 @@
-"""Layouts by hand: cutting a value into shards and joining shards again, independent of the engine.
+"""Layouts without the engine: splits a value into shards and combines shards again.
 
 These are the oracle of the tests, so they use numpy's own balanced split and no code of boxing.
 """

@@ -1,4 +1,4 @@
-"""Missing rules by brute force: legal layouts that an op's rule does not declare.
+"""Finds missing rules by brute force: legal layouts that an op does not declare.
 
 Every combination of layouts is tried, and those that turn out to be legal are listed, so that a
 missing signature is a choice and not an oversight.

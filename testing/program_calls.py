@@ -1,4 +1,4 @@
-"""The steps of random programs, as functions of a library: torch and onefold run the same ones."""
+"""The steps of random programs, as functions of a library: torch or onefold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs: small lists of op calls that run alike in torch and in onefold.
+"""Random programs: short lists of op calls that run in torch and in onefold.
 
 A program is data. Drawing one needs no device and no world, so that every process of a launched
 world can draw the same ones, and what failed can be read: `print(program)`.

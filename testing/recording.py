@@ -1,4 +1,4 @@
-"""Recording: every op call that a block makes, vjps included, with the values it was given."""
+"""Records every op call of a block, vjps included, with its arguments."""
 
 from __future__ import annotations
 

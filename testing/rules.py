@@ -1,4 +1,4 @@
-"""Rules by brute force: every declared signature is run on shards and compared with the whole."""
+"""Checks rules by brute force: every declared signature is run on shards and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a sample: onefold against torch, in value, gradient and double gradient."""
+"""Checks a sample against torch: value, gradient and second gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples: one call of one public op, described so that it can be made in torch and in onefold.
+"""Samples: a call of a public op, described such that torch and onefold can make it.
 
 A sample names the op and describes its tensor arguments; values are drawn from a generator that
 is seeded by the sample itself, so every process and every run sees the same ones.

@@ -1,4 +1,4 @@
-"""Learning rate schedules: closed forms of the step, and the schedulers that apply them."""
+"""Learning rate schedules: functions of the step, and the schedulers that apply them."""
 
 from .composite import ChainedScheduler as ChainedScheduler
 from .composite import SequentialLR as SequentialLR

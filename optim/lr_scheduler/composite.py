@@ -1,4 +1,4 @@
-"""Schedules made of schedules: one after the other, each on the last's rate, with a warmup."""
+"""Composite schedules: one after the other, chained, or with a warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules along a cosine: once, back and forth, or with warm restarts."""
+"""Cosine schedules: a single decay, annealing, and warm restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that change in steps, along a line, a power or an exponential."""
+"""Step, linear, polynomial and exponential schedules."""
 
 from __future__ import annotations
 

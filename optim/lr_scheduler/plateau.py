@@ -1,4 +1,4 @@
-"""ReduceLROnPlateau: less when a metric no longer improves; it has no closed form."""
+"""ReduceLROnPlateau: reduces the rate when a metric stops improving."""
 
 from __future__ import annotations
 

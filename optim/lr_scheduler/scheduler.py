@@ -1,4 +1,4 @@
-"""LRScheduler: sets the learning rates that a closed form gives for the number of steps taken."""
+"""LRScheduler: sets the learning rates that a schedule gives for the number of steps."""
 
 from __future__ import annotations
 
