@@ -94,7 +94,7 @@ class Compiled:
         )
 
     def arrange(self, outputs: Sequence[Tensor]) -> Any:
-        """The outputs, the last of which are norms of gradients, in the tree that build returned."""
+        """The outputs, of which the last are norms of gradients, in the tree that build gave."""
         remaining = iter(outputs)
         clippings = self.program.clippings
         norms = dict(zip(clippings, outputs[len(outputs) - len(clippings) :], strict=True))

@@ -50,7 +50,7 @@ class Transpose(Op):
         return (_transpose(dy, *dims),)
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *dims: int) -> Tensor:
-        return _transpose(value, *dims)  # type: ignore[no-any-return]
+        return _transpose(value, *dims)
 
 
 class Permute(Op):
@@ -71,7 +71,7 @@ class Permute(Op):
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
         (order,) = attrs
-        return _permute(value, _inverse(order))  # type: ignore[no-any-return]
+        return _permute(value, _inverse(order))
 
 
 def _inverse(order: Dims) -> Dims:

@@ -112,7 +112,7 @@ def _by_channel(
     channels = 1 if input.ndim == dims[1] else 2
     shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
     mask = dropout_by(ones_like(_first_of(frozen(input), channels)), next_draw(p))
-    return mul(input, view(mask, shape))  # type: ignore[no-any-return]
+    return mul(input, view(mask, shape))
 
 
 def _first_of(x: Tensor, channels: int) -> Tensor:
@@ -150,7 +150,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tens
     if not training or p == 0.0:
         return input
     if p == 1.0:
-        return mul(input, 0.0)  # type: ignore[no-any-return]
+        return mul(input, 0.0)
     limit = -1.7580993408473766  # -scale * alpha of SELU
     # As in torch: y = a * (x * keep + limit * (1 - keep)) + b with mean 0 and variance 1.
     a = ((1.0 - p) * (1.0 + p * limit * limit)) ** -0.5

@@ -226,7 +226,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Example: `inner(a, b)` with a (2, 3) and b (4, 3) has shape (2, 4).
     """
     if input.ndim == 0 or other.ndim == 0:
-        return mul(input, other)  # type: ignore[no-any-return]
+        return mul(input, other)
     return tensordot(input, other, ([-1], [-1]))
 
 

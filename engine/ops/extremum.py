@@ -114,13 +114,13 @@ def amax(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
 
     Over a split dim the result is a partial maximum: no data is gathered.
     """
-    return _amax(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _amax(input, hashable(dim), keepdim)
 
 
 @register_function
 def amin(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The least values over `dim` (none given: over all); ties share the gradient evenly."""
-    return _amin(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _amin(input, hashable(dim), keepdim)
 
 
 @register_function
@@ -154,10 +154,10 @@ _all = unary(AnyAll("all", kernels.all_of, partial_min))
 @register_function
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether an element over `dim` (None: over all) is not zero."""
-    return _any(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _any(input, hashable(dim), keepdim)
 
 
 @register_function
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether every element over `dim` (None: over all) is not zero."""
-    return _all(input, hashable(dim), keepdim)  # type: ignore[no-any-return]
+    return _all(input, hashable(dim), keepdim)

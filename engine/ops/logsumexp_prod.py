@@ -103,7 +103,7 @@ def nanmean(
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
     count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
-    return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)  # type: ignore[no-any-return]
+    return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)
 
 
 def _numbers_of(x: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def product_of_others(x: Tensor, dim: int) -> Tensor:
     if not x.ndim or not x.shape[dim]:
         return constant_like(x, 1)
     before, behind = (_shifted(_cumprod(x, dim, back), dim, back, 1) for back in (False, True))
-    return mul(before, behind)  # type: ignore[no-any-return]
+    return mul(before, behind)
 
 
 class CumProd(Op):
