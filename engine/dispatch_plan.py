@@ -15,7 +15,6 @@ from .boxing import BoxingPlan
 from .dispatch_counters import counters
 from .meta import Meta
 from .op import Local, Op, explain
-from .sbp import NdSbp
 from .shard_runner import runner, single
 from .signature_choice import choose
 from .tensor import Tensor
@@ -43,7 +42,6 @@ class DispatchPlan:
         "meta",
         "metas",
         "run",
-        "signature",
         "steps",
     )
 
@@ -57,7 +55,6 @@ class DispatchPlan:
     metas: tuple[Meta, ...]
     aliases: bool  # whether outputs may have memory of the inputs
     differentiable: bool
-    signature: tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]
     # Of ops whose outputs are views.
     steps: tuple[OpStep, ...]
     kept: tuple[Any, ...]  # what the tape keeps of the arguments
@@ -99,7 +96,7 @@ def prepare(
     """
     counters.misses += 1
     _check_tensors(op, args, attrs)
-    metas = tuple(arg.meta if isinstance(arg, Tensor) else None for arg in args)
+    metas = tuple([arg.meta if isinstance(arg, Tensor) else None for arg in args])
     described = [arg.meta if isinstance(arg, Tensor) else arg for arg in args]
     try:
         plan = _make(op, metas, described, attrs)
@@ -156,18 +153,18 @@ def _make(
         device = next(meta.device for meta in metas if meta is not None)
         plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
         plan.meta = plan.metas[0]
-        plan.signature = (tuple(() for _ in metas), tuple(() for _ in logical))
         plan.run = single(op, Local(0, metas, plan.metas, None), attrs)
         return plan
     plan.decomposed = op.decompose(metas, attrs)
     if plan.decomposed is not None:
         plan.direct = False
         return plan
-    wanted, produced = choose(op, metas, described, attrs, logical, placement)
-    plan.signature = (wanted, produced)
+    wanted, produced = choose(op, metas, described, plan.given, logical, placement)
     plan.metas = tuple(
-        Meta.of(m.shape, m.dtype, placement, nd_sbp)
-        for m, nd_sbp in zip(logical, produced, strict=True)
+        [
+            Meta.of(m.shape, m.dtype, placement, nd_sbp)
+            for m, nd_sbp in zip(logical, produced, strict=True)
+        ]
     )
     plan.meta = plan.metas[0]
     boxed = list(metas)

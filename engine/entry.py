@@ -122,7 +122,9 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
         node.pack()"""
 _RECORD_PACKED = """\
 if interp.grad_enabled and plan.differentiable:
-    {node} = record(op, plan, {tensors}, {made})"""
+    nodes = [None if t is None else t.node for t in {tensor_slots}]
+    if nodes.count(None) != len(nodes):
+        {node} = record(op, plan, {tensors}, {made})"""
 
 _SHARE = """\
 if plan.aliases:
@@ -234,6 +236,7 @@ def _packed(form: Form) -> dict[str, str]:
         "all": "(tensors, *attrs)",
         "given": "(*tensors, *attrs)",
         "tensors": "tensors",
+        "tensor_slots": given,
         "key": f"({key}, {'type(tensors[-1]), ' * form.number_last}attrs)",
         "without_key": f"return call(tensors, *hashable(op, {given}, attrs))",
         "shards": shards + ", tensors[-1]" * form.number_last,

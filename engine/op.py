@@ -125,7 +125,7 @@ class Op:
         """What `infer`, `rule` and `vjp` get after the tensors, of a call with these attributes."""
         if self.attributes is as_they_are:
             return attrs
-        record = self.attributes(*attrs)
+        record = attrs if type(attrs) is self.attributes else self.attributes(*attrs)
         return (record,) if record else ()
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:

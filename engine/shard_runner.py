@@ -21,20 +21,21 @@ def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
     if len(present) > MOST_NAMED:
         return _any_single(op.bind(local, attrs), op.num_outputs != 1)
     if getattr(op.bind, "__func__", None) is Op.bind:  # with no function around the kernel
-        return _make(present, op.num_outputs, local.pick(op.kernel), attrs)
-    return _make(present, op.num_outputs, op.bind(local, attrs), ())
-
-
-def _make(
-    present: tuple[bool, ...], outputs: int, kernel: Kernel, attrs: tuple[Any, ...]
-) -> Callable[..., Any]:
-    """The function that calls a kernel, by which arguments are tensors (the others are values)."""
-    text = _source(present, outputs, len(attrs))
-    run: Callable[..., Any] = function(text, "make", "kernel on one shard", {})(kernel, *attrs)
-    return run
+        make = _maker(present, op.num_outputs, len(attrs))
+        return make(local.pick(op.kernel), *attrs)
+    make = _maker(present, op.num_outputs, 0)
+    return make(op.bind(local, attrs))
 
 
 @lru_cache(maxsize=1024)
+def _maker(
+    present: tuple[bool, ...], outputs: int, attributes: int
+) -> Callable[..., Callable[..., Any]]:
+    """What makes the function that calls a kernel: by which arguments are tensors, not values."""
+    text = _source(present, outputs, attributes)
+    return function(text, "make", "kernel on one shard", {})
+
+
 def _source(present: tuple[bool, ...], outputs: int, attributes: int) -> str:
     """The text of the function that makes it: it does what `_any_single` does for any number.
 

@@ -23,11 +23,13 @@ def choose(
     op: Op,
     metas: Sequence[Meta | None],
     described: Sequence[Any],
-    attrs: tuple[Any, ...],
+    given: tuple[Any, ...],
     outputs: Sequence[Meta],
     placement: Placement,
 ) -> tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]:
     """The layouts that the inputs must have and the outputs get: least modelled time, per axis.
+
+    `given` is what the op's rule gets after the tensors.
 
     Axes are decided one by one: the time of boxing each input along the axis plus the op's own
     time, which a signature that splits something divides by the axis' size. An axis on which
@@ -42,7 +44,6 @@ def choose(
     seen = _Seen(described, metas)
     chosen: list[Signature] = []
     plain = all_broadcast(len(tensors), len(outputs))
-    given = op.given(attrs)
     for axis, parts in enumerate(placement.shape):
         present = tuple(meta.nd_sbp[axis] for _, meta in tensors)
         best = plain

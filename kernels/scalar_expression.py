@@ -138,6 +138,7 @@ def source_of(name: str) -> Source | None:
         return None
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef), f"{name} is no function made by def"
+    assert tree.name == function.__name__, f"the file of {name} has changed since it was imported"
     parameters = tuple([argument.arg for argument in (*tree.args.args, *tree.args.kwonlyargs)])
     body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
     to_triton = _ToTriton(name, parameters, function.__globals__)

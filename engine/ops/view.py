@@ -208,8 +208,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 @register_function
 def ravel(input: Tensor) -> Tensor:
-    """All elements in one dim."""
-    return reshape(input, (-1,) if input.meta.numel else (0,))
+    """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
+    return view(contiguous(input), (-1,) if input.meta.numel else (0,))
 
 
 @register_function

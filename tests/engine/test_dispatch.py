@@ -212,7 +212,8 @@ def test_an_op_wants_no_other_layouts_once_it_has_those_it_wanted(call, placemen
             Meta.of(shape, torch.float64, placement, data.draw(nd_sbps(shape, placement.ndim)))
             for shape in shapes
         )
-        logical = op.infer(*metas, *op.given(attrs))
+        attrs = op.given(attrs)
+        logical = op.infer(*metas, *attrs)
         found = choose(op, metas, metas, attrs, (logical,), placement)
         boxed = tuple(
             meta.like(nd_sbp=nd_sbp) for meta, nd_sbp in zip(metas, found[0], strict=True)

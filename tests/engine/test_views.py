@@ -229,6 +229,7 @@ def test_a_tensor_of_its_own_takes_no_part(world):
         "index": x[[0, 1]],
         "reshape of a transpose": x.t().reshape(-1),
         "contiguous transpose": x.t().contiguous(),
+        "ravel of a column": x[:, :1].ravel(),
         "diag": x.diag(),
         "rot90": x.rot90(4),
     }

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pipelines
 import pytest
 from launched import run_ranks
 from training_steps import compiled, lives
@@ -84,13 +85,16 @@ def numbers(found):
     return [found.item()]
 
 
-def eager(of, clip, optimizer, x, micro_batches=1):
+def eager(of, clip, optimizer, x, micro_batches=1, last=None):
     for piece in x.chunk(micro_batches):
         (of(piece).square().mean() / micro_batches).backward()
     found = numbers(clip(of))
     optimizer.clip_grad()
     optimizer.step()
     optimizer.zero_grad()
+    if last is not None:
+        last.step()
+        last.zero_grad()
     return found
 
 
@@ -111,16 +115,47 @@ def test_as_eager(name, micro_batches, layout, world):
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_bit_by_bit(world):
-    one, other = model("local"), model("local")
-    graph = Train(one, whole, flow.optim.AdamW(one.parameters()))
-    optimizer = flow.optim.AdamW(other.parameters())
-    for number in range(3):
-        x = batch("local", number)
-        _, norm = graph(x)
-        assert numbers(norm) == eager(other, whole, optimizer, x)
-        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
-            np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+@pytest.mark.parametrize("layout", ["local", "data"])
+@pytest.mark.parametrize("name", ["all", "not reached", "some"])
+def test_bit_by_bit(name, layout, world):
+    """Over the groups of two optimizers."""
+    found = []
+    for in_graph in (True, False):
+        of, clip = model(layout), CLIPS[name]
+        first = flow.optim.AdamW(of[0].parameters())
+        last = flow.optim.SGD([{"params": [param]} for param in of[2].parameters()], lr=0.1)
+        graph = Train(of, clip, first)
+        graph.add_optimizer(last)
+        norms = []
+        for number in range(3):
+            x = batch(layout, number)
+            if in_graph:
+                norms.append(numbers(graph(x)[1]))
+            else:
+                norms.append(eager(of, clip, first, x, last=last))
+        found.append([norms, *(param.numpy().tolist() for param in of.parameters())])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.filterwarnings("ignore::onefold.PipelineWarning")
+def test_stages_change_no_bit(micro_batches, world):
+    class Clipped(pipelines.Train):
+        def build(self, *inputs):
+            found = super().build(*inputs)
+            return found, whole(self.model, 0.01)
+
+    spec = pipelines.Spec(((0,), (1,)), (0, 0))
+    found = []
+    for schedule in ("1f1b", None):
+        flow.manual_seed(0)
+        of = pipelines.Model(spec, staged=schedule is not None)
+        graph = Clipped(of, micro_batches, schedule)
+        norms = [graph(*pipelines.data(of, 4 * micro_batches))[1].item() for _ in range(3)]
+        found.append([norms, *(param.numpy().tolist() for param in of.parameters())])
+        if schedule is not None:
+            assert all("clip_grad_norm_(" in graph.plan(rank) for rank in (0, 1))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("kind", ["StaticGradScaler", "GradScaler"])

@@ -15,9 +15,11 @@ from onefold.graph.stages import stage_executor
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")
 
 WIDE = pipelines.Spec(meshes=((0, 1), (2, 3)), layouts=(0, 1))
+UNEVEN = pipelines.Spec(meshes=((0,), (1, 2, 3)), layouts=(0, 1))
 LOOSE = pipelines.Spec(((0,), (1,)), (0, 0))
 CASES = {
     "gradients that are inputs": (LOOSE, "1f1b"),
+    "clipped gradients": (UNEVEN, "1f1b"),
     "1f1b": (WIDE, "1f1b"),
     "gpipe": (WIDE, "gpipe"),
     "zb-h1": (WIDE, "zb-h1"),
@@ -39,6 +41,14 @@ class Loose(pipelines.Train):
         where = self.model.blocks[-1].where
         (self.model.blocks[-1].bias.expand(16, 4).to_global(where, flow.sbp.broadcast)).backward(y)
         return out
+
+
+class Clipped(pipelines.Train):
+    """The gradients are clipped together, on ranks that have only their stage's."""
+
+    def build(self, x, y):
+        found = super().build(x, y)
+        return *found, flow.nn.utils.clip_grad_norm_(pipelines.trained(self.model), 1e-3)
 
 
 class Noted:
@@ -75,8 +85,8 @@ def measure(monkeypatch, spec, schedule, micro_batches=6):
     """The graph, and the probe of one call of it."""
     flow.manual_seed(0)
     model = pipelines.Model(spec, staged=True)
-    graph = Loose(model, micro_batches, schedule) if spec is LOOSE else None
-    graph = graph or pipelines.Train(model, micro_batches, schedule)
+    train = {LOOSE: Loose, UNEVEN: Clipped}.get(spec, pipelines.Train)
+    graph = train(model, micro_batches, schedule)
     inputs = pipelines.data(model, 16 * micro_batches)
     graph._compile(*inputs)
     pipeline = graph._latest("test").executable
