@@ -122,6 +122,7 @@ from .engine.ops.functions import cross_entropy as cross_entropy
 from .engine.ops.functions import cumprod as cumprod
 from .engine.ops.functions import cumsum as cumsum
 from .engine.ops.functions import deg2rad as deg2rad
+from .engine.ops.functions import detach_ as detach_
 from .engine.ops.functions import diag as diag
 from .engine.ops.functions import diag_embed as diag_embed
 from .engine.ops.functions import diagonal as diagonal
@@ -512,6 +513,7 @@ __all__ = [
     "cumsum",
     "default_generator",
     "deg2rad",
+    "detach_",
     "device",
     "diag",
     "diag_embed",

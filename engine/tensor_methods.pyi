@@ -592,7 +592,7 @@ class TensorMethods:
     def rad2deg(self, /) -> Tensor:
         """Radians as degrees."""
     def ravel(self) -> Tensor:
-        """All elements in one dim."""
+        """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
     def reciprocal(self, /) -> Tensor:
         """`reciprocal` of each element."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:

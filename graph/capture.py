@@ -17,8 +17,9 @@ from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, prepare
 from ..engine.dispatcher import PACKED, arity, record
 from ..engine.meta import Meta
-from ..engine.names import names
 from ..engine.op import Op
+from ..engine.ops.arithmetic import mul
+from ..engine.ops.cast import cast
 from ..engine.ops.creation import Source, shards_of
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
@@ -234,7 +235,7 @@ class Capture(interpreter.Interpreter):
         meta, maker = scale_for(gradient.meta, self._loss_scale)
         scale = self._source(Source("loss_scale"), meta, maker, False)
         with self.calling():
-            return names.mul(gradient, scale)  # type: ignore[no-any-return]
+            return mul(gradient, scale)
 
     def clip_gradients(
         self,
@@ -338,7 +339,7 @@ class Capture(interpreter.Interpreter):
         if type(shards) is not Value:
             where = replace(where, again=0)  # a parameter's cast is kept, and shared
         with self.within(where):
-            return names.cast(slot, dtype)
+            return cast(slot, dtype)
 
     def _step(
         self,

@@ -10,7 +10,8 @@ from ..engine import interpreter
 from ..engine.convert import box
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
-from ..engine.names import names
+from ..engine.ops.arithmetic import add, mul
+from ..engine.ops.cat_split import cat, chunk, stack
 from ..engine.ops.dropout import DropoutKey
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
@@ -67,7 +68,7 @@ def pieces(inputs: Sequence[Tensor], count: int) -> Iterator[list[Tensor]]:
             yield list(inputs)
         return
     metas = micro_metas([x.meta for x in inputs], count)
-    cut = [names.chunk(x, count, 0) for x in inputs]
+    cut = [chunk(x, count, 0) for x in inputs]
     for micro in zip(*cut, strict=True):
         yield [
             x if x.meta is meta or not x.is_global else box(x, meta)
@@ -78,7 +79,7 @@ def pieces(inputs: Sequence[Tensor], count: int) -> Iterator[list[Tensor]]:
 def join(results: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Each output of all micro-batches: a scalar gives one entry each, others join on dim 0."""
     return [
-        names.stack(parts, 0) if parts[0].ndim == 0 else names.cat(parts, 0)
+        stack(parts, 0) if parts[0].ndim == 0 else cat(parts, 0)
         for parts in zip(*results, strict=True)
     ]
 
@@ -113,7 +114,7 @@ class _Unrolling:
                 self._micro_batch(index, piece)
             outputs = join(self.results)
             totals = [total for total in self.totals if total is not None]
-            means = [names.mul(total, 1.0 / self.count) for total in totals]
+            means = [mul(total, 1.0 / self.count) for total in totals]
         assigns = [(variable, self.now[variable.value.number]) for variable, _ in program.assigns]
         ends = zip(program.gradients, means, strict=True)
         return replace(
@@ -146,7 +147,7 @@ class _Unrolling:
         self.results.append([self._tensor(value) for value in program.outputs])
         grads = [self._tensor(value) for _, value in program.gradients]
         self.totals = [
-            grad if total is None else names.add(total, grad)
+            grad if total is None else add(total, grad)
             for total, grad in zip(self.totals, grads, strict=True)
         ]
         assigned = [(v.value.number, self._now(value)) for v, value in program.assigns]
@@ -203,7 +204,7 @@ def joining(
     ends = [capture.adopt(totals.get(x.number, x)) for _, x in program.gradients]
     with interpreter.using(capture), no_grad():
         joined = outputs[0] if count == 1 else join(outputs)
-        means = ends if count == 1 else [names.mul(x, 1.0 / count) for x in ends]
+        means = ends if count == 1 else [mul(x, 1.0 / count) for x in ends]
     tail = replace(
         program,
         inputs=[*totals.values(), *(value for each in results for value in each), *assigned],

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..engine.convert import global_to_global
-from ..engine.names import names
+from ..engine.ops.arithmetic import add
+from ..engine.ops.cat_split import cat
+from ..engine.ops.slicing import narrow
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
@@ -25,8 +27,7 @@ def distribute_split(x: Blob, axis: int = 0, name: str | None = None) -> list[Bl
         )
     step = size // len(places)
     return [
-        _at(each(names.narrow, x, axis, index * step, step), place)
-        for index, place in enumerate(places)
+        _at(each(narrow, x, axis, index * step, step), place) for index, place in enumerate(places)
     ]
 
 
@@ -37,7 +38,7 @@ def distribute_clone(x: Blob, name: str | None = None) -> list[Blob]:
 
 def distribute_concat(xs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
     """The blobs of the devices, one behind the other."""
-    return each(names.cat, _one_each("distribute_concat", xs), axis)  # type: ignore[no-any-return]
+    return each(cat, _one_each("distribute_concat", xs), axis)  # type: ignore[no-any-return]
 
 
 def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
@@ -46,7 +47,7 @@ def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
     def total(parts: list[Tensor]) -> Tensor:
         found = parts[0]
         for part in parts[1:]:
-            found = names.add(found, part)
+            found = add(found, part)
         return found
 
     return each(total, _one_each("distribute_add", xs))  # type: ignore[no-any-return]

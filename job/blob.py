@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 import torch
 
 from ..engine.convert import global_to_global
-from ..engine.names import names
+from ..engine.ops.arithmetic import add, div, mul, neg, rsub, sub
+from ..engine.ops.getitem import getitem
+from ..engine.ops.unary import reciprocal
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast, partial_sum, split
 from ..engine.tensor import Tensor
@@ -101,34 +103,34 @@ class Blob:
         )
 
     def __neg__(self) -> Any:
-        return each(names.neg, self)
+        return each(neg, self)
 
     def __add__(self, other: Any) -> Any:
-        return each(names.add, self, other)
+        return each(add, self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return each(names.add, other, self)
+        return each(add, other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return each(names.sub, self, other)
+        return each(sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return each(names.rsub, self, other)
+        return each(rsub, self, other)
 
     def __mul__(self, other: Any) -> Any:
-        return each(names.mul, self, other)
+        return each(mul, self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return each(names.mul, other, self)
+        return each(mul, other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return each(names.div, self, other)
+        return each(div, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return each(names.mul, each(names.reciprocal, self), other)
+        return each(mul, each(reciprocal, self), other)
 
     def __getitem__(self, index: Any) -> Any:
-        return each(names.getitem, self, index)
+        return each(getitem, self, index)
 
 
 def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -11,9 +11,11 @@ import torch
 from ..engine import interpreter
 from ..engine.convert import global_to_global
 from ..engine.generator import record_draws
+from ..engine.grad_attributes import register_hook
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
-from ..engine.names import names
+from ..engine.ops.arithmetic import div
+from ..engine.ops.reduce import sum as sum_op
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
@@ -236,7 +238,7 @@ class Job:
         for loss in self._losses:
             count = sum(part.numel() for part in loss.parts.values())
             for part in loss.parts.values():
-                names.div(names.sum(part), count).backward()
+                div(sum_op(part), count).backward()
         for name, regularizer in self._penalties.items():
             tensor = self.used[name].tensor
             if tensor.requires_grad:
@@ -299,7 +301,7 @@ class Job:
             return lambda grad: grads.parts.__setitem__(key, grad)
 
         for key, part in blob.parts.items():
-            names.register_hook(part, note(key))
+            register_hook(part, note(key))
         if self._graph is not None:
             self._watched.append((grads, handler))
 

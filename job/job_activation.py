@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from ..engine.names import names
+from ..engine.ops.activation import elu as elu_op
+from ..engine.ops.activation import gelu as gelu_op
+from ..engine.ops.activation import hardsigmoid as hardsigmoid_op
+from ..engine.ops.activation import hardswish as hardswish_op
+from ..engine.ops.activation import hardtanh as hardtanh_op
+from ..engine.ops.activation import leaky_relu as leaky_relu_op
+from ..engine.ops.activation import mish as mish_op
+from ..engine.ops.activation import relu as relu_op
+from ..engine.ops.activation import relu6 as relu6_op
+from ..engine.ops.activation import selu as selu_op
+from ..engine.ops.activation import sigmoid as sigmoid_op
+from ..engine.ops.activation import silu as silu_op
+from ..engine.ops.activation import tanh as tanh_op
+from ..engine.ops.softmax import log_softmax
+from ..engine.ops.softmax import softmax as softmax_op
 from .blob import Blob, each
 
 __all__ = [
@@ -26,74 +40,74 @@ __all__ = [
 
 def relu(x: Blob, name: str | None = None) -> Blob:
     """relu of each element."""
-    return each(names.relu, x)  # type: ignore[no-any-return]
+    return each(relu_op, x)  # type: ignore[no-any-return]
 
 
 def sigmoid(x: Blob, name: str | None = None) -> Blob:
     """sigmoid of each element."""
-    return each(names.sigmoid, x)  # type: ignore[no-any-return]
+    return each(sigmoid_op, x)  # type: ignore[no-any-return]
 
 
 def tanh(x: Blob, name: str | None = None) -> Blob:
     """tanh of each element."""
-    return each(names.tanh, x)  # type: ignore[no-any-return]
+    return each(tanh_op, x)  # type: ignore[no-any-return]
 
 
 def gelu(x: Blob, name: str | None = None) -> Blob:
     """gelu of each element."""
-    return each(names.gelu, x)  # type: ignore[no-any-return]
+    return each(gelu_op, x)  # type: ignore[no-any-return]
 
 
 def selu(x: Blob, name: str | None = None) -> Blob:
     """selu of each element."""
-    return each(names.selu, x)  # type: ignore[no-any-return]
+    return each(selu_op, x)  # type: ignore[no-any-return]
 
 
 def mish(x: Blob, name: str | None = None) -> Blob:
     """mish of each element."""
-    return each(names.mish, x)  # type: ignore[no-any-return]
+    return each(mish_op, x)  # type: ignore[no-any-return]
 
 
 def silu(x: Blob, name: str | None = None) -> Blob:
     """silu of each element."""
-    return each(names.silu, x)  # type: ignore[no-any-return]
+    return each(silu_op, x)  # type: ignore[no-any-return]
 
 
 def relu6(x: Blob, name: str | None = None) -> Blob:
     """Each element, brought between 0 and 6."""
-    return each(names.relu6, x)  # type: ignore[no-any-return]
+    return each(relu6_op, x)  # type: ignore[no-any-return]
 
 
 def hardsigmoid(x: Blob, name: str | None = None) -> Blob:
     """(x + 3) / 6 of each element, brought between 0 and 1."""
-    return each(names.hardsigmoid, x)  # type: ignore[no-any-return]
+    return each(hardsigmoid_op, x)  # type: ignore[no-any-return]
 
 
 def hardswish(x: Blob, name: str | None = None) -> Blob:
     """Each element times its hardsigmoid."""
-    return each(names.hardswish, x)  # type: ignore[no-any-return]
+    return each(hardswish_op, x)  # type: ignore[no-any-return]
 
 
 def hardtanh(x: Blob, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None) -> Blob:
     """Each element, brought between two numbers."""
-    return each(names.hardtanh, x, min_val, max_val)  # type: ignore[no-any-return]
+    return each(hardtanh_op, x, min_val, max_val)  # type: ignore[no-any-return]
 
 
 def elu(x: Blob, alpha: float = 1.0, name: str | None = None) -> Blob:
     """Each element, or alpha * (exp(x) - 1) below 0."""
-    return each(names.elu, x, alpha)  # type: ignore[no-any-return]
+    return each(elu_op, x, alpha)  # type: ignore[no-any-return]
 
 
 def leaky_relu(x: Blob, alpha: float = 0.2, name: str | None = None) -> Blob:
     """Each element, or alpha times it below 0."""
-    return each(names.leaky_relu, x, alpha)  # type: ignore[no-any-return]
+    return each(leaky_relu_op, x, alpha)  # type: ignore[no-any-return]
 
 
 def softmax(logits: Blob, axis: int | None = None, name: str | None = None) -> Blob:
     """Shares that sum up to 1 along a dim, the last if none is given."""
-    return each(names.softmax, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]
+    return each(softmax_op, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]
 
 
 def logsoftmax(logits: Blob, axis: int | None = None, name: str | None = None) -> Blob:
     """The logarithms of `softmax`."""
-    return each(names.log_softmax, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]
+    return each(log_softmax, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..engine.names import names
+from ..engine.convert import to_global
+from ..engine.ops.arithmetic import add, mul
+from ..engine.ops.batch_norm import batch_norm
+from ..engine.ops.dims import movedim
+from ..engine.ops.layer_norm import layer_norm as layer_norm_op
+from ..engine.ops.matmul import linear
 from ..engine.sbp import broadcast as whole
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError, ShapeError
@@ -70,13 +75,13 @@ def dense(
             f"{called}-bias", (units,), inputs.dtype, bias_initializer or constant_initializer(0),
             bias_regularizer, trainable, "bias", distribute=layout, reuse=False,
         )  # fmt: skip
-    made: Blob = each(_linear_of_parts if splits else names.linear, inputs, weight, bias)
+    made: Blob = each(_linear_of_parts if splits else linear, inputs, weight, bias)
     return made if activation is None else activation(made)
 
 
 def _linear_of_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Every device takes the whole input, and makes its part of the outputs."""
-    return names.linear(names.to_global(x, x.placement, whole), weight, bias)  # type: ignore[no-any-return]
+    return linear(to_global(x, x.placement, whole), weight, bias)
 
 
 def conv2d(
@@ -154,10 +159,10 @@ def layer_norm(
 
     def one(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if shape == tuple(x.shape[over[0] :]):
-            return names.layer_norm(x, shape, weight, bias, epsilon)  # type: ignore[no-any-return]
-        y = names.layer_norm(x, tuple(x.shape[over[0] :]), None, None, epsilon)
-        y = y if weight is None else names.mul(y, weight)
-        return y if bias is None else names.add(y, bias)  # type: ignore[no-any-return]
+            return layer_norm_op(x, shape, weight, bias, epsilon)
+        y = layer_norm_op(x, tuple(x.shape[over[0] :]), None, None, epsilon)
+        y = y if weight is None else mul(y, weight)
+        return y if bias is None else add(y, bias)
 
     return each(one, inputs, gamma, beta)  # type: ignore[no-any-return]
 
@@ -210,9 +215,9 @@ def batch_normalization(
 
     def one(x: Tensor, *given: Tensor | None) -> Tensor:
         weight, bias, mean, variance = given
-        moved = names.movedim(x, dim, 1)
-        y = names.batch_norm(moved, mean, variance, weight, bias, trains, 1 - momentum, epsilon)
-        return names.movedim(y, 1, dim)  # type: ignore[no-any-return]
+        moved = movedim(x, dim, 1)
+        y = batch_norm(moved, mean, variance, weight, bias, trains, 1 - momentum, epsilon)
+        return movedim(y, 1, dim)
 
     return each(one, inputs, *found.values())  # type: ignore[no-any-return]
 

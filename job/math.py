@@ -8,6 +8,11 @@ from typing import Any
 import torch
 
 from ..engine.names import names
+from ..engine.ops.argreduce import argmax as argmax_op
+from ..engine.ops.arithmetic import add as add_op
+from ..engine.ops.cast import cast
+from ..engine.ops.sorting import topk
+from ..engine.ops.where import clamp
 from .blob import Blob, each
 
 
@@ -52,7 +57,7 @@ logical_and = _binary("logical_and")
 
 def add(x: Any, y: Any, name: str | None = None) -> Blob:
     """The sum of each pair of elements."""
-    return each(names.add, x, y)  # type: ignore[no-any-return]
+    return each(add_op, x, y)  # type: ignore[no-any-return]
 
 
 def add_n(inputs: Sequence[Blob], name: str | None = None) -> Blob:
@@ -105,14 +110,14 @@ def clip_by_value(
     values: Blob, min_value: Any = None, max_value: Any = None, name: str | None = None
 ) -> Blob:
     """Each element, brought between two numbers."""
-    return each(names.clamp, values, min_value, max_value)  # type: ignore[no-any-return]
+    return each(clamp, values, min_value, max_value)  # type: ignore[no-any-return]
 
 
 def argmax(input: Blob, axis: int = -1, name: str | None = None) -> Blob:
     """The place of the largest along a dim, as int32."""
-    return each(lambda x: names.cast(names.argmax(x, axis), torch.int32), input)  # type: ignore[no-any-return]
+    return each(lambda x: cast(argmax_op(x, axis), torch.int32), input)  # type: ignore[no-any-return]
 
 
 def top_k(input: Blob, k: int = 1, sorted: bool = True, name: str | None = None) -> Blob:
     """The places of the k largest along the last dim, as int32."""
-    return each(lambda x: names.cast(names.topk(x, k)[1], torch.int32), input)  # type: ignore[no-any-return]
+    return each(lambda x: cast(topk(x, k)[1], torch.int32), input)  # type: ignore[no-any-return]

@@ -7,7 +7,22 @@ from typing import Any
 
 import torch
 
-from ..engine.names import names
+from ..engine.ops.arithmetic import add, div, mul, neg, sub
+from ..engine.ops.cast import cast
+from ..engine.ops.conv import conv2d as conv2d_op
+from ..engine.ops.cross_entropy import cross_entropy
+from ..engine.ops.dims import permute
+from ..engine.ops.dropout import dropout as dropout_op
+from ..engine.ops.like import ones_like
+from ..engine.ops.loss import binary_cross_entropy_with_logits
+from ..engine.ops.pad import pad
+from ..engine.ops.pool import avg_pool2d as avg_pool2d_op
+from ..engine.ops.pool import max_pool2d as max_pool2d_op
+from ..engine.ops.reduce import mean as mean_op
+from ..engine.ops.reduce import sum
+from ..engine.ops.softmax import log_softmax
+from ..engine.ops.unary import rsqrt
+from ..engine.ops.view import reshape, view
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, ShapeError
 from .blob import Blob, each
@@ -73,15 +88,15 @@ def _padded(x: Tensor, around: list[tuple[int, int]], value: float) -> tuple[Ten
     (top, bottom), (left, right) = around
     if top == bottom and left == right:
         return x, (top, left)
-    return names.pad(x, (left, right, top, bottom), value=value), (0, 0)
+    return pad(x, (left, right, top, bottom), value=value), (0, 0)
 
 
 def _channels_second(x: Tensor) -> Tensor:
-    return names.permute(x, (0, 3, 1, 2))  # type: ignore[no-any-return]
+    return permute(x, (0, 3, 1, 2))
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    return names.permute(x, (0, 2, 3, 1))  # type: ignore[no-any-return]
+    return permute(x, (0, 2, 3, 1))
 
 
 def conv2d(
@@ -106,7 +121,7 @@ def conv2d(
             x, weight = _channels_second(x), _channels_second(weight)
         around = pads("conv2d", padding, x.shape[2:], weight.shape[2:], steps, spread)
         x, rest = _padded(x, around, 0.0)
-        y = names.conv2d(x, weight, None, steps, rest, spread, groups)
+        y = conv2d_op(x, weight, None, steps, rest, spread, groups)
         return _channels_last(y) if data_format == "NHWC" else y
 
     return each(one, input, filters)  # type: ignore[no-any-return]
@@ -119,7 +134,7 @@ def bias_add(
 
     def one(x: Tensor, b: Tensor) -> Tensor:
         behind = 0 if data_format == "NHWC" else x.ndim - 2
-        return names.add(x, names.view(b, (-1, *(1,) * behind)))  # type: ignore[no-any-return]
+        return add(x, view(b, (-1, *(1,) * behind)))
 
     return each(one, value, bias)  # type: ignore[no-any-return]
 
@@ -136,7 +151,7 @@ def _pool2d(
     check_format(kind, data_format)
     field = pair(f"{kind}: ksize", ksize)
     steps = field if strides is None else pair(f"{kind}: strides", strides)
-    pool = names.max_pool2d if kind == "max_pool2d" else names.avg_pool2d
+    pool = max_pool2d_op if kind == "max_pool2d" else avg_pool2d_op
 
     def one(x: Tensor) -> Tensor:
         if data_format == "NHWC":
@@ -162,11 +177,11 @@ def _averages(
     """Averages over what is in the image: what was added does not count."""
     (top, bottom), (left, right) = around
     if (top, left) == (bottom, right):
-        return names.avg_pool2d(x, field, steps, (top, left), ceil_mode, False)  # type: ignore[no-any-return]
+        return avg_pool2d_op(x, field, steps, (top, left), ceil_mode, False)
     edges = (left, right, top, bottom)
-    sums = names.avg_pool2d(names.pad(x, edges), field, steps, 0, ceil_mode)
-    counts = names.avg_pool2d(names.pad(names.ones_like(x), edges), field, steps, 0, ceil_mode)
-    return names.div(sums, counts)  # type: ignore[no-any-return]
+    sums = avg_pool2d_op(pad(x, edges), field, steps, 0, ceil_mode)
+    counts = avg_pool2d_op(pad(ones_like(x), edges), field, steps, 0, ceil_mode)
+    return div(sums, counts)
 
 
 def max_pool2d(
@@ -217,7 +232,7 @@ def dropout(
         raise OnefoldValueError(f"dropout: rate must be at least 0 and below 1, but got {rate!r}")
     if not tracing("nn.dropout").trains or rate == 0:
         return x
-    return each(names.dropout, x, rate)  # type: ignore[no-any-return]
+    return each(dropout_op, x, rate)  # type: ignore[no-any-return]
 
 
 def sparse_softmax_cross_entropy_with_logits(
@@ -243,9 +258,9 @@ def sparse_softmax_cross_entropy_with_logits(
     def one(target: Tensor, x: Tensor) -> Tensor:
         shape = tuple(target.shape)
         if len(shape) != 1:
-            target, x = names.reshape(target, (-1,)), names.reshape(x, (-1, x.shape[-1]))
-        losses = names.cross_entropy(x, names.cast(target, torch.int64), reduction="none")
-        return losses if len(shape) == 1 else names.reshape(losses, shape)  # type: ignore[no-any-return]
+            target, x = reshape(target, (-1,)), reshape(x, (-1, x.shape[-1]))
+        losses = cross_entropy(x, cast(target, torch.int64), reduction="none")
+        return losses if len(shape) == 1 else reshape(losses, shape)
 
     return each(one, labels, logits)  # type: ignore[no-any-return]
 
@@ -254,7 +269,7 @@ def softmax_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | No
     """The cross entropy of each row of logits with its row of shares, which sum up to 1."""
 
     def one(target: Tensor, x: Tensor) -> Tensor:
-        return names.neg(names.sum(names.mul(target, names.log_softmax(x, -1)), -1))  # type: ignore[no-any-return]
+        return neg(sum(mul(target, log_softmax(x, -1)), -1))
 
     return each(one, labels, logits)  # type: ignore[no-any-return]
 
@@ -263,9 +278,7 @@ def sigmoid_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | No
     """The cross entropy of each logit with its share."""
 
     def one(target: Tensor, x: Tensor) -> Tensor:
-        return names.binary_cross_entropy_with_logits(  # type: ignore[no-any-return]
-            x, names.cast(target, x.dtype), reduction="none"
-        )
+        return binary_cross_entropy_with_logits(x, cast(target, x.dtype), reduction="none")
 
     return each(one, labels, logits)  # type: ignore[no-any-return]
 
@@ -276,10 +289,10 @@ def moments(
     """The mean, and the variance of the population, over some dims."""
 
     def one(tensor: Tensor) -> tuple[Tensor, Tensor]:
-        mean = names.mean(tensor, tuple(axes), True)
-        centred = names.sub(tensor, mean)
-        variance = names.mean(names.mul(centred, centred), tuple(axes), keepdims)
-        return names.mean(tensor, tuple(axes), keepdims), variance
+        mean = mean_op(tensor, tuple(axes), True)
+        centred = sub(tensor, mean)
+        variance = mean_op(mul(centred, centred), tuple(axes), keepdims)
+        return mean_op(tensor, tuple(axes), keepdims), variance
 
     return each(one, x)  # type: ignore[no-any-return]
 
@@ -299,11 +312,11 @@ def batch_normalization(
 
     def one(tensor: Tensor, *given: Tensor | None) -> Tensor:
         size = (-1, *(1,) * (tensor.ndim - dim - 1))
-        shift, spread, *more = [None if v is None else names.view(v, size) for v in given]
-        factor = names.rsqrt(names.add(spread, variance_epsilon))
+        shift, spread, *more = [None if v is None else view(v, size) for v in given]
+        factor = rsqrt(add(spread, variance_epsilon))
         if more[1] is not None:
-            factor = names.mul(factor, more[1])
-        y = names.mul(names.sub(tensor, shift), factor)
-        return y if more[0] is None else names.add(y, more[0])  # type: ignore[no-any-return]
+            factor = mul(factor, more[1])
+        y = mul(sub(tensor, shift), factor)
+        return y if more[0] is None else add(y, more[0])
 
     return each(one, x, mean, variance, offset, scale)  # type: ignore[no-any-return]

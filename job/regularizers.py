@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.names import names
+from ..engine.ops.arithmetic import add, mul
+from ..engine.ops.reduce import sum
+from ..engine.ops.unary import abs, square
 from ..engine.tensor import Tensor
 
 
@@ -19,13 +21,13 @@ class Regularizer:
         """What is added to the loss for a variable."""
         addends = []
         if self.l1:
-            addends.append(names.mul(names.sum(names.abs(weight)), self.l1))
+            addends.append(mul(sum(abs(weight)), self.l1))
         if self.l2:
-            addends.append(names.mul(names.sum(names.square(weight)), self.l2 / 2))
-        total = addends[0] if addends else names.mul(names.sum(weight), 0.0)
+            addends.append(mul(sum(square(weight)), self.l2 / 2))
+        total = addends[0] if addends else mul(sum(weight), 0.0)
         for addend in addends[1:]:
-            total = names.add(total, addend)
-        return total  # type: ignore[no-any-return]
+            total = add(total, addend)
+        return total
 
 
 def l1(l: float = 0.01) -> Regularizer:  # noqa: E741 (the name that programs use)

@@ -7,7 +7,21 @@ from typing import Any
 
 import torch
 
-from ..engine.names import names
+from ..engine.ops.cast import cast as cast_op
+from ..engine.ops.cast import clone
+from ..engine.ops.cat_split import cat
+from ..engine.ops.cat_split import stack as stack_op
+from ..engine.ops.dims import permute, unsqueeze
+from ..engine.ops.dims import squeeze as squeeze_op
+from ..engine.ops.dims import transpose as transpose_op
+from ..engine.ops.index import index_select
+from ..engine.ops.like import ones_like as ones_like_op
+from ..engine.ops.like import zeros_like as zeros_like_op
+from ..engine.ops.matmul import matmul as matmul_op
+from ..engine.ops.slicing import narrow
+from ..engine.ops.view import flatten as flatten_op
+from ..engine.ops.view import reshape as reshape_op
+from ..engine.ops.where import where as where_op
 from ..engine.tensor import Tensor
 from .blob import Blob, each
 from .distribute import Distribute
@@ -34,12 +48,12 @@ __all__ = [
 
 def reshape(x: Blob, shape: Sequence[int], name: str | None = None) -> Blob:
     """The same elements in another shape; one size may be -1."""
-    return each(names.reshape, x, tuple(shape))  # type: ignore[no-any-return]
+    return each(reshape_op, x, tuple(shape))  # type: ignore[no-any-return]
 
 
 def flatten(input: Blob, start_dim: int = 0, end_dim: int = -1, name: str | None = None) -> Blob:
     """Dims `start_dim` to `end_dim` as one."""
-    return each(names.flatten, input, start_dim, end_dim)  # type: ignore[no-any-return]
+    return each(flatten_op, input, start_dim, end_dim)  # type: ignore[no-any-return]
 
 
 def matmul(
@@ -52,22 +66,22 @@ def matmul(
     """The product of matrices, or of batches of them."""
 
     def one(x: Tensor, y: Tensor) -> Tensor:
-        x = names.transpose(x, -1, -2) if transpose_a else x
-        y = names.transpose(y, -1, -2) if transpose_b else y
-        return names.matmul(x, y)  # type: ignore[no-any-return]
+        x = transpose_op(x, -1, -2) if transpose_a else x
+        y = transpose_op(y, -1, -2) if transpose_b else y
+        return matmul_op(x, y)
 
     return each(one, a, b)  # type: ignore[no-any-return]
 
 
 def cast(x: Blob, dtype: torch.dtype, name: str | None = None) -> Blob:
     """The same values in another dtype."""
-    return each(names.cast, x, dtype)  # type: ignore[no-any-return]
+    return each(cast_op, x, dtype)  # type: ignore[no-any-return]
 
 
 def transpose(a: Blob, perm: Sequence[int] | None = None, name: str | None = None) -> Blob:
     """The dims in another order; without one, reversed."""
     order = tuple(reversed(range(len(a.shape)))) if perm is None else tuple(perm)
-    return each(names.permute, a, order)  # type: ignore[no-any-return]
+    return each(permute, a, order)  # type: ignore[no-any-return]
 
 
 def concat(
@@ -78,25 +92,25 @@ def concat(
     values: Sequence[Blob] | None = None,
 ) -> Blob:
     """Blobs one behind the other along a dim."""
-    return each(names.cat, list(inputs or values or ()), axis)  # type: ignore[no-any-return]
+    return each(cat, list(inputs or values or ()), axis)  # type: ignore[no-any-return]
 
 
 def stack(inputs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
     """Blobs one behind the other along a new dim."""
-    return each(names.stack, list(inputs), axis)  # type: ignore[no-any-return]
+    return each(stack_op, list(inputs), axis)  # type: ignore[no-any-return]
 
 
 def squeeze(input: Blob, axis: Sequence[int] | None = None, name: str | None = None) -> Blob:
     """Without dims of size 1: all of them, or those in `axis`."""
     dims = axis or [d for d, size in enumerate(input.shape) if size == 1]
     for dim in sorted((d % len(input.shape) for d in dims), reverse=True):
-        input = each(names.squeeze, input, dim)
+        input = each(squeeze_op, input, dim)
     return input
 
 
 def expand_dims(input: Blob, axis: int, name: str | None = None) -> Blob:
     """With a new dim of size 1."""
-    return each(names.unsqueeze, input, axis)  # type: ignore[no-any-return]
+    return each(unsqueeze, input, axis)  # type: ignore[no-any-return]
 
 
 def gather(
@@ -106,17 +120,17 @@ def gather(
     """The slices of `params` along a dim that `indices` names."""
 
     def one(x: Tensor, index: Tensor) -> Tensor:
-        flat = names.reshape(names.cast(index, torch.int64), (-1,))
-        found = names.index_select(x, axis, flat)
+        flat = reshape_op(cast_op(index, torch.int64), (-1,))
+        found = index_select(x, axis, flat)
         shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
-        return names.reshape(found, shape)  # type: ignore[no-any-return]
+        return reshape_op(found, shape)
 
     return each(one, params, indices)  # type: ignore[no-any-return]
 
 
 def where(condition: Blob, x: Any = None, y: Any = None, name: str | None = None) -> Blob:
     """The elements of `x` where the condition holds, else those of `y`."""
-    return each(lambda c, a, b: names.where(names.cast(c, torch.bool), a, b), condition, x, y)  # type: ignore[no-any-return]
+    return each(lambda c, a, b: where_op(cast_op(c, torch.bool), a, b), condition, x, y)  # type: ignore[no-any-return]
 
 
 def slice(
@@ -128,7 +142,7 @@ def slice(
         for dim, (first, count) in enumerate(zip(begin, size, strict=True)):
             start = first or 0
             rest = tensor.shape[dim] - start
-            tensor = names.narrow(tensor, dim, start, rest if count in (None, -1) else count)
+            tensor = narrow(tensor, dim, start, rest if count in (None, -1) else count)
         return tensor
 
     return each(one, x)  # type: ignore[no-any-return]
@@ -136,17 +150,17 @@ def slice(
 
 def identity(x: Blob, name: str | None = None) -> Blob:
     """The same value."""
-    return each(names.clone, x)  # type: ignore[no-any-return]
+    return each(clone, x)  # type: ignore[no-any-return]
 
 
 def ones_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
     """Ones in the shape of another blob."""
-    return each(lambda x: names.ones_like(x, dtype=dtype), like)  # type: ignore[no-any-return]
+    return each(lambda x: ones_like_op(x, dtype=dtype), like)  # type: ignore[no-any-return]
 
 
 def zeros_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
     """Zeros in the shape of another blob."""
-    return each(lambda x: names.zeros_like(x, dtype=dtype), like)  # type: ignore[no-any-return]
+    return each(lambda x: zeros_like_op(x, dtype=dtype), like)  # type: ignore[no-any-return]
 
 
 def parallel_cast(

@@ -4,7 +4,9 @@ concatenating again.
 
 from __future__ import annotations
 
-from ..engine.names import names
+from ..engine.ops.cat_split import cat, stack
+from ..engine.ops.slicing import narrow
+from ..engine.ops.view import reshape
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .blob import Blob, Key
@@ -36,10 +38,10 @@ def unpack(input: Blob, unpack_num: int, name: str | None = None) -> Blob:
     for (device, _), tensor in input.parts.items():
         groups = _groups(tensor, rows, unpack_num)
         size = rows // unpack_num
-        by_group = names.reshape(tensor, (groups, rows // groups, *tensor.shape[1:]))
+        by_group = reshape(tensor, (groups, rows // groups, *tensor.shape[1:]))
         for index in range(unpack_num):
-            some = names.narrow(by_group, 1, index * size // groups, size // groups)
-            parts[device, index] = names.reshape(some, (size, *tensor.shape[1:]))
+            some = narrow(by_group, 1, index * size // groups, size // groups)
+            parts[device, index] = reshape(some, (size, *tensor.shape[1:]))
     return Blob(parts)
 
 
@@ -73,8 +75,8 @@ def pack(input: Blob, pack_num: int, name: str | None = None) -> Blob:
 def _combined(pieces: list[Tensor]) -> Tensor:
     first = pieces[0]
     if not first.ndim:
-        return names.stack(pieces)  # type: ignore[no-any-return]
+        return stack(pieces)
     rows, rest = first.shape[0] * len(pieces), first.shape[1:]
     groups = _groups(first, rows, len(pieces))
-    by_group = [names.reshape(x, (groups, x.shape[0] // groups, *rest)) for x in pieces]
-    return names.reshape(names.cat(by_group, 1), (rows, *rest))  # type: ignore[no-any-return]
+    by_group = [reshape(x, (groups, x.shape[0] // groups, *rest)) for x in pieces]
+    return reshape(cat(by_group, 1), (rows, *rest))

@@ -10,8 +10,7 @@ from ..engine import interpreter
 from ..engine.generator import Generator
 from ..engine.inplace import take
 from ..engine.meta import Box
-from ..engine.names import names
-from ..engine.ops.creation import make
+from ..engine.ops.creation import empty, make
 from ..engine.sbp import broadcast as whole
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
@@ -75,7 +74,7 @@ def _empty(
 ) -> Tensor:
     sbp = whole if distribute is None or distribute.sbp is None else distribute.sbp
     with interpreter.using(None):
-        data = names.empty(shape, dtype=dtype, placement=current_devices(), sbp=sbp)
+        data = empty(shape, dtype=dtype, placement=current_devices(), sbp=sbp)
         return Parameter(data, requires_grad=trainable and dtype.is_floating_point)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..engine.names import names
+from ..engine.ops.activation import gelu, relu, sigmoid, silu, tanh
+from ..engine.ops.softmax import softmax
 from ..engine.tensor import Tensor
 from .module import Module
 
@@ -15,7 +16,7 @@ class ReLU(Module):
         self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.relu_() if self.inplace else names.relu(x)
+        return x.relu_() if self.inplace else relu(x)
 
 
 class GELU(Module):
@@ -26,7 +27,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.gelu(x, approximate=self.approximate)  # type: ignore[no-any-return]
+        return gelu(x, approximate=self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -36,21 +37,21 @@ class SiLU(Module):
     """x sigmoid(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.silu(x)  # type: ignore[no-any-return]
+        return silu(x)
 
 
 class Tanh(Module):
     """The hyperbolic tangent."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.tanh(x)  # type: ignore[no-any-return]
+        return tanh(x)
 
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.sigmoid(x)  # type: ignore[no-any-return]
+        return sigmoid(x)
 
 
 class Softmax(Module):
@@ -61,7 +62,7 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.softmax(x, self.dim)  # type: ignore[no-any-return]
+        return softmax(x, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..engine.names import names
+from ..engine.inplace import copy_
+from ..engine.ops.dropout import dropout
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from .module import Module
@@ -22,8 +23,8 @@ class Dropout(Module):
         self.inplace = inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        y = names.dropout(x, self.p, self.training)
-        return names.copy_(x, y) if self.inplace else y  # type: ignore[no-any-return]
+        y = dropout(x, self.p, self.training)
+        return copy_(x, y) if self.inplace else y
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -11,8 +11,10 @@ import torch
 from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
-from ..engine.names import names
+from ..engine.ops.creation import empty
+from ..engine.ops.like import full_like
 from ..engine.ops.random_creation import random_source
+from ..engine.ops.ranges import eye
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
@@ -59,7 +61,7 @@ def trunc_normal_(
 @no_grad
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
-    return assign(tensor, names.full_like(tensor, val), "constant_")
+    return assign(tensor, full_like(tensor, val), "constant_")
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ def eye_(tensor: Tensor) -> Tensor:
         if tensor.is_local
         else {"placement": tensor.placement, "sbp": tensor.sbp}
     )
-    return assign(tensor, names.eye(rows, columns, dtype=tensor.dtype, **layout), "eye_")
+    return assign(tensor, eye(rows, columns, dtype=tensor.dtype, **layout), "eye_")
 
 
 def _matrix(tensor: Tensor, what: str) -> tuple[int, int]:
@@ -178,12 +180,12 @@ def empty_parameter(
     layout: dict[str, Any] = {"device": device}
     if placement is not None or sbp is not None:
         layout = {"placement": placement, "sbp": sbp}
-    return names.empty(shape, dtype=dtype, **layout)  # type: ignore[no-any-return]
+    return empty(shape, dtype=dtype, **layout)
 
 
 def bias_like(weight: Tensor, size: int) -> Tensor:
     """An unset bias on the weight's device; of a global weight, split where its dim 0 is."""
     if weight.is_local:
-        return names.empty(size, dtype=weight.dtype, device=weight.device)  # type: ignore[no-any-return]
+        return empty(size, dtype=weight.dtype, device=weight.device)
     layout = tuple(s if s.is_split and s.dim == 0 else broadcast for s in weight.sbp)
-    return names.empty(size, dtype=weight.dtype, placement=weight.placement, sbp=layout)  # type: ignore[no-any-return]
+    return empty(size, dtype=weight.dtype, placement=weight.placement, sbp=layout)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 
 from ..engine.grad_mode import no_grad
-from ..engine.names import names
+from ..engine.ops.embedding import embedding
+from ..engine.ops.matmul import linear
+from ..engine.ops.view import flatten
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from . import init
@@ -42,7 +44,7 @@ class Linear(Affine):
         self._make_parameters(shape, bias, dtype, device, placement, sbp)
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.linear(x, self.weight, self.bias)  # type: ignore[no-any-return]
+        return linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -89,7 +91,7 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0
 
     def forward(self, indices: Tensor) -> Tensor:
-        return names.embedding(indices, self.weight, self.padding_idx)  # type: ignore[no-any-return]
+        return embedding(indices, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"
@@ -111,7 +113,7 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.flatten(x, self.start_dim, self.end_dim)  # type: ignore[no-any-return]
+        return flatten(x, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..engine.names import names
+from ..engine.ops.cross_entropy import cross_entropy, nll_loss
+from ..engine.ops.loss import mse_loss
 from ..engine.tensor import Tensor
 from .module import Module
 
@@ -24,7 +25,7 @@ class CrossEntropyLoss(Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return names.cross_entropy(  # type: ignore[no-any-return]
+        return cross_entropy(
             x,
             target,
             weight=self.weight,
@@ -46,7 +47,7 @@ class NLLLoss(Module):
         self.reduction = reduction
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return names.nll_loss(  # type: ignore[no-any-return]
+        return nll_loss(
             x,
             target,
             weight=self.weight,
@@ -63,4 +64,4 @@ class MSELoss(Module):
         self.reduction = reduction
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return names.mse_loss(x, target, reduction=self.reduction)  # type: ignore[no-any-return]
+        return mse_loss(x, target, reduction=self.reduction)

@@ -10,10 +10,12 @@ from typing import Any, TypeVar, overload
 import torch
 
 from ..engine import interpreter
-from ..engine.convert import to_global
+from ..engine.convert import to_global, to_local
+from ..engine.grad_attributes import detach
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import fitted, take
-from ..engine.names import names
+from ..engine.ops.device_transfer import cpu, cuda, to
+from ..engine.ops.like import zeros_like
 from ..engine.sbp import Sbp
 from ..engine.tensor import Tensor
 from ..engine.views import leave
@@ -132,7 +134,7 @@ class Module(Tree):
     def zero_grad(self, set_to_none: bool = True) -> None:
         for param in self.parameters():
             if param.grad is not None:
-                param.grad = None if set_to_none else names.zeros_like(param.grad)
+                param.grad = None if set_to_none else zeros_like(param.grad)
 
     # Converting all parameters and buffers, in place.
 
@@ -173,7 +175,7 @@ class Module(Tree):
 
     def to_local(self: M) -> M:
         """Make every parameter and buffer this rank's local part, in place."""
-        return self._convert(names.to_local)
+        return self._convert(to_local)
 
     @overload
     def to(self, view: type[GraphModule], /) -> GraphModule: ...
@@ -204,16 +206,16 @@ class Module(Tree):
 
         def convert(tensor: Tensor) -> Tensor:
             if tensor.meta.is_floating and dtype is not None:
-                return names.to(tensor, *places, dtype=dtype, **others)  # type: ignore[no-any-return]
-            return names.to(tensor, *places, **others)  # type: ignore[no-any-return]
+                return to(tensor, *places, dtype=dtype, **others)
+            return to(tensor, *places, **others)
 
         return self._convert(convert)
 
     def cpu(self: M) -> M:
-        return self._convert(names.cpu)
+        return self._convert(cpu)
 
     def cuda(self: M, device: int | None = None) -> M:
-        return self._convert(lambda t: names.cuda(t, device))
+        return self._convert(lambda t: cuda(t, device))
 
     def half(self: M) -> M:
         return self.to(torch.float16)
@@ -241,10 +243,10 @@ class Module(Tree):
             lead = prefix + (f"{path}." if path else "")
             for name, param in module._parameters.items():
                 if param is not None:
-                    found[lead + name] = names.detach(param)
+                    found[lead + name] = detach(param)
             for name, buffer in module._buffers.items():
                 if buffer is not None and name not in module._non_persistent:
-                    found[lead + name] = names.detach(buffer)
+                    found[lead + name] = detach(buffer)
         return found
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:

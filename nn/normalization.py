@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..engine.names import names
+from ..engine.ops.layer_norm import layer_norm
 from ..engine.tensor import Tensor
 from . import init
 from .module import Module
@@ -50,7 +50,7 @@ class LayerNorm(Module):
             init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)  # type: ignore[no-any-return]
+        return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engine.names import names
+from ..engine.grad_attributes import set_requires_grad
 from ..engine.tensor import Tensor
+from ..engine.values import describe
 from ..errors import OnefoldTypeError
 
 
@@ -30,7 +31,7 @@ class Parameter(Tensor):
         super().__init__(data.shards, data.meta)
         data.shared = self.shared = True
         if requires_grad:
-            names.set_requires_grad(self, True)
+            set_requires_grad(self, True)
 
     def __repr__(self, *args: Any) -> str:
-        return f"Parameter containing:\n{names.describe(self)}"
+        return f"Parameter containing:\n{describe(self)}"

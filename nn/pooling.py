@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..engine.names import names
+from ..engine.ops.pool import avg_pool2d, max_pool2d
 from ..engine.tensor import Tensor
 from .module import Module
 
@@ -30,7 +30,7 @@ class MaxPool2d(Module):
         self.ceil_mode = ceil_mode
 
     def forward(self, x: Tensor) -> Any:
-        return names.max_pool2d(
+        return max_pool2d(
             x,
             self.kernel_size,
             self.stride,
@@ -65,7 +65,7 @@ class AvgPool2d(Module):
         self.divisor_override = divisor_override
 
     def forward(self, x: Tensor) -> Tensor:
-        return names.avg_pool2d(  # type: ignore[no-any-return]
+        return avg_pool2d(
             x,
             self.kernel_size,
             self.stride,

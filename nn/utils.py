@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from ..engine import interpreter
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign
-from ..engine.names import names
+from ..engine.ops.cat_split import cat
+from ..engine.ops.slicing import narrow
+from ..engine.ops.view import reshape
 from ..engine.tensor import Tensor
 from ..errors import ShapeError
 from ..optim.clip import clip_gradients, clip_values, norm_of
@@ -40,7 +42,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All parameters one after the other in one vector."""
-    return names.cat([names.reshape(param, (-1,)) for param in parameters], 0)  # type: ignore[no-any-return]
+    return cat([reshape(param, (-1,)) for param in parameters], 0)
 
 
 @no_grad
@@ -55,6 +57,6 @@ def vector_to_parameters(vector: Tensor, parameters: Iterable[Tensor]) -> None:
         )
     start = 0
     for param in parameters:
-        part = names.narrow(vector, 0, start, param.numel())
-        assign(param, names.reshape(part, param.shape), "vector_to_parameters")
+        part = narrow(vector, 0, start, param.numel())
+        assign(param, reshape(part, param.shape), "vector_to_parameters")
         start += param.numel()

@@ -12,7 +12,7 @@ import torch
 from ..engine.convert import box
 from ..engine.grad_mode import no_grad
 from ..engine.meta import Meta
-from ..engine.names import names
+from ..engine.ops.where import clamp
 from ..engine.sbp import Sbp, broadcast, partial_max, partial_sum
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
@@ -94,7 +94,7 @@ def clip_values(parameters: Tensor | Iterable[Tensor], clip_value: float) -> Non
     not_in_build("clip_grad_value_", "assign param.grad = param.grad.clamp(-value, value)")
     params = _with_gradients(parameters)
     for param, grad in zip(params, aligned(params), strict=True):
-        param.grad = names.clamp(grad, -clip_value, clip_value)
+        param.grad = clamp(grad, -clip_value, clip_value)
 
 
 def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

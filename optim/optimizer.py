@@ -13,8 +13,9 @@ import torch
 from ..engine import interpreter
 from ..engine.convert import box
 from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import changed, fitted, take, writable
-from ..engine.names import names
+from ..engine.inplace import changed, fill_, fitted, take, writable
+from ..engine.ops.cast import clone
+from ..engine.ops.like import zeros_like
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_gradients
@@ -84,7 +85,7 @@ class Optimizer:
         for group in self.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
-                    param.grad = None if set_to_none else names.zeros_like(param.grad)
+                    param.grad = None if set_to_none else zeros_like(param.grad)
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clip the gradients of every group that has "clip_grad_max_norm"."""
@@ -240,7 +241,7 @@ def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in entry.items():
         if isinstance(value, DeviceScalar):
             value = int(value)
-        found[key] = names.clone(value) if isinstance(value, Tensor) else value
+        found[key] = clone(value) if isinstance(value, Tensor) else value
     return found
 
 
@@ -264,7 +265,7 @@ def rate_of(group: Group) -> float | torch.Tensor:
 def set_rate(group: Group, rate: float) -> None:
     """Give a group its learning rate; a tensor takes it and stays the same tensor."""
     if isinstance(group["lr"], Tensor):
-        names.fill_(group["lr"], rate)
+        fill_(group["lr"], rate)
     else:
         group["lr"] = rate
 

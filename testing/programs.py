@@ -18,6 +18,8 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from ..engine.autograd import grad
+from ..engine.convert import to_global
+from ..engine.inplace import assign_result, setitem_
 from ..engine.names import names
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, short
@@ -221,13 +223,13 @@ class _Onefold(Lib):
     def to_global(self, x: Any, placement: int, nd_sbp: NdSbp) -> Any:
         if x.is_local:
             return x
-        return names.to_global(x, self.placements[placement], nd_sbp)
+        return to_global(x, self.placements[placement], nd_sbp)
 
     def change(self, x: Any, name: str, *args: Any) -> None:
-        names.assign_result(x, name, *args)
+        assign_result(x, name, *args)
 
     def assign(self, x: Any, index: Any, value: Any) -> None:
-        names.setitem_(x, index, value)
+        setitem_(x, index, value)
 
 
 TORCH = _Torch()

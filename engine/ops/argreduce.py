@@ -12,15 +12,17 @@ from ...errors import OnefoldIndexError, OnefoldTypeError
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import binary, several, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import div_by_count
+from .compare import eq, logical_or
 from .extremum import amax, amin, both_nan, check_not_empty, max_of_all, min_of_all
-from .reduce import is_split_along, reduction
+from .reduce import is_split_along, reduction, sum
+from .where import maximum, minimum, where
 
 Needs = Sequence[object]
 
@@ -293,7 +295,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     The gradient of the greatest of all is shared by ties; along a dim it goes to the index given.
     """
     if isinstance(dim, Tensor):
-        return names.maximum(input, dim)
+        return maximum(input, dim)
     if dim is None:
         return max_of_all(input, None, False)
     return Extreme(*_max((input,), _one_dim("max", dim), keepdim))
@@ -303,7 +305,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
     if isinstance(dim, Tensor):
-        return names.minimum(input, dim)
+        return minimum(input, dim)
     if dim is None:
         return min_of_all(input, None, False)
     return Extreme(*_min((input,), _one_dim("min", dim), keepdim))
@@ -351,8 +353,8 @@ class MedianOfAll(Op):
         return []
 
     def vjp(self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
-        found = names.logical_or(names.eq(x, y), both_nan(x, y))
-        return (names.where(found, div_by_count(dy, names.sum(found)), 0),)
+        found = logical_or(eq(x, y), both_nan(x, y))
+        return (where(found, div_by_count(dy, sum(found)), 0),)
 
 
 _median_of_all = unary(MedianOfAll("median", kernels.median))

@@ -13,7 +13,7 @@ from ...kernels.attention_ref import Dropped, Pairs
 from .. import interpreter
 from ..dispatcher import general_with_value
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
@@ -22,6 +22,7 @@ from .attention_decomposition import gradients, windowed
 from .attention_shapes import check_dtypes, in_four_dims
 from .dropout import DropoutKey, next_draw
 from .reduce import sum_to
+from .view import view
 
 
 class Attends(Op):
@@ -241,7 +242,7 @@ def scaled_dot_product_attention(
     four = in_four_dims(query, key, value, attn_mask, enable_gqa)
     chance = next_draw(dropout_p) if dropout_p else None
     y = _attention((*four.tensors, chance), is_causal, scale_of(query, scale), near)[0]
-    return y if y.shape == four.shape else names.view(y, four.shape)
+    return y if y.shape == four.shape else view(y, four.shape)
 
 
 def check_window(window: Any) -> int:

@@ -10,16 +10,24 @@ import torch
 from ...kernels import attention_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import names
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
+from .arithmetic import add, mul
+from .cast import cast
+from .compare import eq, logical_and
+from .creation import ones as ones_op
+from .dims import unsqueeze
 from .dropout import DropoutKey, dropout_by
-from .matmul import product_nt, product_tn
+from .flip_repeat import tril, triu
+from .matmul import matmul, product_nt, product_tn
 from .reduce import sum_to
-from .softmax import softmax_grad
+from .softmax import softmax, softmax_grad
+from .unary import logical_not
+from .view import view
+from .where import masked_fill
 
 # causal, scale, grouped (several query heads per head of keys and values)
 Attrs = tuple[bool, float, bool]
@@ -55,28 +63,28 @@ _causal_fill = unary(CausalFill())
 def _grouped_heads(x: Tensor, heads: int) -> Tensor:
     """(..., heads * n, s, d) as (..., heads, n, s, d)."""
     *batch, count, rows, columns = x.shape
-    return names.view(x, (*batch, heads, count // heads, rows, columns))  # type: ignore[no-any-return]
+    return view(x, (*batch, heads, count // heads, rows, columns))
 
 
 def probabilities(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     """softmax(q k^T * scale + mask); zeros in rows without any key to see."""
-    scores = names.mul(product_nt(q, k), scale)
+    scores = mul(product_nt(q, k), scale)
     # Not -inf: a row without any key to see shall give zeros, not nan.
     low = torch.finfo(q.dtype).min / 2
     if causal:
         scores = _causal_fill(scores, low)
-        return _causal_fill(names.softmax(scores, -1), 0.0)
+        return _causal_fill(softmax(scores, -1), 0.0)
     if mask is None:
-        return names.softmax(scores, -1)  # type: ignore[no-any-return]
+        return softmax(scores, -1)
     if mask.dtype is torch.bool:
-        hidden = names.logical_not(mask)
+        hidden = logical_not(mask)
     else:
         if mask.dtype is not q.dtype:  # float32
-            mask = names.cast(mask, q.dtype)
-        hidden = names.eq(frozen(mask), float("-inf"))
-        scores = names.add(scores, names.masked_fill(mask, hidden, 0.0))
-    scores = names.masked_fill(scores, hidden, low)
-    return names.masked_fill(names.softmax(scores, -1), hidden, 0.0)  # type: ignore[no-any-return]
+            mask = cast(mask, q.dtype)
+        hidden = eq(frozen(mask), float("-inf"))
+        scores = add(scores, masked_fill(mask, hidden, 0.0))
+    scores = masked_fill(scores, hidden, low)
+    return masked_fill(softmax(scores, -1), hidden, 0.0)
 
 
 def with_groups(
@@ -89,8 +97,8 @@ def with_groups(
     q = _grouped_heads(q, heads)
     if mask is not None and mask.ndim > 2:
         one = mask.shape[-3] == 1
-        mask = names.unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
-    return q, names.unsqueeze(k, -3), names.unsqueeze(v, -3), mask
+        mask = unsqueeze(mask, -3) if one else _grouped_heads(mask, heads)
+    return q, unsqueeze(k, -3), unsqueeze(v, -3), mask
 
 
 def windowed(
@@ -102,13 +110,13 @@ def windowed(
     where: dict[str, Any] = {"device": q.meta.device}
     if q.is_global:
         where = {"placement": q.placement, "sbp": [broadcast] * len(q.meta.nd_sbp)}
-    ones = names.ones((q.shape[-2], k.shape[-2]), dtype=torch.bool, **where)
-    near = names.tril(names.triu(ones, 1 - window), 0 if causal else window - 1)
+    ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **where)
+    near = tril(triu(ones, 1 - window), 0 if causal else window - 1)
     if mask is None:
         return near, False
     if mask.dtype is torch.bool:
-        return names.logical_and(mask, near), False
-    return names.masked_fill(mask, names.logical_not(near), float("-inf")), False
+        return logical_and(mask, near), False
+    return masked_fill(mask, logical_not(near), float("-inf")), False
 
 
 def gradients(
@@ -135,13 +143,13 @@ def gradients(
     d_scores = softmax_grad(dp, p, -1)
     d_mask = None
     if wide_mask is not None and mask is not None and mask.meta.is_floating:
-        d_mask = names.view(sum_to(d_scores, wide_mask.meta), mask.shape)
+        d_mask = view(sum_to(d_scores, wide_mask.meta), mask.shape)
         if mask.dtype is not q.dtype:
-            d_mask = names.cast(d_mask, mask.dtype)
-    scaled = names.mul(d_scores, scale)
-    dq = sum_to(names.matmul(scaled, wide_k), wide_q.meta)
+            d_mask = cast(d_mask, mask.dtype)
+    scaled = mul(d_scores, scale)
+    dq = sum_to(matmul(scaled, wide_k), wide_q.meta)
     dk = sum_to(product_tn(scaled, wide_q), wide_k.meta)
     dv = sum_to(product_tn(dropped, dy), wide_v.meta)
     if grouped:
-        dq, dk, dv = (names.view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
+        dq, dk, dv = (view(d, x.shape) for d, x in ((dq, q), (dk, k), (dv, v)))
     return dq, dk, dv, d_mask

@@ -10,8 +10,10 @@ import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ..meta import Meta
-from ..names import names
 from ..tensor import Tensor
+from .dims import expand
+from .flip_repeat import repeat_interleave
+from .view import flatten, view
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -46,7 +48,7 @@ def in_four_dims(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, shared: b
     if shared and len({k.shape[-3], v.shape[-3], 1}) == 3:
         if any(q.shape[-3] % max(x.shape[-3], 1) for x in (k, v)):
             raise _unfit(given, mask)
-        k, v = (names.repeat_interleave(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+        k, v = (repeat_interleave(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     try:
         lead = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
         [own] = torch.broadcast_shapes(k.shape[-3:-2], v.shape[-3:-2])
@@ -120,12 +122,12 @@ def _fits(mask: Meta | None, scores: Shape) -> bool:
 
 
 def _of_dims(x: Tensor, ndim: int) -> Tensor:
-    return x if x.ndim == ndim else names.view(x, (*[1] * (ndim - x.ndim), *x.shape))
+    return x if x.ndim == ndim else view(x, (*[1] * (ndim - x.ndim), *x.shape))
 
 
 def _repeated(x: Tensor, shape: Shape) -> Tensor:
-    return x if x.shape == shape else names.expand(x, shape)
+    return x if x.shape == shape else expand(x, shape)
 
 
 def _merged(x: Tensor) -> Tensor:
-    return x if x.ndim == 4 else names.flatten(x, 0, -4)
+    return x if x.ndim == 4 else flatten(x, 0, -4)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from ...errors import OnefoldValueError, ShapeError
-from ..names import names, register_function
+from ..inplace import assign_result
+from ..names import register_function
 from ..tensor import Tensor
 from ..views import frozen
+from .arithmetic import add, mul, neg, sub
 from .batch_norm_kept import batch_norm_kept, takes
 from .cast import narrowed, widened
+from .device_transfer import to
+from .layer_norm import layer_norm
+from .reduce import mean as mean_op
 from .softmax import combine_partials
+from .unary import rsqrt
+from .view import view
 
 
 def _per_channel(vector: Tensor, ndim: int) -> Tensor:
     """A vector of channels, shaped to broadcast along dim 1 of `ndim` dims."""
-    return names.view(vector, (-1, *[1] * (ndim - 2)))  # type: ignore[no-any-return]
+    return view(vector, (-1, *[1] * (ndim - 2)))
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is not None:
-        x = names.mul(x, _per_channel(weight, x.ndim))
-    return x if bias is None else names.add(x, _per_channel(bias, x.ndim))
+        x = mul(x, _per_channel(weight, x.ndim))
+    return x if bias is None else add(x, _per_channel(bias, x.ndim))
 
 
 @register_function
@@ -47,17 +54,17 @@ def batch_norm_train(
         return y, frozen(mean), frozen(variance)
     dims = (0, *range(2, input.ndim))
     wide = widened(input)
-    mean = combine_partials(names.mean(wide, dims, True))
+    mean = combine_partials(mean_op(wide, dims, True))
     # Subtracted before squaring, so that a large mean costs no accuracy.
-    centred = names.sub(wide, mean)
-    variance = combine_partials(names.mean(names.mul(centred, centred), dims, True))
+    centred = sub(wide, mean)
+    variance = combine_partials(mean_op(mul(centred, centred), dims, True))
     # Arithmetic on the channels first: it passes over no data.
-    scale = names.rsqrt(names.add(variance, eps))
+    scale = rsqrt(add(variance, eps))
     if weight is not None:
-        scale = names.mul(scale, _per_channel(weight, input.ndim))
-    y = narrowed(_scaled(names.mul(centred, scale), None, bias), input.dtype)
-    flat = [names.view(frozen(x), (-1,)) for x in (mean, variance)]
-    return y, flat[0], names.mul(flat[1], count / max(count - 1, 1))
+        scale = mul(scale, _per_channel(weight, input.ndim))
+    y = narrowed(_scaled(mul(centred, scale), None, bias), input.dtype)
+    flat = [view(frozen(x), (-1,)) for x in (mean, variance)]
+    return y, flat[0], mul(flat[1], count / max(count - 1, 1))
 
 
 @register_function
@@ -83,20 +90,20 @@ def batch_norm(
         y, mean, variance = batch_norm_train(input, weight, bias, eps)
         for running, now in ((running_mean, mean), (running_var, variance)):
             if running is not None:
-                names.assign_result(running, "lerp", names.to(now, running.dtype), momentum)
+                assign_result(running, "lerp", to(now, running.dtype), momentum)
         return y
     if running_mean is None or running_var is None:
         raise OnefoldValueError(
             "Expected running_mean and running_var to be defined when training=False"
         )
     # Small arithmetic on the channels first, so that the input is passed over only twice.
-    scale = names.rsqrt(names.add(widened(running_var), eps))
+    scale = rsqrt(add(widened(running_var), eps))
     if weight is not None:
-        scale = names.mul(scale, weight)
-    shift = names.mul(running_mean, scale)
-    shift = names.neg(shift) if bias is None else names.sub(bias, shift)
-    y = names.mul(input, _per_channel(scale, input.ndim))
-    return narrowed(names.add(y, _per_channel(shift, input.ndim)), input.dtype)
+        scale = mul(scale, weight)
+    shift = mul(running_mean, scale)
+    shift = neg(shift) if bias is None else sub(bias, shift)
+    y = mul(input, _per_channel(scale, input.ndim))
+    return narrowed(add(y, _per_channel(shift, input.ndim)), input.dtype)
 
 
 @register_function
@@ -122,9 +129,9 @@ def group_norm(
             f"shape {tuple(input.shape)} and num_groups={num_groups}"
         )
     shape = (channels // num_groups, *rest)
-    grouped = names.view(input, (batch, num_groups, *shape))
-    unit = names.layer_norm(grouped, shape, None, None, eps)
-    return _scaled(names.view(unit, input.shape), weight, bias)
+    grouped = view(input, (batch, num_groups, *shape))
+    unit = layer_norm(grouped, shape, None, None, eps)
+    return _scaled(view(unit, input.shape), weight, bias)
 
 
 @register_function
@@ -146,4 +153,4 @@ def instance_norm(
             "Expected more than 1 spatial element when training, got input size "
             f"{tuple(input.shape)}"
         )
-    return _scaled(names.layer_norm(input, rest, None, None, eps), weight, bias)
+    return _scaled(layer_norm(input, rest, None, None, eps), weight, bias)

@@ -13,11 +13,12 @@ from ...kernels.select import uses_triton
 from .. import interpreter
 from ..dispatcher import several
 from ..meta import Meta
-from ..names import names
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .reduce import mean
+from .unary import rsqrt
 
 S0, S1 = split(0), split(1)
 
@@ -123,14 +124,14 @@ def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tenso
     """The same in ops that can be differentiated, the statistics included."""
     dims = (0, *range(2, x.ndim))
 
-    def mean(t: Tensor) -> Tensor:
-        return names.mean(t, dims, True)  # type: ignore[no-any-return]
+    def per_channel(t: Tensor) -> Tensor:
+        return mean(t, dims, True)
 
-    centred = x - mean(x)
-    rstd = names.rsqrt(mean(centred * centred) + eps)
+    centred = x - per_channel(x)
+    rstd = rsqrt(per_channel(centred * centred) + eps)
     unit = centred * rstd
     g = dy * weight.reshape(-1, *[1] * (x.ndim - 2))
-    dx = rstd * (g - mean(g) - unit * mean(g * unit))
+    dx = rstd * (g - per_channel(g) - unit * per_channel(g * unit))
     return dx, (dy * unit).sum(dims), dy.sum(dims)
 
 

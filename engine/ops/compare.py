@@ -13,6 +13,7 @@ from ..dispatcher import binary, with_number
 from ..names import names
 from ..op import Kernel
 from ..tensor import Tensor
+from ..values import item
 from .pointwise import Elementwise, Entry, mixed, register_elementwise
 
 
@@ -79,7 +80,7 @@ def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Whether all elements are close (see `isclose`): the same answer on every rank."""
-    return bool(names.item(names.all(isclose(input, other, rtol, atol, equal_nan))))
+    return bool(item(names.all(isclose(input, other, rtol, atol, equal_nan))))
 
 
 @register_elementwise
@@ -93,4 +94,4 @@ def equal(input: Tensor, other: Tensor) -> bool:
             )
     if input.shape != other.shape:
         return False
-    return bool(names.item(names.all(eq(input, other))))
+    return bool(item(names.all(eq(input, other))))

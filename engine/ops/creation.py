@@ -17,12 +17,13 @@ from ...errors import (
 )
 from .. import interpreter
 from ..convert import read_device, read_layout
+from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..placement import Placement
 from ..sbp import short
 from ..tensor import Tensor
-from ..values import whole
+from ..values import item, whole
 
 Size = Sequence[int]
 # Makes the part of the logical tensor that lies in a box: (box, device) -> torch tensor.
@@ -90,7 +91,7 @@ def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
     x = Tensor(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
     if requires_grad:
-        names.set_requires_grad(x, True)
+        set_requires_grad(x, True)
     return x
 
 
@@ -140,7 +141,7 @@ def full(size: Size, fill_value: Any, *, dtype: torch.dtype | None = None, **lay
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
     if isinstance(fill_value, Tensor):
         dtype = dtype or fill_value.dtype
-        fill_value = names.item(fill_value)
+        fill_value = item(fill_value)
     if dtype is None:
         dtype = torch.full((), fill_value).dtype
     return make(

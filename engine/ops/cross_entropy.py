@@ -15,15 +15,21 @@ from ...kernels.cross_entropy_ref import Classes
 from .. import interpreter
 from ..dispatcher import general
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
-from .arithmetic import div, div_by_count
+from .arithmetic import add, div, div_by_count, mul, neg, sub
 from .cast import cast, narrowed, widened
-from .softmax import combine_partials, is_split_at
+from .dims import squeeze, unsqueeze
+from .extremum import amax
+from .like import ones_like
+from .reduce import sum
+from .softmax import combine_partials, is_split_at, log_softmax, softmax
+from .unary import exp, log
+from .view import view
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -182,9 +188,9 @@ def _with_lse(op: CrossEntropy, tensors: tuple[Any, ...], *attrs: Any) -> Tensor
 
 def _logsumexp(x: Tensor) -> Tensor:
     x, dim = widened(x), _class_dim(x)
-    top = combine_partials(names.amax(x, dim, True))
-    total = combine_partials(names.sum(names.exp(names.sub(x, top)), dim, True))
-    return names.squeeze(names.add(names.log(total), top), dim)  # type: ignore[no-any-return]
+    top = combine_partials(amax(x, dim, True))
+    total = combine_partials(sum(exp(sub(x, top)), dim, True))
+    return squeeze(add(log(total), top), dim)
 
 
 def _mean(op: CrossEntropy, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
@@ -198,7 +204,7 @@ def _mean(op: CrossEntropy, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
 def _total_weight(
     target: Tensor, weight: Tensor | None, ignore_index: int, dtype: torch.dtype
 ) -> Tensor:
-    return names.sum(_weights((target, weight), ignore_index, 0.0, 0, dtype))  # type: ignore[no-any-return]
+    return sum(_weights((target, weight), ignore_index, 0.0, 0, dtype))
 
 
 class CrossEntropyGrad(Op):
@@ -283,20 +289,20 @@ class CrossEntropyGrad(Op):
         d_g = d_x = None
         if needs[0]:
             entry = _nll_grad if self.log_input else cross_entropy_grad
-            ones = names.ones_like(frozen(g))
+            ones = ones_like(frozen(g))
             each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
-            d_g = names.sum(names.mul(dy, each), dim)
+            d_g = sum(mul(dy, each), dim)
             if g.ndim == 0:
-                d_g = names.sum(d_g)
+                d_g = sum(d_g)
             d_g = cast(d_g, g.dtype)
         if needs[1] and not self.log_input:
-            p = names.softmax(x, dim)
-            total = names.sum(names.mul(dy, p), dim, True)
-            along = names.mul(p, names.sub(dy, total))
+            p = softmax(x, dim)
+            total = sum(mul(dy, p), dim, True)
+            along = mul(p, sub(dy, total))
             weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
             if reduction == "mean":
-                weights = names.div(weights, _total_weight(target, weight, ignore_index, x.dtype))
-            d_x = cast(names.mul(along, names.unsqueeze(names.mul(weights, g), dim)), x.dtype)
+                weights = div(weights, _total_weight(target, weight, ignore_index, x.dtype))
+            d_x = cast(mul(along, unsqueeze(mul(weights, g), dim)), x.dtype)
         return d_g, d_x
 
 
@@ -402,18 +408,18 @@ def _probabilities(
         raise OnefoldValueError(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing}")
     if smoothing > 0.0:
         share = smoothing / input.shape[dim]
-        target = names.add(names.mul(target, 1.0 - smoothing), share)
-    each = names.mul(names.log_softmax(input, dim), target)
+        target = add(mul(target, 1.0 - smoothing), share)
+    each = mul(log_softmax(input, dim), target)
     if weight is not None:
-        each = names.mul(each, names.view(weight, (-1, *[1] * (input.ndim - 1 - dim))))
+        each = mul(each, view(weight, (-1, *[1] * (input.ndim - 1 - dim))))
     if reduction == "none":
-        return names.neg(names.sum(each, dim))  # type: ignore[no-any-return]
-    total = names.neg(names.sum(each))
+        return neg(sum(each, dim))
+    total = neg(sum(each))
     if reduction == "sum":
-        return total  # type: ignore[no-any-return]
+        return total
     classes = input.shape[dim]
     samples = input.numel() // classes if classes else 0
-    return names.div(total, samples)  # type: ignore[no-any-return]
+    return div(total, samples)
 
 
 @register_function

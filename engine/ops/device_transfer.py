@@ -11,12 +11,14 @@ from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from .. import interpreter
 from ..autograd_tape import Node
 from ..convert import box, read_device
+from ..grad_attributes import set_requires_grad
 from ..inplace import take
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..placement import Placement
 from ..tensor import Tensor
 from ..views import leave
+from .cast import cast, clone
 
 
 class _ToDevice:
@@ -83,8 +85,8 @@ def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
                 )
             y = _to_type(y, wanted.type)
     if dtype is not None and dtype != y.dtype:
-        y = names.cast(y, dtype)
-    return names.clone(y) if copy and y is self else y
+        y = cast(y, dtype)
+    return clone(y) if copy and y is self else y
 
 
 @register_function
@@ -130,7 +132,7 @@ def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     duplicate.shared = len(unique) < len(shards)
     memo[id(self)] = duplicate
     if self.node is not None:
-        names.set_requires_grad(duplicate, True)
+        set_requires_grad(duplicate, True)
         if self.grad is not None:
             duplicate.grad = deep_copy(self.grad.detach(), memo)
     return duplicate

@@ -18,6 +18,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import unlink
 from .data_movement import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
+from .like import full_like
 from .view import reshape, view
 
 Shape = tuple[int, ...]
@@ -337,7 +338,7 @@ class Diagonal(Op):
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
         shape = tuple(x.shape)
-        there = _diag_embed(names.full_like(value, True, dtype=torch.bool), shape, *attrs)
+        there = _diag_embed(full_like(value, True, dtype=torch.bool), shape, *attrs)
         return names.where(there, _diag_embed(value, shape, *attrs), x)  # type: ignore[no-any-return]
 
 

@@ -17,14 +17,16 @@ from ...errors import (
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, partial_max, partial_min
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
-from .arithmetic import div_by_count
+from .arithmetic import div_by_count, mul
+from .compare import eq, logical_and, logical_or
 from .pointwise import fitting
-from .reduce import Dims, dims_of, hashable, reduction, spread
+from .reduce import Dims, dims_of, hashable, reduction, spread, sum
+from .unary import isnan
 
 Needs = Sequence[object]
 
@@ -90,16 +92,16 @@ class Extremum(Op):
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, dim: Dims, keepdim: bool
     ) -> tuple[Tensor]:
         extremum = spread(y, x.shape, dim, keepdim)
-        found = names.eq(x, extremum)
+        found = eq(x, extremum)
         if self.finds_nan:
-            found = names.logical_or(found, both_nan(x, extremum))
-        share = div_by_count(dy, names.sum(found, dim, keepdim))
-        return (names.mul(spread(share, x.shape, dim, keepdim), found),)
+            found = logical_or(found, both_nan(x, extremum))
+        share = div_by_count(dy, sum(found, dim, keepdim))
+        return (mul(spread(share, x.shape, dim, keepdim), found),)
 
 
 def both_nan(x: Tensor, y: Tensor) -> Tensor:
     """Where both are no number."""
-    return names.logical_and(names.isnan(x), names.isnan(y))  # type: ignore[no-any-return]
+    return logical_and(isnan(x), isnan(y))
 
 
 _amax = unary(Extremum("amax", kernels.amax, "max", partial_max))

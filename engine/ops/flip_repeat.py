@@ -11,17 +11,19 @@ from ...errors import OnefoldRuntimeError, ShapeError
 from ...kernels import pad_repeat_ref as kernels
 from ..dispatcher import unary, view_op
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
 from ..views import unlink
+from .creation import tensor
 from .data_movement import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
 from .dims import transpose
 from .index import take_rows
 from .index_parsing import like_index
+from .reduce import sum
 from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
@@ -191,7 +193,7 @@ class Repeat(Op):
         parts = [part for j, count in enumerate(times[new:]) for part in (count, x.shape[j])]
         apart = reshape(dy, *times[:new], *parts)
         copies = (*range(new), *range(new, new + 2 * x.ndim, 2))
-        return (names.sum(apart, copies) if copies else dy,)
+        return (sum(apart, copies) if copies else dy,)
 
 
 class RepeatInterleaveAttributes(NamedTuple):
@@ -229,7 +231,7 @@ class RepeatInterleave(Op):
     ) -> Any:
         count, dim = attrs
         apart = reshape(dy, *x.shape[: dim + 1], count, *x.shape[dim + 1 :])
-        return (names.sum(apart, dim + 1),)
+        return (sum(apart, dim + 1),)
 
 
 _repeat = unary(Repeat())
@@ -344,7 +346,7 @@ def _triangle_indices(
     find: Callable[..., torch.Tensor], row: int, col: int, offset: int, layout: dict[str, Any]
 ) -> Tensor:
     dtype = layout.pop("dtype", None) or torch.int64
-    return names.tensor(find(row, col, offset, dtype=dtype), **layout)  # type: ignore[no-any-return]
+    return tensor(find(row, col, offset, dtype=dtype), **layout)
 
 
 @register_function
@@ -380,7 +382,7 @@ class Unfold(Op):
         self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
     ) -> Any:
         if not x.ndim:  # one window of one element, or of none
-            return (names.sum(dy, 0),)
+            return (sum(dy, 0),)
         return (_unfold_grad(dy, dim, x.shape[dim], step),)
 
     def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:

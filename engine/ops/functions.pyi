@@ -411,6 +411,9 @@ def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
 def deg2rad(input: Tensor, /) -> Tensor:
     """Degrees as radians."""
 
+def detach_(self: Tensor) -> Tensor:
+    """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
+
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
 
@@ -1274,7 +1277,7 @@ def randperm(
     """A random permutation of 0 .. n-1, the same for every layout."""
 
 def ravel(input: Tensor) -> Tensor:
-    """All elements in one dim."""
+    """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
 
 def real(input: Tensor) -> Tensor:
     """The real part, which cannot be written in place; a real tensor itself."""

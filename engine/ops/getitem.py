@@ -8,15 +8,18 @@ from typing import Any
 import torch
 
 from ...errors import OnefoldRuntimeError
-from ..names import names, register_function
+from ..names import register_function
 from ..sbp import broadcast
 from ..tensor import Tensor
 from ..views import FunctionStep, frozen, link
-from .dims import expand, unsqueeze
+from .cast import cast
+from .creation import tensor
+from .dims import broadcast_tensors, expand, unsqueeze
 from .index import put_rows, take_rows
 from .index_parsing import MASKS, Reader, basic_entries, by_place, nonzero, read_items
 from .slicing import read_slice, set_slice, slice_by
 from .view import reshape
+from .where import where
 
 
 @register_function
@@ -111,14 +114,14 @@ def _put(
 
 def _value(x: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return names.cast(value, x.dtype) if value.dtype != x.dtype else value
+        return cast(value, x.dtype) if value.dtype != x.dtype else value
     placement = x.meta.placement
     where: dict[str, Any] = (
         {"device": x.meta.device}
         if placement is None
         else {"placement": placement, "sbp": (broadcast,) * placement.ndim}
     )
-    return names.tensor(value, dtype=x.dtype, **where)  # type: ignore[no-any-return]
+    return tensor(value, dtype=x.dtype, **where)
 
 
 def _fit(value: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -148,7 +151,7 @@ def _set_masked(x: Tensor, index: Any, value: Tensor) -> Tensor | None:
     if not index.ndim or tuple(index.shape) != tuple(x.shape[: index.ndim]):
         return None
     mask = reshape(index, *index.shape, *[1] * (x.ndim - index.ndim))
-    return names.where(mask, reshape(value, ()), x)  # type: ignore[no-any-return]
+    return where(mask, reshape(value, ()), x)
 
 
 @register_function
@@ -172,7 +175,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
         raise OnefoldRuntimeError(
             f"masked_select: expected BoolTensor for mask, but got {mask.dtype}"
         )
-    x, mask = names.broadcast_tensors(input, mask)
+    x, mask = broadcast_tensors(input, mask)
     if not x.ndim:
         x, mask = reshape(x, 1), reshape(mask, 1)
     return take_rows(x, nonzero(mask, as_tuple=True))
@@ -186,7 +189,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             "masked_scatter expects a bool mask and a source of the input's dtype, but got "
             f"{mask.dtype}, {input.dtype} and {source.dtype}"
         )
-    x, mask = names.broadcast_tensors(input, mask)
+    x, mask = broadcast_tensors(input, mask)
     if not x.ndim:
         return reshape(masked_scatter(reshape(x, 1), reshape(mask, 1), source), ())
     where = nonzero(mask, as_tuple=True)

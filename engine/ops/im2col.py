@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ShapeError
-from ..names import names, register_function
+from ..names import register_function
 from ..tensor import Tensor
+from .dims import permute
+from .flip_repeat import unfold
+from .pad import pad
+from .view import reshape
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
@@ -34,7 +38,7 @@ def im2col(
             f"{tuple(input.shape)}"
         )
     top, left = _pair(padding)
-    x = input if top == left == 0 else names.pad(input, (left, left, top, top))
+    x = input if top == left == 0 else pad(input, (left, left, top, top))
     rows = x.ndim - 2
     for dim, size, spacing, step in zip(
         (rows, rows + 1), _pair(kernel_size), _pair(dilation), _pair(stride), strict=True
@@ -45,11 +49,11 @@ def im2col(
                 f"im2col: kernel_size {kernel_size}, dilation {dilation} and stride {stride} must "
                 f"be positive and fit the padded input of shape {tuple(x.shape)}"
             )
-        x = names.unfold(x, dim, span, step)
+        x = unfold(x, dim, span, step)
         if spacing > 1:
             x = x[..., ::spacing]
     lead = tuple(range(rows))
-    x = names.permute(x, (*lead, rows + 2, rows + 3, rows, rows + 1))
+    x = permute(x, (*lead, rows + 2, rows + 3, rows, rows + 1))
     channels, height, width, *count = x.shape[rows - 1 :]
     columns = (channels * height * width, count[0] * count[1])
-    return names.reshape(x, (*x.shape[: rows - 1], *columns))  # type: ignore[no-any-return]
+    return reshape(x, (*x.shape[: rows - 1], *columns))

@@ -11,13 +11,16 @@ from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import indexing_ref as kernels
 from ..dispatcher import general
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import add, mul
 from .cast import cast, clone
+from .creation import full
 from .data_movement import contribution, passes_first, reductions, wrap
+from .dims import expand
 from .view import reshape
 
 Shape = tuple[int, ...]
@@ -229,10 +232,10 @@ def put_rows(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = Fal
         )
     lead = values.ndim - len(shape)
     if lead > 0 and all(size == 1 for size in values.shape[:lead]):
-        values = names.reshape(values, *values.shape[lead:])
-    values = names.expand(values, *shape) if values.shape != shape else values
+        values = reshape(values, *values.shape[lead:])
+    values = expand(values, *shape) if values.shape != shape else values
     if accumulate:
-        return names.add(x, _add_rows((values, *indices), tuple(x.shape)))  # type: ignore[no-any-return]
+        return add(x, _add_rows((values, *indices), tuple(x.shape)))
     return _put_rows((x, values, *indices))
 
 
@@ -276,7 +279,7 @@ def index_add(
     if not input.meta.is_floating:
         alpha = int(alpha)  # as in torch: in the dtype of the input
     added = add_rows(source, _along(dim, index), input.shape)
-    return names.add(input, added if alpha == 1 else names.mul(added, alpha))  # type: ignore[no-any-return]
+    return add(input, added if alpha == 1 else mul(added, alpha))
 
 
 def _check_slices(x: Tensor, dim: int, index: Tensor, source: Tensor, what: str) -> None:
@@ -318,6 +321,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 def _constant(value: Any, x: Tensor) -> Tensor:
     """A number as a tensor without dims, in the dtype of `x` and where it is."""
     if x.is_local:
-        return names.full((), value, dtype=x.dtype, device=x.device)  # type: ignore[no-any-return]
+        return full((), value, dtype=x.dtype, device=x.device)
     sbp = (broadcast,) * len(x.sbp)
-    return names.full((), value, dtype=x.dtype, placement=x.placement, sbp=sbp)  # type: ignore[no-any-return]
+    return full((), value, dtype=x.dtype, placement=x.placement, sbp=sbp)

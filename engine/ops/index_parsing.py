@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldTypeError
-from ..names import names, register_function
+from ..names import register_function
 from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
+from .creation import tensor
 from .slicing import Entries, Entry, read_int, read_slice
 
 MASKS = (torch.bool, torch.uint8)
@@ -22,10 +23,9 @@ MASKS = (torch.bool, torch.uint8)
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
     """An index tensor with these values where `x` lives, known to every rank."""
     if x.meta.placement is None:
-        return names.tensor(values, device=x.meta.device)  # type: ignore[no-any-return]
+        return tensor(values, device=x.meta.device)
     placement = x.meta.placement
-    layout = {"placement": placement, "sbp": (broadcast,) * placement.ndim}
-    return names.tensor(values, **layout)  # type: ignore[no-any-return]
+    return tensor(values, placement=placement, sbp=(broadcast,) * placement.ndim)
 
 
 @register_function

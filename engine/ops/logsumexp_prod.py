@@ -10,13 +10,14 @@ import torch
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..views import frozen
-from .arithmetic import div_by_count, mul, sub
+from .arithmetic import add, div_by_count, mul, sub
 from .cast import cast, is_half, widened
+from .compare import ne
 from .extremum import amax
 from .pointwise import conj_of
 from .reduce import (
@@ -30,6 +31,8 @@ from .reduce import (
     without_partials,
 )
 from .scan import product_of_others
+from .unary import exp, isinf, isnan, log, logical_not
+from .view import view
 from .where import where
 
 Needs = Sequence[object]
@@ -63,17 +66,17 @@ class LogSumExp(Op):
         if is_half(x.dtype):
             return cast(self.over_split(widened(x), dim, keepdim), x.dtype)
         if count_along(x.meta, dim) == 0:
-            return names.log(sum(names.exp(x), dim, keepdim))  # type: ignore[no-any-return]
+            return log(sum(exp(x), dim, keepdim))
         top = without_partials(amax(frozen(x), dim, True))
-        top = where(names.isinf(top), 0.0, top)
-        total = names.log(sum(names.exp(sub(x, top)), dim, keepdim))
-        return names.add(total, top if keepdim else sum(top, dim))  # type: ignore[no-any-return]
+        top = where(isinf(top), 0.0, top)
+        total = log(sum(exp(sub(x, top)), dim, keepdim))
+        return add(total, top if keepdim else sum(top, dim))
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: LogSumExpAttributes
     ) -> tuple[Tensor]:
         dim, keepdim = attrs
-        share = names.exp(sub(x, spread(y, x.shape, dim, keepdim)))
+        share = exp(sub(x, spread(y, x.shape, dim, keepdim)))
         return (mul(spread(dy, x.shape, dim, keepdim), conj_of(share)),)
 
 
@@ -102,18 +105,18 @@ def nanmean(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
-    count = sum(names.logical_not(names.isnan(input)), dim, keepdim)
+    count = sum(logical_not(isnan(input)), dim, keepdim)
     return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)
 
 
 def _numbers_of(x: Tensor) -> Tensor:
-    return where(names.isnan(x), 0, x) if x.meta.is_floating else x
+    return where(isnan(x), 0, x) if x.meta.is_floating else x
 
 
 @register_function
 def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements over `dim` (None: over all) are not zero, as int64."""
-    return sum(names.ne(input, 0), dim)
+    return sum(ne(input, 0), dim)
 
 
 # Products.
@@ -141,8 +144,8 @@ class Prod(Op):
     ) -> tuple[Tensor]:
         dim, keepdim = attrs
         if dim is None:
-            others = product_of_others(names.view(x, (-1,)), 0)
-            others = names.view(others, x.shape)
+            others = product_of_others(view(x, (-1,)), 0)
+            others = view(others, x.shape)
         else:
             others = product_of_others(x, dim)
         return (mul(spread(dy, x.shape, dim, keepdim), conj_of(others)),)

@@ -10,60 +10,65 @@ import torch
 from ...errors import OnefoldValueError
 from ...kernels import elementwise_loss as elementwise
 from ..dispatcher import binary
-from ..names import names, register_function
+from ..names import register_function
 from ..tensor import Tensor
+from .activation import sigmoid, softplus
+from .arithmetic import add, div, mul, neg, sub
 from .cast import narrowed, widened
 from .cross_entropy import check_reduction
+from .dims import expand
 from .pointwise import Elementwise
-from .reduce import sum_to
+from .reduce import mean, sum, sum_to
 from .softmax import combine_partials
+from .unary import exp, log, log1p, sign, sqrt
+from .where import clamp
 
 
 def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[..., Any]) -> Any:
     """The entry of a loss f(a - b), given f' as a function of a - b and attributes."""
 
     def vjp(needs: Sequence[object], dy: Tensor, y: Any, a: Tensor, b: Tensor, *attrs: Any) -> Any:
-        da = names.mul(dy, slope(names.sub(a, b), *attrs))
+        da = mul(dy, slope(sub(a, b), *attrs))
         return (
             sum_to(da, a.meta) if needs[0] else None,
-            sum_to(names.neg(da), b.meta) if needs[1] else None,
+            sum_to(neg(da), b.meta) if needs[1] else None,
         )
 
     return binary(Elementwise(name, kernel, vjp))
 
 
 def _sign(d: Tensor) -> Tensor:
-    return names.sign(d)  # type: ignore[no-any-return]
+    return sign(d)
 
 
-_squared = _difference_loss("squared_error", elementwise.squared_error, lambda d: names.mul(d, 2))
+_squared = _difference_loss("squared_error", elementwise.squared_error, lambda d: mul(d, 2))
 _absolute = _difference_loss("absolute_error", elementwise.absolute_error, _sign)
 _smooth = _difference_loss(
     "smooth_error",
     elementwise.smooth_error,
-    lambda d, beta: names.clamp(names.div(d, beta), -1.0, 1.0) if beta else names.sign(d),
+    lambda d, beta: clamp(div(d, beta), -1.0, 1.0) if beta else sign(d),
 )
 _huber = _difference_loss(
     "huber_error",
     elementwise.huber_error,
-    lambda d, delta: names.clamp(d, -delta, delta),
+    lambda d, delta: clamp(d, -delta, delta),
 )
 
 
 def _reduced(y: Tensor, reduction: str) -> Tensor:
     if reduction == "mean":
-        return names.mean(y)  # type: ignore[no-any-return]
-    return names.sum(y) if reduction == "sum" else y
+        return mean(y)
+    return sum(y) if reduction == "sum" else y
 
 
 def _weighed(y: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """The losses times their weights, reduced; a mean is over the sum of the weights."""
     if weight is None:
         return _reduced(y, reduction)
-    y = names.mul(y, weight)
+    y = mul(y, weight)
     if reduction == "mean":
-        whole = names.expand(weight, y.shape)
-        return names.div(names.sum(y), names.sum(whole))  # type: ignore[no-any-return]
+        whole = expand(weight, y.shape)
+        return div(sum(y), sum(whole))
     return _reduced(y, reduction)
 
 
@@ -130,10 +135,10 @@ def huber_loss(
 def _bits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
     d_x = d_t = None
     if needs[0]:
-        spread = names.clamp(names.mul(names.sub(1.0, x), x), 1e-12, None)
-        d_x = names.mul(dy, names.div(names.sub(x, t), spread))
+        spread = clamp(mul(sub(1.0, x), x), 1e-12, None)
+        d_x = mul(dy, div(sub(x, t), spread))
     if needs[1]:
-        d_t = names.mul(dy, names.sub(names.log1p(names.neg(x)), names.log(x)))
+        d_t = mul(dy, sub(log1p(neg(x)), log(x)))
     return d_x, d_t
 
 
@@ -166,12 +171,12 @@ def binary_cross_entropy(
     """
     check_reduction(reduction)
     y = _bits(input, target)
-    return _reduced(y if weight is None else names.mul(y, weight), reduction)
+    return _reduced(y if weight is None else mul(y, weight), reduction)
 
 
 def _logits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
-    d_x = names.mul(dy, names.sub(names.sigmoid(x), t)) if needs[0] else None
-    return d_x, names.neg(names.mul(dy, x)) if needs[1] else None
+    d_x = mul(dy, sub(sigmoid(x), t)) if needs[0] else None
+    return d_x, neg(mul(dy, x)) if needs[1] else None
 
 
 _logits = binary(
@@ -200,9 +205,9 @@ def binary_cross_entropy_with_logits(
     y = _logits(input, target)
     if pos_weight is not None:
         # The positive part of the loss, target * softplus(-x), once more (pos_weight - 1) times.
-        positive = names.mul(target, names.softplus(names.neg(input)))
-        y = names.add(y, names.mul(positive, names.sub(pos_weight, 1.0)))
-    return _reduced(y if weight is None else names.mul(y, weight), reduction)
+        positive = mul(target, softplus(neg(input)))
+        y = add(y, mul(positive, sub(pos_weight, 1.0)))
+    return _reduced(y if weight is None else mul(y, weight), reduction)
 
 
 # Divergences and angles.
@@ -212,15 +217,15 @@ def _kl_vjp(
     needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor, log_target: bool
 ) -> Any:
     d_x = d_t = None
-    weight = names.exp(t) if log_target else t
+    weight = exp(t) if log_target else t
     if needs[0]:
-        d_x = sum_to(names.neg(names.mul(dy, weight)), x.meta)
+        d_x = sum_to(neg(mul(dy, weight)), x.meta)
     if needs[1]:
         if log_target:
-            each = names.mul(weight, names.add(names.sub(t, x), 1.0))
+            each = mul(weight, add(sub(t, x), 1.0))
         else:
-            each = names.sub(names.add(names.log(t), 1.0), x)
-        d_t = sum_to(names.mul(dy, each), t.meta)
+            each = sub(add(log(t), 1.0), x)
+        d_t = sum_to(mul(dy, each), t.meta)
     return d_x, d_t
 
 
@@ -242,7 +247,7 @@ def kl_div(
         check_reduction(reduction)
     y = _kl(input, target, log_target)
     if reduction == "batchmean":
-        return names.div(names.sum(y), input.shape[0] if input.ndim else 1)  # type: ignore[no-any-return]
+        return div(sum(y), input.shape[0] if input.ndim else 1)
     return _reduced(y, reduction)
 
 
@@ -253,11 +258,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
     a, b = widened(x1), widened(x2)
-    product = combine_partials(names.sum(names.mul(a, b), dim))
-    y = names.div(names.div(product, _length(a, dim, eps)), _length(b, dim, eps))
+    product = combine_partials(sum(mul(a, b), dim))
+    y = div(div(product, _length(a, dim, eps)), _length(b, dim, eps))
     return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    total = combine_partials(names.sum(names.mul(x, x), dim))
-    return names.sqrt(names.clamp(total, eps * eps, None))  # type: ignore[no-any-return]
+    total = combine_partials(sum(mul(x, x), dim))
+    return sqrt(clamp(total, eps * eps, None))

@@ -12,14 +12,17 @@ from ...errors import OnefoldTypeError
 from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import add, mul, neg, sub
 from .cast import cast, widened
-from .reduce import sum_to
+from .dims import expand
+from .reduce import mean, sum_to
 from .softmax import combine_partials
+from .unary import rsqrt
 
 Shape = tuple[int, ...]
 
@@ -175,23 +178,23 @@ def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
 
 
 def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    return combine_partials(names.mean(x, dims, True))
+    return combine_partials(mean(x, dims, True))
 
 
 def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
     """(x normalised to deviation 1, the reciprocal of its deviation)."""
     if centred:
-        x = names.sub(x, _average(x, dims))
-    rstd = names.rsqrt(names.add(_average(names.mul(x, x), dims), eps))
-    return names.mul(x, rstd), rstd
+        x = sub(x, _average(x, dims))
+    rstd = rsqrt(add(_average(mul(x, x), dims), eps))
+    return mul(x, rstd), rstd
 
 
 def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centred: bool) -> Tensor:
     """v less what a change of x along it would change in mean and deviation."""
-    along = names.mul(unit, _average(names.mul(v, unit), dims))
+    along = mul(unit, _average(mul(v, unit), dims))
     if centred:
-        v = names.sub(v, _average(v, dims))
-    return names.sub(v, along)  # type: ignore[no-any-return]
+        v = sub(v, _average(v, dims))
+    return sub(v, along)
 
 
 def _norm_parts(
@@ -204,8 +207,8 @@ def _norm_parts(
 ) -> Tensor:
     y = _unit(widened(x), _dims(x, shape), eps, centred)[0]
     if weight is not None:
-        y = names.mul(y, weight)
-    y = y if bias is None else names.add(y, bias)
+        y = mul(y, weight)
+    y = y if bias is None else add(y, bias)
     if centred or weight is None:
         return cast(y, x.dtype)
     return cast(y, torch.promote_types(x.dtype, weight.dtype))
@@ -223,9 +226,9 @@ def _grad_parts(
     dtypes = x.dtype, x.dtype if weight is None else weight.dtype
     dy = widened(dy)
     unit, rstd = _unit(widened(x), dims, eps, centred)
-    g = dy if weight is None else names.mul(dy, weight)
-    dx = cast(names.mul(rstd, _projected(g, unit, dims, centred)), dtypes[0])
-    d_weight = _summed(names.mul(dy, unit), shape, dtypes[1])
+    g = dy if weight is None else mul(dy, weight)
+    dx = cast(mul(rstd, _projected(g, unit, dims, centred)), dtypes[0])
+    d_weight = _summed(mul(dy, unit), shape, dtypes[1])
     return (dx, d_weight, _summed(dy, shape, dtypes[1])) if centred else (dx, d_weight)
 
 
@@ -248,25 +251,25 @@ def _second_gradients(
     unit, rstd = _unit(widened(x), dims, eps, centred)
     by_dy = by_x = by_weight = None
     if u[0] is not None:
-        g = dy if weight is None else names.mul(dy, weight)
-        along = names.mul(rstd, _projected(u[0], unit, dims, centred))
-        by_dy = along if weight is None else names.mul(along, weight)
+        g = dy if weight is None else mul(dy, weight)
+        along = mul(rstd, _projected(u[0], unit, dims, centred))
+        by_dy = along if weight is None else mul(along, weight)
         if weight is not None:
-            by_weight = sum_to(names.mul(along, dy), weight.meta)
-        mixed = names.add(
-            names.mul(u[0], _average(names.mul(g, unit), dims)),
-            names.mul(g, _average(names.mul(u[0], unit), dims)),
+            by_weight = sum_to(mul(along, dy), weight.meta)
+        mixed = add(
+            mul(u[0], _average(mul(g, unit), dims)),
+            mul(g, _average(mul(u[0], unit), dims)),
         )
-        to_unit = names.neg(names.mul(rstd, mixed))
-        shrink = _average(names.mul(u[0], _projected(g, unit, dims, centred)), dims)
-        by_x = names.neg(names.mul(names.mul(unit, shrink), names.mul(rstd, rstd)))
-        by_x = names.add(by_x, names.mul(rstd, _projected(to_unit, unit, dims, centred)))
+        to_unit = neg(mul(rstd, mixed))
+        shrink = _average(mul(u[0], _projected(g, unit, dims, centred)), dims)
+        by_x = neg(mul(mul(unit, shrink), mul(rstd, rstd)))
+        by_x = add(by_x, mul(rstd, _projected(to_unit, unit, dims, centred)))
     if u[1] is not None:
-        by_dy = _plus(by_dy, names.mul(unit, u[1]))
-        to_unit = _projected(names.mul(dy, u[1]), unit, dims, centred)
-        by_x = _plus(by_x, names.mul(rstd, to_unit))
+        by_dy = _plus(by_dy, mul(unit, u[1]))
+        to_unit = _projected(mul(dy, u[1]), unit, dims, centred)
+        by_x = _plus(by_x, mul(rstd, to_unit))
     if centred and u[2] is not None:
-        by_dy = _plus(by_dy, names.expand(u[2], dy.shape))
+        by_dy = _plus(by_dy, expand(u[2], dy.shape))
     return _as(by_dy, dtypes[0]), _as(by_x, dtypes[1]), by_weight
 
 
@@ -275,7 +278,7 @@ def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _plus(a: Tensor | None, b: Tensor) -> Tensor:
-    return b if a is None else names.add(a, b)
+    return b if a is None else add(a, b)
 
 
 layer_norm_plain = with_optionals(Norm(centred=True))

@@ -13,12 +13,20 @@ from ...kernels.attention_ref import Pairs
 from ...kernels.packed_attention_ref import Longest
 from ..dispatcher import several
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
+from .arithmetic import mul, sub
 from .attention import AttendsGrad, Keeping, check_window, heads_may_split, logs_of, scale_of
 from .attention_decomposition import gradients
+from .cast import cast
+from .compare import eq, ge, logical_and, lt
+from .dims import transpose, unsqueeze
+from .ranges import arange
+from .reduce import sum
+from .slicing import narrow
+from .unary import abs
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -61,10 +69,10 @@ class PackedAttention(Keeping):
         pairs: Pairs,
     ) -> Any:
         mask = _seen(q, k, q_starts, k_starts, pairs)
-        four = [names.transpose(x, 0, 1) for x in (dy, q, k, v)]
+        four = [transpose(x, 0, 1) for x in (dy, q, k, v)]
         attrs = False, pairs.scale, q.shape[1] != k.shape[1]
         found = gradients(four[0], four[1], four[2], four[3], mask, attrs)[:3]
-        return tuple([None if d is None else names.transpose(d, 0, 1) for d in found])
+        return tuple([None if d is None else transpose(d, 0, 1) for d in found])
 
     def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
         *tensors, longest, pairs = args
@@ -133,28 +141,28 @@ def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
     where: dict[str, Any] = {"device": x.meta.device}
     if x.is_global:
         where = {"placement": x.placement, "sbp": [broadcast] * len(x.meta.nd_sbp)}
-    rows = names.arange(x.shape[0], dtype=starts.dtype, **where)
+    rows = arange(x.shape[0], dtype=starts.dtype, **where)
     count = starts.shape[0] - 1
-    begun = names.cast(names.ge(names.unsqueeze(rows, 1), starts), starts.dtype)
-    ahead = names.narrow(begun, 1, 0, count)
-    lengths = names.sub(names.narrow(starts, 0, 1, count), names.narrow(starts, 0, 0, count))
-    end = names.sum(names.mul(ahead, lengths), 1)
+    begun = cast(ge(unsqueeze(rows, 1), starts), starts.dtype)
+    ahead = narrow(begun, 1, 0, count)
+    lengths = sub(narrow(starts, 0, 1, count), narrow(starts, 0, 0, count))
+    end = sum(mul(ahead, lengths), 1)
     # Those behind the last sequence are in none: all sequences have begun, and its end too.
-    return names.sum(begun, 1), names.sub(rows, end)
+    return sum(begun, 1), sub(rows, end)
 
 
 def _seen(q: Tensor, k: Tensor, q_starts: Tensor, k_starts: Tensor, pairs: Pairs) -> Tensor:
     """Whether query i sees key j, for all of the packed ones."""
     (q_own, q_place), (k_own, k_place) = _places(q, q_starts), _places(k, k_starts)
-    q_own, q_place = names.unsqueeze(q_own, 1), names.unsqueeze(q_place, 1)
-    inside = names.lt(q_own, q_starts.shape[0])
-    seen = names.logical_and(names.eq(q_own, k_own), inside)
-    apart = names.sub(q_place, k_place)
+    q_own, q_place = unsqueeze(q_own, 1), unsqueeze(q_place, 1)
+    inside = lt(q_own, q_starts.shape[0])
+    seen = logical_and(eq(q_own, k_own), inside)
+    apart = sub(q_place, k_place)
     if pairs.causal:
-        seen = names.logical_and(seen, names.ge(apart, 0))
+        seen = logical_and(seen, ge(apart, 0))
     if pairs.window:
-        seen = names.logical_and(seen, names.lt(names.abs(apart), pairs.window))
-    return seen  # type: ignore[no-any-return]
+        seen = logical_and(seen, lt(abs(apart), pairs.window))
+    return seen
 
 
 _packed_attention = several(PackedAttention(), only_first=True)

@@ -11,13 +11,17 @@ from ...kernels import softmax_ref as kernels
 from ..convert import box
 from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
+from .arithmetic import div, mul, neg, sub
 from .cast import cast, narrowed, widened
+from .extremum import amax
+from .reduce import sum
+from .unary import exp, log
 
 
 def is_split_at(meta: Meta, dim: int) -> bool:
@@ -108,18 +112,18 @@ def _shifted(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     x = widened(x)
     if 0 in x.shape:
         return x  # nothing to shift, and an empty dim has no maximum
-    return names.sub(x, combine_partials(names.amax(frozen(x), dim, True)))  # type: ignore[no-any-return]
+    return sub(x, combine_partials(amax(frozen(x), dim, True)))
 
 
 def _softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    e = names.exp(_shifted(x, dim, dtype))
-    return narrowed(names.div(e, combine_partials(names.sum(e, dim, True))), dtype or x.dtype)
+    e = exp(_shifted(x, dim, dtype))
+    return narrowed(div(e, combine_partials(sum(e, dim, True))), dtype or x.dtype)
 
 
 def _log_softmax_parts(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     shifted = _shifted(x, dim, dtype)
-    total = combine_partials(names.sum(names.exp(shifted), dim, True))
-    return narrowed(names.sub(shifted, names.log(total)), dtype or x.dtype)
+    total = combine_partials(sum(exp(shifted), dim, True))
+    return narrowed(sub(shifted, log(total)), dtype or x.dtype)
 
 
 class _SoftmaxGradient(Op):
@@ -158,8 +162,8 @@ class SoftmaxGrad(_SoftmaxGradient):
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
         wide_dy, wide_y = widened(dy), widened(y)
-        total = combine_partials(names.sum(names.mul(wide_dy, wide_y), dim, True))
-        return narrowed(names.mul(wide_y, names.sub(wide_dy, total)), dy.dtype)
+        total = combine_partials(sum(mul(wide_dy, wide_y), dim, True))
+        return narrowed(mul(wide_y, sub(wide_dy, total)), dy.dtype)
 
     def vjp(
         self,
@@ -174,9 +178,9 @@ class SoftmaxGrad(_SoftmaxGradient):
         d_g = softmax_grad(dy, p, dim) if needs[0] else None
         if not needs[1]:
             return d_g, None
-        by_sum = names.sub(g, names.sum(names.mul(g, p), dim, True))
-        by_y = names.sum(names.mul(dy, p), dim, True)
-        return d_g, names.sub(names.mul(dy, by_sum), names.mul(g, by_y))
+        by_sum = sub(g, sum(mul(g, p), dim, True))
+        by_y = sum(mul(dy, p), dim, True)
+        return d_g, sub(mul(dy, by_sum), mul(g, by_y))
 
 
 class LogSoftmaxGrad(_SoftmaxGradient):
@@ -188,8 +192,8 @@ class LogSoftmaxGrad(_SoftmaxGradient):
     @staticmethod
     def parts(dy: Tensor, y: Tensor, dim: int) -> Tensor:
         wide_dy = widened(dy)
-        total = combine_partials(names.sum(wide_dy, dim, True))
-        return narrowed(names.sub(wide_dy, names.mul(names.exp(widened(y)), total)), dy.dtype)
+        total = combine_partials(sum(wide_dy, dim, True))
+        return narrowed(sub(wide_dy, mul(exp(widened(y)), total)), dy.dtype)
 
     def vjp(
         self,
@@ -201,13 +205,13 @@ class LogSoftmaxGrad(_SoftmaxGradient):
         attrs: SoftmaxGradAttributes,
     ) -> tuple[Tensor | None, Tensor | None]:
         dim = attrs.dim
-        p = names.exp(log_p)
-        weighed = names.mul(dy, p)
+        p = exp(log_p)
+        weighed = mul(dy, p)
         d_g = d_log_p = None
         if needs[0]:
-            d_g = names.sub(dy, names.sum(weighed, dim, True))
+            d_g = sub(dy, sum(weighed, dim, True))
         if needs[1]:
-            d_log_p = names.neg(names.mul(weighed, names.sum(g, dim, True)))
+            d_log_p = neg(mul(weighed, sum(g, dim, True)))
         return d_g, d_log_p
 
 
@@ -244,4 +248,4 @@ def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
     Example: `softmin(x, 1)` is largest where x is smallest.
     """
-    return _softmax(names.neg(input), dim, dtype)
+    return _softmax(neg(input), dim, dtype)

@@ -14,13 +14,14 @@ from ...kernels import pointwise_ref as elementwise
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Local, Op
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from .arithmetic import div, div_by_count, mul
 from .cast import cast, is_half, narrowed, widened
+from .compare import eq
 from .pointwise import Elementwise
 from .power import pow
 from .reduce import (
@@ -32,8 +33,8 @@ from .reduce import (
     spread,
     sum,
 )
-from .unary import square
-from .where import or_zero, where
+from .unary import abs, reciprocal, sgn, square
+from .where import clamp_min, or_zero, where
 
 Needs = Sequence[object]
 
@@ -83,18 +84,18 @@ class VectorNorm(Op):
             return (constant_like(x, 0),)
         shape = x.shape
         if ord == 1:
-            return (mul(spread(dy, shape, dim, keepdim), names.sgn(x)),)
+            return (mul(spread(dy, shape, dim, keepdim), sgn(x)),)
         if ord == 2:
-            ratio = mul(dy, or_zero(y, names.reciprocal(y)))
+            ratio = mul(dy, or_zero(y, reciprocal(y)))
             return (mul(spread(ratio, shape, dim, keepdim), x),)
-        size = names.abs(x)
+        size = abs(x)
         if math.isinf(ord):
-            found = names.eq(size, spread(y, shape, dim, keepdim))
+            found = eq(size, spread(y, shape, dim, keepdim))
             share = spread(div_by_count(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
-            return (mul(where(found, share, 0.0), names.sgn(x)),)
+            return (mul(where(found, share, 0.0), sgn(x)),)
         size, y = widened(size), widened(y)  # powers of halves overflow
         ratio = mul(dy, or_zero(y, pow(y, 1 - ord)))
-        slope = mul(names.sgn(x), or_zero(size, pow(size, ord - 1)))
+        slope = mul(sgn(x), or_zero(size, pow(size, ord - 1)))
         return (narrowed(mul(spread(ratio, shape, dim, keepdim), slope), x.dtype),)
 
 
@@ -103,15 +104,15 @@ def _norm_of_halves(x: Tensor, *attrs: Any) -> Tensor:
 
 
 def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
-    size = names.abs(x) if x.meta.dtype.is_complex else x
+    size = abs(x) if x.meta.dtype.is_complex else x
     if ord == 2:
         return _power_root(sum(square(size), dim, keepdim), 2)
     return _power_root(sum(_power(x, ord), dim, keepdim), ord)
 
 
 def _power_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, ord: float) -> tuple[Tensor]:
-    size = names.abs(x)
-    slope = mul(names.sgn(x), or_zero(size, pow(size, ord - 1)))
+    size = abs(x)
+    slope = mul(sgn(x), or_zero(size, pow(size, ord - 1)))
     return (mul(dy, mul(slope, ord)),)
 
 
@@ -174,5 +175,5 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
 
     Example: `normalize(x, dim=-1)` gives rows of length 1.
     """
-    size = names.clamp_min(vector_norm(input, p, dim, True), eps)
+    size = clamp_min(vector_norm(input, p, dim, True), eps)
     return div(input, size)

@@ -13,7 +13,7 @@ from ...errors import OnefoldValueError
 from ...kernels import pointwise_ref as kernels
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
-from ..names import names, register_function
+from ..names import register_function
 from ..op import Kernel, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -21,6 +21,7 @@ from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
 from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne
+from .index_parsing import nonzero
 from .pointwise import (
     INCREASING,
     NUMBERS,
@@ -131,7 +132,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         if isinstance(other, NUMBERS):
             return _where_numbers(condition, exact(input), exact(other))
     if input is None and other is None:
-        return names.nonzero(condition, as_tuple=True)
+        return nonzero(condition, as_tuple=True)
     return _where(condition, input, other)
 
 
