@@ -31,12 +31,13 @@ def changes(page: str) -> list[Change]:
     return found
 
 
-def apply(root: Path, diff: str) -> None:
-    """Change the files under `root` as a diff says.
+def apply(root: Path, diff: str) -> list[str]:
+    """Change the files under `root` as a diff says; their names.
 
     A hunk needs no line numbers. Raises ValueError unless the lines that it keeps and removes are
     in the file exactly once.
     """
+    names = []
     for name, hunks in re.findall(r"^--- .*\n\+\+\+ b/(.*)\n((?:(?!--- ).*\n?)*)", diff, re.M):
         path = root / name
         text = path.read_text() if path.exists() else ""
@@ -50,3 +51,5 @@ def apply(root: Path, diff: str) -> None:
             text = text.replace(old, new) if path.exists() else new
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        names.append(name)
+    return names

@@ -25,14 +25,16 @@ def copy(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.title)
 def test_a_change_that_is_shown_works(copy, change):
-    for diff in change.diffs:
-        apply(copy, diff)
+    changed = [name for diff in change.diffs for name in apply(copy, diff)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     env |= {"PYTHONPATH": str(copy.parent), "PATH": f"{copy}:{env['PATH']}"}
     for name, module in (("pytest", "-m pytest -p no:cacheprovider -q"), ("python", "")):
         (copy / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         (copy / name).chmod(0o755)
-    for command in change.commands:
+    ruff = f'"{sys.executable}" -m ruff'
+    files = " ".join(changed)
+    lint = [f"{ruff} check -q {files}", f"{ruff} format -q --check {files}"]
+    for command in (*lint, *change.commands):
         done = subprocess.run(
             command, shell=True, cwd=copy, env=env, capture_output=True, text=True, timeout=400,
             check=False,
