@@ -131,7 +131,7 @@ def _make(
 ) -> DispatchPlan:
     plan = DispatchPlan()
     attrs = plan.attrs = op.attributes(*attrs)
-    plan.given = op.given(attrs)
+    plan.given = op.following(attrs)
     plan.direct = True
     plan.boxes = ()
     plan.decomposed = None

@@ -121,7 +121,7 @@ class Op:
             return _as_meta(results)
         return tuple(_as_meta(result) for result in results)
 
-    def given(self, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def following(self, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
         """What `infer`, `rule` and `vjp` get after the tensors, of a call with these attributes."""
         if self.attributes is as_they_are:
             return attrs

@@ -102,7 +102,7 @@ def signatures_along(
         for a in range(placement.ndim)
     ]
     plain = all_broadcast(len(tensors), len(outputs))
-    given = op.given(attrs)
+    given = op.following(attrs)
 
     def rule(at: int, signatures: Sequence[Signature]) -> list[Signature]:
         seen = _Seen(described, metas)

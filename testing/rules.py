@@ -118,7 +118,9 @@ def _rule(
         for value in call.values
     ]
     logical = tuple(tuple(value.shape) for value in call.tensors)
-    rule = call.op.rule(Axis(parts, tuple(ragged), logical), *described, *call.op.given(call.attrs))
+    rule = call.op.rule(
+        Axis(parts, tuple(ragged), logical), *described, *call.op.following(call.attrs)
+    )
     return [*rule, all_broadcast(len(shapes), len(found.outputs))]
 
 
@@ -232,7 +234,7 @@ def placement_of(mesh: Sequence[int]) -> Placement:
 
 
 def _infer(call: OpCall, described: Sequence[Any]) -> tuple[Meta, ...]:
-    found = call.op.infer(*described, *call.op.given(call.attrs))
+    found = call.op.infer(*described, *call.op.following(call.attrs))
     return found if isinstance(found, tuple) else (found,)
 
 
