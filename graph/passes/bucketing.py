@@ -71,7 +71,8 @@ def _boxed(grad: Value, layout: Meta, numbers: Iterator[int]) -> list[ProgramSte
         ways.insert(0, grad.meta.like(nd_sbp=whole))
     found = []
     for meta in ways:
-        if grad.meta is not meta:
+        # On one rank all layouts are the same memory.
+        if grad.meta is not meta and boxing.plan(grad.meta, meta).steps:
             made = Value(next(numbers), meta)
             way = boxing_calls(grad.meta, meta, "gradients")
             found.append(ProgramStep("boxing", BOXING, (grad,), (), (made,), backward=True, **way))

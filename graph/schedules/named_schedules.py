@@ -33,6 +33,12 @@ class Pipeline:
             return tuple(min(stage, stages - 1 - stage) for stage in range(stages))
         return tuple(stage % ranks for stage in range(stages))
 
+    def fits(self, rank_of: tuple[int, ...], ranks: int) -> bool:
+        """Whether stages that lie on so many ranks like this can run under it."""
+        stages = len(rank_of)
+        alike = self.stages_per_rank is None or self.stages_per_rank * ranks == stages
+        return stages % ranks == 0 and alike and self.rank_of(stages, ranks) == rank_of
+
 
 def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -> Schedule:
     """The schedule `name` for so many stages and micro-batches.
@@ -82,20 +88,18 @@ def schedule_named(name: str) -> Pipeline:
 
 
 def default_for(rank_of: tuple[int, ...]) -> str:
-    """The schedule for stages that lie on these ranks when none was chosen.
+    """The schedule for stages on these ranks when none was chosen: the first that fits them.
 
-    1f1b for one stage on every rank; where they have several, interleaved or zb-v, by whether the
-    stages go round the ranks or down and up again. Interleaved where they do neither: it says so.
+    1f1b, or interleaved where ranks have several stages, come before all others. Where none fits it is
+    one of these two, whose error says how the stages should lie.
 
     >>> default_for((0, 1, 1, 0))
     'zb-v'
     """
-    stages, ranks = len(rank_of), len(set(rank_of))
-    if stages == ranks:
-        return "1f1b"
-    looped = SCHEDULES["interleaved"].rank_of(stages, ranks) == rank_of
-    v_shaped = stages == 2 * ranks and SCHEDULES["zb-v"].rank_of(stages, ranks) == rank_of
-    return "zb-v" if v_shaped and not looped else "interleaved"
+    ranks = len(set(rank_of))
+    usual = "1f1b" if ranks == len(rank_of) else "interleaved"
+    fitting = (name for name in (usual, *SCHEDULES) if SCHEDULES[name].fits(rank_of, ranks))
+    return next(fitting, usual)
 
 
 # Closed forms, where transfers take no time. Sources: Huang et al. (2019), Narayanan et al. (2019,

@@ -173,7 +173,7 @@ def _postable(waiting: Sequence[tuple[Message, int]], done: int) -> int:
 
 
 def schedule_for(ranks: Sequence[frozenset[int]], name: str | None, micro_batches: int) -> Schedule:
-    """The schedule for stages on these ranks; without a name the one that they are laid out for.
+    """The schedule for stages on these ranks; without a name the first that fits how they lie.
 
     Raises OnefoldValueError when the one asked for does not fit how the stages lie.
     """

@@ -501,3 +501,31 @@ def test_inputs_that_are_no_tensors_of_ours(world):
     ):
         with pytest.raises(OnefoldTypeError, match=text):
             graph(data)
+
+
+def test_an_evaluating_graph_needs_no_schedule_of_its_own(world):
+    """It shares a model whose stages lie as zb-v has them."""
+    spec = pipelines.Spec(((0,), (1,), (1,), (0,)), (0,) * 4)
+    flow.manual_seed(0)
+    model = pipelines.Model(spec, staged=True)
+    train = pipelines.Train(model, 3, "zb-v")
+    train(*pipelines.data(model, 12))
+
+    class Evaluate(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.config.set_gradient_accumulation_steps(3)
+
+        def build(self, x, y):
+            return self.model(x)
+
+    graph = Evaluate()
+    inputs = pipelines.data(model, 12)
+    found = graph(*inputs)
+    assert graph.schedule().startswith("zb-v")
+    graph.config.set_schedule("zb-v")
+    np.testing.assert_array_equal(found.numpy(), graph(*inputs).numpy())
+    graph.config.set_schedule("1f1b")
+    with pytest.raises(flow.OnefoldError, match="needs one stage on every rank"):
+        graph(*inputs)
