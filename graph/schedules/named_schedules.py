@@ -90,8 +90,8 @@ def schedule_named(name: str) -> Pipeline:
 def default_for(rank_of: tuple[int, ...]) -> str:
     """The schedule for stages on these ranks when none was chosen: the first that fits them.
 
-    1f1b, or interleaved where ranks have several stages, come before all others. Where none fits it is
-    one of these two, whose error says how the stages should lie.
+    1f1b, or interleaved where ranks have several stages, comes before all others. Where none fits,
+    it is one of these two, whose error says how the stages should lie.
 
     >>> default_for((0, 1, 1, 0))
     'zb-v'

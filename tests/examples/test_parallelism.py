@@ -34,8 +34,8 @@ def test_a_pipelined_graph_is_shown_and_needs_no_advice():
     shown = lines([sys.executable, "-W", "error", PROGRAM, "graph", "training"])
     assert shown[-3:] == [
         "         : 1f1b, one column per unit of time",
-        "         : 0 F0 F1 .. .. b0 b0 F2 b1 b1 F3 b2 b2 .. b3 b3",
-        "         : 1 .. F0 b0 b0 F1 b1 b1 F2 b2 b2 F3 b3 b3 .. ..",
+        "         : 0 F0 F1 .. .. b0 b0 F2 b1 b1 F3 b2 b2 .. b3 b3 U",
+        "         : 1 .. F0 b0 b0 F1 b1 b1 F2 b2 b2 F3 b3 b3 U  .. ..",
     ]
 
 
