@@ -10,14 +10,8 @@ from typing import Any
 
 import torch as _torch
 
-from . import errors as errors
-from . import nn as nn
-from . import optim as optim
-from . import profiler as profiler
-from .engine import autograd_api as autograd
-from .engine import checkpoint as checkpoint
-from .engine import env_api as env
-from .engine import sbp as sbp
+from . import errors as errors, nn as nn, optim as optim, profiler as profiler
+from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
 from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
     Generator,

@@ -23,8 +23,12 @@ from kernel_rows import (
 )
 from torch.nn import functional as F
 
-from onefold.kernels import epilogue_ref, matmul_ref, pointwise_chain_ref
-from onefold.kernels import pointwise_ref as references
+from onefold.kernels import (
+    epilogue_ref,
+    matmul_ref,
+    pointwise_chain_ref,
+    pointwise_ref as references,
+)
 from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick

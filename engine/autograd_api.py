@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from . import functional_autograd as functional
-from . import grad_attributes as _leaves  # noqa: F401  (importing it gives tensors their methods)
-from . import saved_tensors as graph
-from .autograd import backward_all as backward
-from .autograd import grad
+from . import (
+    functional_autograd as functional,
+    grad_attributes as _leaves,  # noqa: F401  (importing it gives tensors their methods)
+    saved_tensors as graph,
+)
+from .autograd import backward_all as backward, grad
 from .autograd_function import Function
 from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 

@@ -14,6 +14,10 @@ from . import (
     advanced,
     data,
     distribute,
+    job_checkpoint as checkpoint,
+    job_config as config,
+    job_env as env,
+    job_optimizer as optimizer,
     layers,
     losses,
     math,
@@ -23,10 +27,6 @@ from . import (
     train,
     typing,
 )
-from . import job_checkpoint as checkpoint
-from . import job_config as config
-from . import job_env as env
-from . import job_optimizer as optimizer
 from .blob import Blob
 from .define import global_function
 from .function_config import FunctionConfig, function_config
@@ -47,8 +47,7 @@ from .initializers import (
     zeros_initializer,
 )
 from .placeholder import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
-from .scope import placement as device_prior_placement
-from .scope import placement as fixed_placement
+from .scope import placement as device_prior_placement, placement as fixed_placement
 from .session import clear_default_session
 from .shaping import *  # noqa: F403
 from .train import load_variables

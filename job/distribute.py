@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.sbp import Sbp
-from ..engine.sbp import broadcast as _broadcast
-from ..engine.sbp import split as _split
+from ..engine.sbp import Sbp, broadcast as _broadcast, split as _split
 from ..errors import OnefoldTypeError
 from .scope import View, consistent_view, mirrored_view
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from ..engine.ops.activation import elu as elu_op
-from ..engine.ops.activation import gelu as gelu_op
-from ..engine.ops.activation import hardsigmoid as hardsigmoid_op
-from ..engine.ops.activation import hardswish as hardswish_op
-from ..engine.ops.activation import hardtanh as hardtanh_op
-from ..engine.ops.activation import leaky_relu as leaky_relu_op
-from ..engine.ops.activation import mish as mish_op
-from ..engine.ops.activation import relu as relu_op
-from ..engine.ops.activation import relu6 as relu6_op
-from ..engine.ops.activation import selu as selu_op
-from ..engine.ops.activation import sigmoid as sigmoid_op
-from ..engine.ops.activation import silu as silu_op
-from ..engine.ops.activation import tanh as tanh_op
-from ..engine.ops.softmax import log_softmax
-from ..engine.ops.softmax import softmax as softmax_op
+from ..engine.ops.activation import (
+    elu as elu_op,
+    gelu as gelu_op,
+    hardsigmoid as hardsigmoid_op,
+    hardswish as hardswish_op,
+    hardtanh as hardtanh_op,
+    leaky_relu as leaky_relu_op,
+    mish as mish_op,
+    relu as relu_op,
+    relu6 as relu6_op,
+    selu as selu_op,
+    sigmoid as sigmoid_op,
+    silu as silu_op,
+    tanh as tanh_op,
+)
+from ..engine.ops.softmax import log_softmax, softmax as softmax_op
 from .blob import Blob, each
 
 __all__ = [

@@ -9,8 +9,7 @@ from .. import optim
 from ..optim import elementwise_rules
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.momentum import Momentum
-from . import grad_clipping, warmup
-from . import job_loss_scale as loss_scale
+from . import grad_clipping, job_loss_scale as loss_scale, warmup
 from .schedules import (
     CosineScheduler,
     CustomScheduler,

@@ -16,8 +16,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError, ShapeError
 from . import nn
 from .blob import Blob, each
-from .distribute import Distribute
-from .distribute import broadcast as _broadcast
+from .distribute import Distribute, broadcast as _broadcast
 from .initializers import Initializer, constant_initializer, xavier_uniform_initializer
 from .regularizers import Regularizer
 from .tracing import tracing

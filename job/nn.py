@@ -16,10 +16,8 @@ from ..engine.ops.dropout import dropout as dropout_op
 from ..engine.ops.like import ones_like
 from ..engine.ops.loss import binary_cross_entropy_with_logits
 from ..engine.ops.pad import pad
-from ..engine.ops.pool import avg_pool2d as avg_pool2d_op
-from ..engine.ops.pool import max_pool2d as max_pool2d_op
-from ..engine.ops.reduce import mean as mean_op
-from ..engine.ops.reduce import sum
+from ..engine.ops.pool import avg_pool2d as avg_pool2d_op, max_pool2d as max_pool2d_op
+from ..engine.ops.reduce import mean as mean_op, sum
 from ..engine.ops.softmax import log_softmax
 from ..engine.ops.unary import rsqrt
 from ..engine.ops.view import reshape, view

@@ -7,20 +7,14 @@ from typing import Any
 
 import torch
 
-from ..engine.ops.cast import cast as cast_op
-from ..engine.ops.cast import clone
-from ..engine.ops.cat_split import cat
-from ..engine.ops.cat_split import stack as stack_op
-from ..engine.ops.dims import permute, unsqueeze
-from ..engine.ops.dims import squeeze as squeeze_op
-from ..engine.ops.dims import transpose as transpose_op
+from ..engine.ops.cast import cast as cast_op, clone
+from ..engine.ops.cat_split import cat, stack as stack_op
+from ..engine.ops.dims import permute, squeeze as squeeze_op, transpose as transpose_op, unsqueeze
 from ..engine.ops.index import index_select
-from ..engine.ops.like import ones_like as ones_like_op
-from ..engine.ops.like import zeros_like as zeros_like_op
+from ..engine.ops.like import ones_like as ones_like_op, zeros_like as zeros_like_op
 from ..engine.ops.matmul import matmul as matmul_op
 from ..engine.ops.slicing import narrow
-from ..engine.ops.view import flatten as flatten_op
-from ..engine.ops.view import reshape as reshape_op
+from ..engine.ops.view import flatten as flatten_op, reshape as reshape_op
 from ..engine.ops.where import where as where_op
 from ..engine.tensor import Tensor
 from .blob import Blob, each

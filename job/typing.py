@@ -7,8 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from .placeholder import LIST, LIST_LIST, NUMPY
-from .placeholder import Placeholder as _Placeholder
+from .placeholder import LIST, LIST_LIST, NUMPY, Placeholder as _Placeholder
 
 __all__ = ["Bundle", "Callback", "ListListNumpy", "ListNumpy", "Numpy"]
 

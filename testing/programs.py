@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as seeded
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed as seeded, settings, strategies as st
 
 from ..engine.autograd import grad
 from ..engine.convert import to_global

@@ -10,8 +10,7 @@ import samples
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onefold import FallbackWarning
-from onefold.engine import dispatch_plan
-from onefold.engine import op as op_module
+from onefold.engine import dispatch_plan, op as op_module
 from onefold.engine.placement import Placement
 from onefold.graph.passes import fuse_add, fuse_chains, in_place, pass_utils
 from onefold.kernels import coverage, select

@@ -14,8 +14,7 @@ from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function, register_name
 from ..op import Kernel, Local, Op
-from ..sbp import broadcast
-from ..sbp import split as split_sbp
+from ..sbp import broadcast, split as split_sbp
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .data_movement import match, passes, together, unpack, wrap

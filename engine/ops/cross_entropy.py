@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import cross_entropy_ref as kernels
-from ...kernels import reduce_ref as sums
+from ...kernels import cross_entropy_ref as kernels, reduce_ref as sums
 from ...kernels.cross_entropy_ref import Classes
 from .. import interpreter
 from ..dispatcher import general

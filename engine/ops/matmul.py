@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import ShapeError
-from ...kernels import matmul_ref as kernels
-from ...kernels import reduce_ref as sums
+from ...kernels import matmul_ref as kernels, reduce_ref as sums
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta
 from ..names import register_function, register_name

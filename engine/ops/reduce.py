@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from ...kernels import pointwise_ref as elementwise
-from ...kernels import reduce_ref as kernels
+from ...kernels import pointwise_ref as elementwise, reduce_ref as kernels
 from ..convert import box
 from ..dispatcher import unary
 from ..meta import Meta

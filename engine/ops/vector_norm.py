@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import OnefoldValueError
-from ...kernels import pointwise_ref as elementwise
-from ...kernels import reduce_ref as kernels
+from ...kernels import pointwise_ref as elementwise, reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function

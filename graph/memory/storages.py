@@ -17,8 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ...engine import boxing
 from ...engine.boxing.boxes import cut_out, take
-from ...engine.boxing.boxing_steps import BoxingStep
-from ...engine.boxing.boxing_steps import Local as LocalStep
+from ...engine.boxing.boxing_steps import BoxingStep, Local as LocalStep
 from ...engine.boxing.combine import Layout
 from ...engine.boxing.launched_steps import overwrites
 from ...engine.boxing.route_step import Route

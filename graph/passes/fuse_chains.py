@@ -15,8 +15,7 @@ from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
 from ...engine.ops.matmul import Linear, Product
 from ...engine.shard_runner import runner, single
-from ...kernels import epilogue_ref as epilogue
-from ...kernels import pointwise_chain_ref as kernels
+from ...kernels import epilogue_ref as epilogue, pointwise_chain_ref as kernels
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.select import pick, uses_triton
 from ..ir import Program, ProgramStep, Value

@@ -8,8 +8,7 @@ from itertools import product
 import boxing_oracle as oracle
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from launched import RankFailed, run_ranks
 
 from onefold.distributed.comm_log import comm

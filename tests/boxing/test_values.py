@@ -6,11 +6,9 @@ from itertools import product
 import boxing_oracle as oracle
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from onefold.engine.boxing import boxes, lower_bound, plan, run
-from onefold.engine.boxing import plan as plan_of
+from onefold.engine.boxing import boxes, lower_bound, plan, plan as plan_of, run
 from onefold.engine.sbp import broadcast, parse, partial_max, partial_min, partial_sum, split
 
 EVEN, UNEVEN, EMPTY_SHARDS, EMPTY = (12, 6), (5, 7), (1, 3), (0, 3)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from launched import run_ranks
 
 from onefold.distributed import collectives as c

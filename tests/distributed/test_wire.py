@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onefold.distributed.wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from onefold.errors import OnefoldTypeError, OnefoldValueError

@@ -6,8 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import onefold as flow
 from onefold.distributed.world import seen_from

@@ -8,8 +8,7 @@ import pytest
 import samples
 import torch
 import view_programs
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from launched import run_ranks
 
 import onefold as flow

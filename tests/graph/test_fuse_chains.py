@@ -8,8 +8,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from training_steps import compiled
 
 import onefold as flow

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 import samples
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from launched import run_ranks
 from training_steps import (
     MODELS,

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from philox_oracle import CALL, SEED, halves, philox_oracle, word_oracle
 
 from onefold.kernels import philox

@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from philox_oracle import CALL, SEED, wide_oracle, word_oracle
 
 from onefold.errors import OnefoldError

@@ -6,8 +6,7 @@ import torch
 from onefold.engine.names import names
 from onefold.engine.ops.einsum import parse
 from onefold.engine.placement import Placement
-from onefold.engine.sbp import broadcast, short, split
-from onefold.engine.sbp import parse as sbps
+from onefold.engine.sbp import broadcast, parse as sbps, short, split
 from onefold.errors import OnefoldRuntimeError, ShapeError
 from onefold.testing.manual_layouts import make_global, make_local
 

@@ -7,8 +7,7 @@ import operator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import onefold as flow
 from onefold.engine.dispatch_plan import num_plans

@@ -5,8 +5,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import onefold as flow
 from onefold.engine.meta import Meta

@@ -1,7 +1,6 @@
 """Samples of convolutions."""
 
-from torch.nn.functional import conv2d as conv
-from torch.nn.functional import pad
+from torch.nn.functional import conv2d as conv, pad
 
 from onefold.testing import Sample, T
 

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 from device_checks import DEVICE
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.nn import functional
 from triton_harness import EPS, assert_matches_reference, error, poisoned_memory
 
@@ -18,8 +17,7 @@ from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse
 from onefold.kernels import attention_ref, packed_attention_ref, random_ref
 from onefold.kernels.attention_ref import Dropped, Pairs
-from onefold.kernels.gpu.attention import attention_config
-from onefold.kernels.gpu.attention import attention_kernels as gpu
+from onefold.kernels.gpu.attention import attention_config, attention_kernels as gpu
 from onefold.kernels.gpu.attention.attention_kernels import Drop, Form, Heads, attend, attend_grad
 from onefold.kernels.gpu.launch import configs
 from onefold.testing.manual_layouts import make_global, make_local

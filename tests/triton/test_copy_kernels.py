@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference, poisoned_memory
 
 from onefold.kernels import pad_repeat_ref, pointwise_ref, slicing_ref

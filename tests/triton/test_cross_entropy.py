@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import cross_entropy_ref, select

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from device_checks import DEVICE
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.errors import OnefoldError

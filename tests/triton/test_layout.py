@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels.gpu.pointwise import pointwise_kernels as gpu

@@ -12,9 +12,12 @@ from triton_harness import assert_matches_reference
 
 import onefold
 from onefold.engine.ops.pointwise import Elementwise
-from onefold.kernels import elementwise_loss as losses
-from onefold.kernels import pointwise_ref as own
-from onefold.kernels import scalar_expression, select
+from onefold.kernels import (
+    elementwise_loss as losses,
+    pointwise_ref as own,
+    scalar_expression,
+    select,
+)
 from onefold.kernels.gpu.pointwise import pointwise_kernels as gpu
 from onefold.kernels.gpu.pointwise.triton_functions import function_named, is_known
 from onefold.kernels.pointwise_ref import aten

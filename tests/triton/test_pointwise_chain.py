@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from onefold.kernels import pointwise_chain_ref as reference
-from onefold.kernels import pointwise_ref, reduce_ref
+from onefold.kernels import pointwise_chain_ref as reference, pointwise_ref, reduce_ref
 from onefold.kernels.gpu.pointwise import pointwise_chain_kernels as gpu
 from onefold.kernels.gpu.pointwise.prologue import Prologue
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link

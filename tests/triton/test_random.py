@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 from device_checks import DEVICE
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from philox_oracle import CALL, SEED, word_oracle
 from triton_harness import poisoned_memory
 

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 from device_checks import DEVICE
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
 
 from onefold.kernels import reduce_ref

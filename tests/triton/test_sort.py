@@ -5,8 +5,7 @@ import torch
 from triton_harness import assert_matches_reference, poisoned_memory
 
 from onefold.kernels import reduce_ref, select, sort_ref
-from onefold.kernels.gpu.sort import order_statistics
-from onefold.kernels.gpu.sort import sort_kernels as order_kernels
+from onefold.kernels.gpu.sort import order_statistics, sort_kernels as order_kernels
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.bool]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -5,11 +5,16 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from launched import run_ranks
-from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor import distribute_tensor as distribute
+from torch.distributed.tensor import (
+    DeviceMesh,
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor as distribute,
+)
 
 import onefold as flow
 from onefold.distributed.world import seen_from, world
