@@ -38,7 +38,7 @@ def distribute_clone(x: Blob, name: str | None = None) -> list[Blob]:
 
 def distribute_concat(xs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
     """The blobs of the devices, one behind the other."""
-    return each(cat, _one_each("distribute_concat", xs), axis)  # type: ignore[no-any-return]
+    return each(cat, _one_each("distribute_concat", xs), axis)
 
 
 def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
@@ -50,7 +50,7 @@ def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
             found = add(found, part)
         return found
 
-    return each(total, _one_each("distribute_add", xs))  # type: ignore[no-any-return]
+    return each(total, _one_each("distribute_add", xs))
 
 
 def distribute_map(xs: Blob | Sequence[Blob], f: Callable[..., Any], axis: int = 0) -> Blob:

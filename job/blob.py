@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import torch
 
@@ -133,6 +133,12 @@ class Blob:
         return each(getitem, self, index)
 
 
+@overload
+def each(function: Callable[..., Tensor], *args: Any, **options: Any) -> Blob: ...
+@overload
+def each(
+    function: Callable[..., tuple[Tensor, ...]], *args: Any, **options: Any
+) -> tuple[Blob, ...]: ...
 def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Run an op on the parts of its blobs, on the devices of the scope; gives a Blob, or several.
 

@@ -41,74 +41,74 @@ __all__ = [
 
 def relu(x: Blob, name: str | None = None) -> Blob:
     """relu of each element."""
-    return each(relu_op, x)  # type: ignore[no-any-return]
+    return each(relu_op, x)
 
 
 def sigmoid(x: Blob, name: str | None = None) -> Blob:
     """sigmoid of each element."""
-    return each(sigmoid_op, x)  # type: ignore[no-any-return]
+    return each(sigmoid_op, x)
 
 
 def tanh(x: Blob, name: str | None = None) -> Blob:
     """tanh of each element."""
-    return each(tanh_op, x)  # type: ignore[no-any-return]
+    return each(tanh_op, x)
 
 
 def gelu(x: Blob, name: str | None = None) -> Blob:
     """gelu of each element."""
-    return each(gelu_op, x)  # type: ignore[no-any-return]
+    return each(gelu_op, x)
 
 
 def selu(x: Blob, name: str | None = None) -> Blob:
     """selu of each element."""
-    return each(selu_op, x)  # type: ignore[no-any-return]
+    return each(selu_op, x)
 
 
 def mish(x: Blob, name: str | None = None) -> Blob:
     """mish of each element."""
-    return each(mish_op, x)  # type: ignore[no-any-return]
+    return each(mish_op, x)
 
 
 def silu(x: Blob, name: str | None = None) -> Blob:
     """silu of each element."""
-    return each(silu_op, x)  # type: ignore[no-any-return]
+    return each(silu_op, x)
 
 
 def relu6(x: Blob, name: str | None = None) -> Blob:
     """Each element, brought between 0 and 6."""
-    return each(relu6_op, x)  # type: ignore[no-any-return]
+    return each(relu6_op, x)
 
 
 def hardsigmoid(x: Blob, name: str | None = None) -> Blob:
     """(x + 3) / 6 of each element, brought between 0 and 1."""
-    return each(hardsigmoid_op, x)  # type: ignore[no-any-return]
+    return each(hardsigmoid_op, x)
 
 
 def hardswish(x: Blob, name: str | None = None) -> Blob:
     """Each element times its hardsigmoid."""
-    return each(hardswish_op, x)  # type: ignore[no-any-return]
+    return each(hardswish_op, x)
 
 
 def hardtanh(x: Blob, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None) -> Blob:
     """Each element, brought between two numbers."""
-    return each(hardtanh_op, x, min_val, max_val)  # type: ignore[no-any-return]
+    return each(hardtanh_op, x, min_val, max_val)
 
 
 def elu(x: Blob, alpha: float = 1.0, name: str | None = None) -> Blob:
     """Each element, or alpha * (exp(x) - 1) below 0."""
-    return each(elu_op, x, alpha)  # type: ignore[no-any-return]
+    return each(elu_op, x, alpha)
 
 
 def leaky_relu(x: Blob, alpha: float = 0.2, name: str | None = None) -> Blob:
     """Each element, or alpha times it below 0."""
-    return each(leaky_relu_op, x, alpha)  # type: ignore[no-any-return]
+    return each(leaky_relu_op, x, alpha)
 
 
 def softmax(logits: Blob, axis: int | None = None, name: str | None = None) -> Blob:
     """Shares that sum up to 1 along a dim, the last if none is given."""
-    return each(softmax_op, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]
+    return each(softmax_op, logits, -1 if axis is None else axis)
 
 
 def logsoftmax(logits: Blob, axis: int | None = None, name: str | None = None) -> Blob:
     """The logarithms of `softmax`."""
-    return each(log_softmax, logits, -1 if axis is None else axis)  # type: ignore[no-any-return]
+    return each(log_softmax, logits, -1 if axis is None else axis)

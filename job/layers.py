@@ -163,7 +163,7 @@ def layer_norm(
         y = y if weight is None else mul(y, weight)
         return y if bias is None else add(y, bias)
 
-    return each(one, inputs, gamma, beta)  # type: ignore[no-any-return]
+    return each(one, inputs, gamma, beta)
 
 
 def batch_normalization(
@@ -218,7 +218,7 @@ def batch_normalization(
         y = batch_norm(moved, mean, variance, weight, bias, trains, 1 - momentum, epsilon)
         return movedim(y, 1, dim)
 
-    return each(one, inputs, *found.values())  # type: ignore[no-any-return]
+    return each(one, inputs, *found.values())
 
 
 def _of_value(

@@ -57,7 +57,7 @@ logical_and = _binary("logical_and")
 
 def add(x: Any, y: Any, name: str | None = None) -> Blob:
     """The sum of each pair of elements."""
-    return each(add_op, x, y)  # type: ignore[no-any-return]
+    return each(add_op, x, y)
 
 
 def add_n(inputs: Sequence[Blob], name: str | None = None) -> Blob:
@@ -110,14 +110,14 @@ def clip_by_value(
     values: Blob, min_value: Any = None, max_value: Any = None, name: str | None = None
 ) -> Blob:
     """Each element, brought between two numbers."""
-    return each(clamp, values, min_value, max_value)  # type: ignore[no-any-return]
+    return each(clamp, values, min_value, max_value)
 
 
 def argmax(input: Blob, axis: int = -1, name: str | None = None) -> Blob:
     """The place of the largest along a dim, as int32."""
-    return each(lambda x: cast(argmax_op(x, axis), torch.int32), input)  # type: ignore[no-any-return]
+    return each(lambda x: cast(argmax_op(x, axis), torch.int32), input)
 
 
 def top_k(input: Blob, k: int = 1, sorted: bool = True, name: str | None = None) -> Blob:
     """The places of the k largest along the last dim, as int32."""
-    return each(lambda x: cast(topk(x, k)[1], torch.int32), input)  # type: ignore[no-any-return]
+    return each(lambda x: cast(topk(x, k)[1], torch.int32), input)

@@ -122,7 +122,7 @@ def conv2d(
         y = conv2d_op(x, weight, None, steps, rest, spread, groups)
         return _channels_last(y) if data_format == "NHWC" else y
 
-    return each(one, input, filters)  # type: ignore[no-any-return]
+    return each(one, input, filters)
 
 
 def bias_add(
@@ -134,7 +134,7 @@ def bias_add(
         behind = 0 if data_format == "NHWC" else x.ndim - 2
         return add(x, view(b, (-1, *(1,) * behind)))
 
-    return each(one, value, bias)  # type: ignore[no-any-return]
+    return each(one, value, bias)
 
 
 def _pool2d(
@@ -162,7 +162,7 @@ def _pool2d(
             y = _averages(x, field, steps, around, ceil_mode)
         return _channels_last(y) if data_format == "NHWC" else y
 
-    return each(one, input)  # type: ignore[no-any-return]
+    return each(one, input)
 
 
 def _averages(
@@ -230,7 +230,7 @@ def dropout(
         raise OnefoldValueError(f"dropout: rate must be at least 0 and below 1, but got {rate!r}")
     if not tracing("nn.dropout").trains or rate == 0:
         return x
-    return each(dropout_op, x, rate)  # type: ignore[no-any-return]
+    return each(dropout_op, x, rate)
 
 
 def sparse_softmax_cross_entropy_with_logits(
@@ -260,7 +260,7 @@ def sparse_softmax_cross_entropy_with_logits(
         losses = cross_entropy(x, cast(target, torch.int64), reduction="none")
         return losses if len(shape) == 1 else reshape(losses, shape)
 
-    return each(one, labels, logits)  # type: ignore[no-any-return]
+    return each(one, labels, logits)
 
 
 def softmax_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | None = None) -> Blob:
@@ -269,7 +269,7 @@ def softmax_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | No
     def one(target: Tensor, x: Tensor) -> Tensor:
         return neg(sum(mul(target, log_softmax(x, -1)), -1))
 
-    return each(one, labels, logits)  # type: ignore[no-any-return]
+    return each(one, labels, logits)
 
 
 def sigmoid_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | None = None) -> Blob:
@@ -278,7 +278,7 @@ def sigmoid_cross_entropy_with_logits(labels: Blob, logits: Blob, name: str | No
     def one(target: Tensor, x: Tensor) -> Tensor:
         return binary_cross_entropy_with_logits(x, cast(target, x.dtype), reduction="none")
 
-    return each(one, labels, logits)  # type: ignore[no-any-return]
+    return each(one, labels, logits)
 
 
 def moments(
@@ -292,7 +292,8 @@ def moments(
         variance = mean_op(mul(centred, centred), tuple(axes), keepdims)
         return mean_op(tensor, tuple(axes), keepdims), variance
 
-    return each(one, x)  # type: ignore[no-any-return]
+    mean, variance = each(one, x)
+    return mean, variance
 
 
 def batch_normalization(
@@ -317,4 +318,4 @@ def batch_normalization(
         y = mul(sub(tensor, shift), factor)
         return y if more[0] is None else add(y, more[0])
 
-    return each(one, x, mean, variance, offset, scale)  # type: ignore[no-any-return]
+    return each(one, x, mean, variance, offset, scale)

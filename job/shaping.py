@@ -42,12 +42,12 @@ __all__ = [
 
 def reshape(x: Blob, shape: Sequence[int], name: str | None = None) -> Blob:
     """The same elements in another shape; one size may be -1."""
-    return each(reshape_op, x, tuple(shape))  # type: ignore[no-any-return]
+    return each(reshape_op, x, tuple(shape))
 
 
 def flatten(input: Blob, start_dim: int = 0, end_dim: int = -1, name: str | None = None) -> Blob:
     """Dims `start_dim` to `end_dim` as one."""
-    return each(flatten_op, input, start_dim, end_dim)  # type: ignore[no-any-return]
+    return each(flatten_op, input, start_dim, end_dim)
 
 
 def matmul(
@@ -64,18 +64,18 @@ def matmul(
         y = transpose_op(y, -1, -2) if transpose_b else y
         return matmul_op(x, y)
 
-    return each(one, a, b)  # type: ignore[no-any-return]
+    return each(one, a, b)
 
 
 def cast(x: Blob, dtype: torch.dtype, name: str | None = None) -> Blob:
     """The same values in another dtype."""
-    return each(cast_op, x, dtype)  # type: ignore[no-any-return]
+    return each(cast_op, x, dtype)
 
 
 def transpose(a: Blob, perm: Sequence[int] | None = None, name: str | None = None) -> Blob:
     """The dims in another order; without one, reversed."""
     order = tuple(reversed(range(len(a.shape)))) if perm is None else tuple(perm)
-    return each(permute, a, order)  # type: ignore[no-any-return]
+    return each(permute, a, order)
 
 
 def concat(
@@ -86,12 +86,12 @@ def concat(
     values: Sequence[Blob] | None = None,
 ) -> Blob:
     """Blobs one behind the other along a dim."""
-    return each(cat, list(inputs or values or ()), axis)  # type: ignore[no-any-return]
+    return each(cat, list(inputs or values or ()), axis)
 
 
 def stack(inputs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
     """Blobs one behind the other along a new dim."""
-    return each(stack_op, list(inputs), axis)  # type: ignore[no-any-return]
+    return each(stack_op, list(inputs), axis)
 
 
 def squeeze(input: Blob, axis: Sequence[int] | None = None, name: str | None = None) -> Blob:
@@ -104,7 +104,7 @@ def squeeze(input: Blob, axis: Sequence[int] | None = None, name: str | None = N
 
 def expand_dims(input: Blob, axis: int, name: str | None = None) -> Blob:
     """With a new dim of size 1."""
-    return each(unsqueeze, input, axis)  # type: ignore[no-any-return]
+    return each(unsqueeze, input, axis)
 
 
 def gather(
@@ -119,12 +119,12 @@ def gather(
         shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
         return reshape_op(found, shape)
 
-    return each(one, params, indices)  # type: ignore[no-any-return]
+    return each(one, params, indices)
 
 
 def where(condition: Blob, x: Any = None, y: Any = None, name: str | None = None) -> Blob:
     """The elements of `x` where the condition holds, else those of `y`."""
-    return each(lambda c, a, b: where_op(cast_op(c, torch.bool), a, b), condition, x, y)  # type: ignore[no-any-return]
+    return each(lambda c, a, b: where_op(cast_op(c, torch.bool), a, b), condition, x, y)
 
 
 def slice(
@@ -139,22 +139,22 @@ def slice(
             tensor = narrow(tensor, dim, start, rest if count in (None, -1) else count)
         return tensor
 
-    return each(one, x)  # type: ignore[no-any-return]
+    return each(one, x)
 
 
 def identity(x: Blob, name: str | None = None) -> Blob:
     """The same value."""
-    return each(clone, x)  # type: ignore[no-any-return]
+    return each(clone, x)
 
 
 def ones_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
     """Ones in the shape of another blob."""
-    return each(lambda x: ones_like_op(x, dtype=dtype), like)  # type: ignore[no-any-return]
+    return each(lambda x: ones_like_op(x, dtype=dtype), like)
 
 
 def zeros_like(like: Blob, dtype: torch.dtype | None = None, name: str | None = None) -> Blob:
     """Zeros in the shape of another blob."""
-    return each(lambda x: zeros_like_op(x, dtype=dtype), like)  # type: ignore[no-any-return]
+    return each(lambda x: zeros_like_op(x, dtype=dtype), like)
 
 
 def parallel_cast(
