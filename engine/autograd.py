@@ -20,7 +20,7 @@ from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
-from .tensor import Tensor
+from .tensor import Tensor, tensor_ops
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
 
@@ -190,17 +190,17 @@ def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
     if target is dy.meta:
         return dy
     if interpreter.current is None:
-        return names.box(dy, target)  # type: ignore[no-any-return]
+        return tensor_ops.box(dy, target)
     with interpreter.current.adding(node):
-        return names.box(dy, target)  # type: ignore[no-any-return]
+        return tensor_ops.box(dy, target)
 
 
 def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of what `edge` stands for."""
     if interpreter.current is None:
-        return names.add(grad, other)  # type: ignore[no-any-return]
+        return tensor_ops.add(grad, other)
     with interpreter.current.adding(edge):
-        return names.add(grad, other)  # type: ignore[no-any-return]
+        return tensor_ops.add(grad, other)
 
 
 def _adds_in_place(total: Tensor, grad: Tensor) -> bool:
@@ -283,7 +283,7 @@ def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
                 f"shape {tuple(output.shape)}; pass gradient=, or reduce it with sum() or mean() "
                 "first."
             )
-        return names.ones_like_whole(output)  # type: ignore[no-any-return]
+        return tensor_ops.ones_like_whole(output)
     check_gradient(output, gradient, "gradient")
     return gradient if gradient.dtype == output.dtype else names.cast(gradient, output.dtype)
 

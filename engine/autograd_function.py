@@ -9,9 +9,8 @@ from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
 from .autograd_tape import Node, Output, Packed, saved_hooks
 from .meta import Meta
-from .names import names
 from .sbp import broadcast
-from .tensor import Tensor
+from .tensor import Tensor, tensor_ops
 from .views import Detach, base_of, link, stand_in
 
 
@@ -124,11 +123,9 @@ def _own(gradient: Tensor) -> Tensor:
 
 def _zeros(meta: Meta) -> Tensor:
     if meta.placement is None:
-        return names.zeros(meta.shape, dtype=meta.dtype, device=meta.device)  # type: ignore[no-any-return]
+        return tensor_ops.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
     nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in meta.nd_sbp)
-    return names.zeros(  # type: ignore[no-any-return]
-        meta.shape, dtype=meta.dtype, placement=meta.placement, sbp=nd_sbp
-    )
+    return tensor_ops.zeros(meta.shape, dtype=meta.dtype, placement=meta.placement, sbp=nd_sbp)
 
 
 class _FromFunction(Detach):

@@ -21,7 +21,7 @@ from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
 from .sbp import NdSbp, broadcast
-from .tensor import Tensor
+from .tensor import Tensor, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
 from .views import has_links, snapshot
 
@@ -137,7 +137,7 @@ def fitted(value: Any, target: Tensor) -> Tensor:
     if value.dtype != target.dtype:
         value = names.cast(value, target.dtype)
     if target.is_local:
-        return names.to(value, target.device)  # type: ignore[no-any-return]
+        return tensor_ops.to(value, target.device)
     return box(value, target.meta)
 
 

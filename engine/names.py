@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
-class Names:
+class Names(Generic[R]):
     """Functions by name; an op's function is an attribute once the op is defined."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., R]:
         raise AttributeError(f"no op named {name!r} is defined")
 
 
-names = Names()
+names: Names[Any] = Names()
 
 
 def find_name(name: str) -> Callable[..., Any] | None:

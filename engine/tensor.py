@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from operator import index
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ReferenceType
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
-from .names import find_name, names
+from .names import Names, find_name, names
 from .placement import Placement
 from .sbp import NdSbp
 
@@ -244,29 +244,29 @@ class Tensor(TensorMethods):
 
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """This tensor where the condition holds, else `other`."""
-        return names.where(condition, self, other)  # type: ignore[no-any-return]
+        return tensor_ops.where(condition, self, other)
 
     detach_ = method("detach_")
 
     # Operators; those with the tensor on the left are in methods.py.
 
     def __rsub__(self, other: Any) -> Tensor:
-        return names.sub(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.sub(other, self)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return names.div(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.div(other, self)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return names.pow(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.pow(other, self)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return names.matmul(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.matmul(other, self)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return names.floor_divide(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.floor_divide(other, self)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return names.remainder(other, self)  # type: ignore[no-any-return]
+        return tensor_ops.remainder(other, self)
 
     # Values.
 
@@ -287,7 +287,7 @@ class Tensor(TensorMethods):
         return names.to_torch(self).__dlpack_device__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return names.deep_copy(self, memo)  # type: ignore[no-any-return]
+        return tensor_ops.deep_copy(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise OnefoldTypeError(
@@ -298,7 +298,7 @@ class Tensor(TensorMethods):
     @property
     def data(self) -> Tensor:
         """The same tensor without history; assigning takes another tensor's value."""
-        return names.detach(self)  # type: ignore[no-any-return]
+        return tensor_ops.detach(self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -306,19 +306,19 @@ class Tensor(TensorMethods):
 
     @property
     def T(self) -> Tensor:
-        return names.reversed_dims(self)  # type: ignore[no-any-return]
+        return tensor_ops.reversed_dims(self)
 
     @property
     def mT(self) -> Tensor:
-        return names.matrix_transpose(self)  # type: ignore[no-any-return]
+        return tensor_ops.matrix_transpose(self)
 
     @property
     def H(self) -> Tensor:
-        return names.hermitian(self)  # type: ignore[no-any-return]
+        return tensor_ops.hermitian(self)
 
     @property
     def mH(self) -> Tensor:
-        return names.batch_hermitian(self)  # type: ignore[no-any-return]
+        return tensor_ops.batch_hermitian(self)
 
     @classmethod
     def __torch_function__(
@@ -338,6 +338,9 @@ class Tensor(TensorMethods):
             if key not in _NO_EFFECT or value not in _NO_EFFECT[key]
         }
         return ours(*args, **given)
+
+
+tensor_ops = cast("Names[Tensor]", names)  # the same table, for functions that give one tensor
 
 
 def add_method(name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -291,12 +291,12 @@ class Unbind(Op):
 
 
 @lru_cache(maxsize=256)
-def _split_op(count: int, multiple_views: bool) -> Any:
+def _split_op(count: int, multiple_views: bool) -> Callable[..., tuple[Tensor, ...]]:
     return several(Split(count, multiple_views))
 
 
 @lru_cache(maxsize=256)
-def _unbind_op(count: int) -> Any:
+def _unbind_op(count: int) -> Callable[..., tuple[Tensor, ...]]:
     return several(Unbind(count))
 
 
@@ -310,7 +310,7 @@ def _split_by(
                 f"tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
             )
         return (view(x, x.shape),)  # a tensor of its own, as each part is
-    return _split_op(len(sizes), multiple_views)((x,), sizes, dim)  # type: ignore[no-any-return]
+    return _split_op(len(sizes), multiple_views)((x,), sizes, dim)
 
 
 def _chunk_sizes(size: int, length: int) -> tuple[int, ...]:
@@ -427,4 +427,4 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         return ()
     if count == 1:
         return (view(input, *input.shape[:dim], *input.shape[dim + 1 :]),)
-    return _unbind_op(count)((input,), dim)  # type: ignore[no-any-return]
+    return _unbind_op(count)((input,), dim)
