@@ -7,6 +7,9 @@ from pathlib import Path
 from doc_blocks import blocks
 
 
+_FILE = re.compile(r"^--- (.*)\n\+\+\+ b/(.*)\n((?:(?!--- ).*\n?)*)", re.MULTILINE)
+
+
 @dataclass
 class Change:
     """One section of a page."""
@@ -35,11 +38,13 @@ def apply(root: Path, diff: str) -> list[str]:
     """Change the files under `root` as a diff says; their names.
 
     A hunk needs no line numbers. Raises ValueError unless the lines that it keeps and removes are
-    in the file exactly once.
+    in the file exactly once, and for a new file that exists.
     """
     names = []
-    for name, hunks in re.findall(r"^--- .*\n\+\+\+ b/(.*)\n((?:(?!--- ).*\n?)*)", diff, re.M):
+    for old_name, name, hunks in _FILE.findall(diff):
         path = root / name
+        if path.exists() == (old_name == "/dev/null"):
+            raise ValueError(f"{name} {'exists' if path.exists() else 'does not exist'}")
         text = path.read_text() if path.exists() else ""
         for hunk in re.split(r"^@@.*\n", hunks, flags=re.MULTILINE)[1:]:
             lines = [line or " " for line in hunk.splitlines()]

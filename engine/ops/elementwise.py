@@ -34,7 +34,7 @@ def elementwise(
 ) -> Callable[[F], F]:
     """The op of a function of tensors and settings, whose body is an expression (a decorator).
 
-    See `kernels.scalar_expr.expression` for what the body may hold; the parameters that are
+    See `kernels.scalar_expression.expression` for what the body may hold; the parameters that are
     annotated Tensor come first. `torch` is torch's own function for it, where there is one, with
     the same parameters.
 
