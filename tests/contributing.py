@@ -6,7 +6,6 @@ from pathlib import Path
 
 from doc_blocks import blocks
 
-
 _FILE = re.compile(r"^--- (.*)\n\+\+\+ b/(.*)\n((?:(?!--- ).*\n?)*)", re.MULTILINE)
 
 

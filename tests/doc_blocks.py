@@ -82,7 +82,12 @@ def output_faults(page: str, name: str) -> list[str]:
 
 
 def command_faults(page: str, targets: set[str], files: set[str]) -> Iterator[str]:
-    """Shell commands on a page that name a make target or a script that does not exist."""
+    """Shell commands on a page that name a make target or a script that does not exist.
+
+    A script that a diff on the page adds exists.
+    """
+    diffs = [block.body for block in blocks(page) if block.language == "diff"]
+    files = files.union(*[re.findall(r"^\+\+\+ b/(.*)$", diff, re.MULTILINE) for diff in diffs])
     for block in blocks(page):
         if block.language not in {"bash", "console", "sh", "shell"}:
             continue

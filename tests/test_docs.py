@@ -168,6 +168,17 @@ def test_a_missing_target_script_or_link_is_noticed():
         "line 2: there is no examples/a.py",
     ]
     assert links(page) == ["b.md"]
+    assert len(list(command_faults(f"{page}\n{ADDED}", {"demo"}, {"examples"}))) == 1
+
+
+ADDED = """
+```diff
+--- /dev/null
++++ b/examples/a.py
+@@
++print(1)
+```
+"""
 
 
 def test_a_missing_file_is_noticed():
