@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from contributing import Change, apply, changes
-from source_tree import PACKAGE, REPO, tracked_files
+from source_tree import PACKAGE, REPO
 
 CHANGES = changes((REPO / "CONTRIBUTING.md").read_text())
 
@@ -15,11 +15,9 @@ CHANGES = changes((REPO / "CONTRIBUTING.md").read_text())
 @pytest.fixture
 def copy(tmp_path):
     """A copy of the repository, which is the package where its parent is on the path."""
-    root = tmp_path / PACKAGE
-    for file in tracked_files():
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(REPO / file, root / file)
-    return root
+    # With its compiled modules, which are valid while the times of files are kept.
+    ignored = shutil.ignore_patterns(".*", "build", "dist")
+    return shutil.copytree(REPO, tmp_path / PACKAGE, ignore=ignored)
 
 
 @pytest.mark.slow
@@ -91,4 +89,15 @@ def test_a_place_that_is_not_there_once_is_an_error(tmp_path, text):
     (change,) = changes(PAGE)
     assert isinstance(change, Change)
     with pytest.raises(ValueError, match=r"x\.py has these lines [02] times"):
+        apply(tmp_path, change.diffs[0])
+
+
+def test_a_file_that_is_not_there_or_is_no_new_one_is_an_error(tmp_path):
+    (change,) = changes(PAGE)
+    with pytest.raises(ValueError, match=r"x\.py does not exist"):
+        apply(tmp_path, change.diffs[0])
+    (tmp_path / "x.py").write_text("a = 1\nc = 3\n")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/y.py").write_text("")
+    with pytest.raises(ValueError, match=r"new/y\.py exists"):
         apply(tmp_path, change.diffs[0])
