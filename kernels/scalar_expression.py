@@ -33,7 +33,7 @@ _WRITTEN: dict[str, Function] = {}  # the expressions
 class Source(NamedTuple):
     """A Triton function as text: its body uses other Triton functions by name.
 
-    `takes` has a letter per argument, see `gpu/triton_functions.py`.
+    `takes` has a letter per argument, see `gpu/pointwise/triton_functions.py`.
     """
 
     parameters: tuple[str, ...]

@@ -27,7 +27,7 @@ _CHECKED = "indices and targets are checked on the CPU alone, where looking is c
 _COMPLEX = "complex numbers: Triton has none"
 _WIDE = "heads of more than 256 features, see TORCH; the CPU has a kernel for them"
 INSIDE: dict[str, dict[str, str]] = {
-    "attention": {
+    "attention_kernels": {
         "_scaled_dot_product_flash_attention_for_cpu": _WIDE,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _WIDE,
     },

@@ -27,7 +27,7 @@ def observed():
 def test_every_op_has_kernels_or_a_reason(observed):
     missing = coverage.missing(observed, sorted(ops))
     assert missing == [], (
-        "ops do their work in torch: give them Triton kernels, or reasons in table.py"
+        "ops do their work in torch: give them Triton kernels, or reasons in coverage.py"
     )
     whole = [name for name in coverage.REASONS if name in observed and not observed[name].torch]
     assert whole == [], "these ops leave nothing to torch: take them out of REASONS"

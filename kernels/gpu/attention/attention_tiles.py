@@ -83,7 +83,7 @@ def masked(scores, mask, i, j, i_step, j_step, there, MASK: tl.constexpr):
 
 @triton.jit
 def kept(row, first_j, seed, call, least, BN: tl.constexpr, QUADS: tl.constexpr):
-    """The dropout mask of queries and BN keys, from the random words of `philox.py`.
+    """The dropout mask of queries and BN keys, from the random words of `philox_kernels.py`.
 
     `row` is the logical index of each query's pair with key 0. If all are multiples of 4 (QUADS),
     one group of words is used for four keys.

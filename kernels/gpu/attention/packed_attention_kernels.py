@@ -1,4 +1,4 @@
-"""Attention of packed sequences, by the kernels of `attention.py`."""
+"""Attention of packed sequences, by the kernels of `attention_kernels.py`."""
 
 from __future__ import annotations
 
