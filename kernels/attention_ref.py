@@ -58,7 +58,7 @@ class Pairs:
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """Dropout of probabilities: a draw, the logical (batch, heads, queries, keys) that it is of,
-    and the place in them of this part's first; see `random.py`.
+    and the place in them of this part's first; see `random_ref.py`.
     """
 
     p: float
