@@ -1,4 +1,4 @@
-"""Attention in smaller ops: for dropout, gradients of a mask and second gradients."""
+"""The gradients of attention in smaller ops: for those of a mask, and for second gradients."""
 
 from __future__ import annotations
 
