@@ -8,7 +8,7 @@ from torch import Tensor
 _backward = torch.ops.aten.native_batch_norm_backward.default
 
 
-def batch_norm_kept(
+def batch_norm_with_stats(
     x: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y; and per channel the mean, the unbiased variance and the reciprocal of the deviation."""
@@ -20,7 +20,7 @@ def batch_norm_kept(
     return y, mean, variance, rstd
 
 
-def batch_norm_kept_grad(
+def batch_norm_with_stats_grad(
     dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of batch_norm for x, weight and bias."""

@@ -16,8 +16,8 @@ from .gpu.pointwise.triton_functions import all_names
 # Ops whose work torch does also on cuda, and why.
 _IN_PARTS = "not on cuda: there smaller ops do the work, which have Triton kernels"
 REASONS = {
-    "batch_norm_kept": _IN_PARTS,
-    "batch_norm_kept_grad": _IN_PARTS,
+    "batch_norm_with_stats": _IN_PARTS,
+    "batch_norm_with_stats_grad": _IN_PARTS,
 }
 
 

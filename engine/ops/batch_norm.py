@@ -8,7 +8,7 @@ from ..names import register_function
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, neg, sub
-from .batch_norm_kept import batch_norm_kept, takes
+from .batch_norm_with_stats import batch_norm_with_stats, takes
 from .cast import narrowed, widened
 from .device_transfer import to
 from .layer_norm import layer_norm
@@ -50,7 +50,7 @@ def batch_norm_train(
             f"{tuple(input.shape)}"
         )
     if weight is not None and bias is not None and takes(input.meta, weight.meta, bias.meta):
-        y, mean, variance, _ = batch_norm_kept((input, weight, bias), eps)
+        y, mean, variance, _ = batch_norm_with_stats((input, weight, bias), eps)
         return y, frozen(mean), frozen(variance)
     dims = (0, *range(2, input.ndim))
     wide = widened(input)

@@ -40,10 +40,10 @@ def takes(x: Meta, weight: Meta, bias: Meta) -> bool:
     )
 
 
-class BatchNormKept(Op):
+class BatchNormWithStats(Op):
     """y; per channel the mean, the unbiased variance and the reciprocal of the deviation"""
 
-    name = "batch_norm_kept"
+    name = "batch_norm_with_stats"
     num_outputs = 4
     saves = (0, 1)
     saves_output = True
@@ -63,7 +63,7 @@ class BatchNormKept(Op):
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
         (eps,) = attrs
-        kernel = local.pick(kernels.batch_norm_kept)
+        kernel = local.pick(kernels.batch_norm_with_stats)
         return lambda x, weight, bias: kernel(x, weight, bias, eps)
 
     @property
@@ -84,13 +84,13 @@ class BatchNormKept(Op):
             return None, None, None
         if interpreter.grad_enabled:  # to be differentiated again
             return _gradients(dy[0], x, weight, eps)
-        return _batch_norm_kept_grad((dy[0], x, weight, y[1], y[3]), eps)
+        return _batch_norm_with_stats_grad((dy[0], x, weight, y[1], y[3]), eps)
 
 
-class BatchNormKeptGrad(Op):
+class BatchNormWithStatsGrad(Op):
     """Gradients of batch_norm for x, weight and bias, from kept statistics"""
 
-    name = "batch_norm_kept_grad"
+    name = "batch_norm_with_stats_grad"
     num_outputs = 3
     differentiable = False
     flops_per_element = 12.0
@@ -112,7 +112,7 @@ class BatchNormKeptGrad(Op):
         ]
 
     def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        kernel = local.pick(kernels.batch_norm_kept_grad)
+        kernel = local.pick(kernels.batch_norm_with_stats_grad)
         return lambda *tensors: kernel(*tensors, *attrs)
 
     @property
@@ -135,5 +135,5 @@ def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tenso
     return dx, (dy * unit).sum(dims), dy.sum(dims)
 
 
-batch_norm_kept = several(BatchNormKept())
-_batch_norm_kept_grad = several(BatchNormKeptGrad())
+batch_norm_with_stats = several(BatchNormWithStats())
+_batch_norm_with_stats_grad = several(BatchNormWithStatsGrad())
