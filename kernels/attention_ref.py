@@ -173,9 +173,12 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
     return scores if there is None else scores.masked_fill_(~there, -math.inf)
 
 
-def _weights(scores: Tensor, logs: Tensor) -> Tensor:
-    """The softmax, in the memory of the scores; zeros in rows that see no key."""
-    return scores.sub_(logs.masked_fill(logs == -math.inf, 0.0)[..., None]).exp_()
+def _softmax(scores: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
+    """The softmax over the keys; zeros in rows that see no key."""
+    p = torch.softmax(scores, -1)
+    if mask is None and not pairs.window and pairs.first >= 0:
+        return p  # every query sees the first key
+    return p.masked_fill_(scores.amax(-1, keepdim=True) == -math.inf, 0.0)
 
 
 def _drop(p: Tensor, heads: int, drop: Dropped | None) -> Tensor:
@@ -191,9 +194,11 @@ def _by_scores(
 ) -> tuple[Tensor, Tensor]:
     heads, shape = q.shape[1], q.shape[:3]
     scores = _scores(q, k, mask, pairs)
-    logs = scores.logsumexp(-1)
-    p = _drop(_weights(scores, logs), heads, drop)
-    y = p @ _grouped(v, v.shape[1])
+    p = _softmax(scores, mask, pairs)
+    # The largest weight is 1 / sum(exp(score - largest score)): no second pass of exponentials.
+    top = scores.amax(-1)
+    logs = (top - p.amax(-1).log()).masked_fill_(top == -math.inf, -math.inf)
+    y = _drop(p, heads, drop) @ _grouped(v, v.shape[1])
     return y.reshape(*shape, v.shape[-1]).to(q.dtype), logs.reshape(shape)
 
 
@@ -211,7 +216,7 @@ def _by_scores_grad(
     heads = k.shape[1]
     rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
     keys, values = _grouped(k, heads), _grouped(v, heads)
-    p = _weights(_scores(q, k, mask, pairs), logs.reshape(*rows.shape[:-1]))
+    p = _softmax(_scores(q, k, mask, pairs), mask, pairs)
     dropped, dp = p, grads @ values.mT
     if drop is not None:  # drawn once for both
         kept = _drop(torch.ones_like(p), q.shape[1], drop)
