@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from ...distributed.comm_log import table
 from ...distributed.world import on_world_change
 from ...errors import ShapeError
 from ..meta import Meta
@@ -61,12 +62,7 @@ class BoxingPlan:
         rows = [("step", "layout", "groups", "received/rank", "time")]
         rows += [_row(step) for step in self.steps]
         rows.append(("total", "", "", "", f"{self.time * 1e6:.1f} us"))
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([head, *lines])
+        return f"{head}\n{table(rows)}"
 
 
 def _row(step: BoxingStep) -> tuple[str, str, str, str, str]:
@@ -107,9 +103,8 @@ on_world_change(plan.cache_clear)
 
 def _between(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
     """Steps between placements; all bytes travel on one device type, cuda when there is one."""
-    assert src.placement is not None and dst.placement is not None
     steps: list[BoxingStep] = []
-    wire = "cuda" if "cuda" in (src.placement.type, dst.placement.type) else "cpu"
+    wire = "cuda" if "cuda" in (src.global_placement.type, dst.global_placement.type) else "cpu"
     start = _on(wire, src)
     if start is not src:
         steps.append(Copy(src, start))
@@ -124,8 +119,7 @@ def _between(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
 
 
 def _on(device_type: str, meta: Meta) -> Meta:
-    assert meta.placement is not None
-    if meta.placement.type == device_type:
+    if meta.global_placement.type == device_type:
         return meta
-    placement = Placement(device_type, meta.placement.ranks)
+    placement = Placement(device_type, meta.global_placement.ranks)
     return Meta.of(meta.shape, meta.dtype, placement, meta.nd_sbp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar
 
 from ..meta import Box, Meta, balanced
@@ -31,6 +32,7 @@ class BoxingStep:
 
     kind: ClassVar[str] = ""
     local: ClassVar[bool] = False  # whether no rank sends anything
+    new_memory: ClassVar[bool] = False  # whether no shard after the step is one from before it
     before: Meta
     after: Meta
     axes: tuple[int, ...] = ()
@@ -38,8 +40,12 @@ class BoxingStep:
 
     @property
     def placement(self) -> Placement:
-        assert self.before.placement is not None
-        return self.before.placement
+        return self.before.global_placement
+
+    @property
+    def target(self) -> Placement:
+        """The placement after the step."""
+        return self.after.global_placement
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -68,8 +74,7 @@ class BoxingStep:
 
     def made(self, rank: int) -> Box:
         """The box of the rank's shard after the step."""
-        assert self.after.placement is not None
-        return self.after.box(self.after.placement.position[rank])
+        return self.after.box(self.target.position[rank])
 
     def traffic(self, rank: int) -> tuple[int, int]:
         """(elements received, elements sent) by one rank."""
@@ -79,10 +84,9 @@ class BoxingStep:
         """What every group does, for the communication log."""
         found = []
         for group in self.groups():
-            moved = {rank: self.traffic(rank) for rank in group}
-            received = {rank: count for rank, (count, _) in moved.items()}
-            sent = {rank: count for rank, (_, count) in moved.items()}
-            found.append(Collective(group, received, sent))
+            received, sent = zip(*map(self.traffic, group), strict=True)
+            by_rank = [dict(zip(group, counts, strict=True)) for counts in (received, sent)]
+            found.append(Collective(group, *by_rank))
         return tuple(found)
 
     def received(self, rank: int) -> int:
@@ -105,15 +109,13 @@ class BoxingStep:
     @property
     def aliases(self) -> bool:
         """Whether a shard after the step may share memory with one before it."""
-        return self.reduction is None
+        return not self.new_memory and (self.local or self.reduction is None)
 
     @property
     def reduction(self) -> str | None:
         """What joins addends in this step: "sum", "max", "min", or None."""
-        for axis in self.axes:
-            if self.before.nd_sbp[axis].is_partial:
-                return self.before.nd_sbp[axis].reduction
-        return None
+        sbps = [self.before.nd_sbp[axis] for axis in self.axes]
+        return next((sbp.reduction for sbp in sbps if sbp.is_partial), None)
 
 
 class Local(BoxingStep):
@@ -122,18 +124,13 @@ class Local(BoxingStep):
     kind = "local"
     local = True
 
-    @property
-    def aliases(self) -> bool:
-        """A slice is a view."""
-        return True
-
     @cached_property
     def fill(self) -> str | None:
         """The reduction whose identity stands where a rank holds nothing; None for slices."""
-        for old, new in zip(self.before.nd_sbp, self.after.nd_sbp, strict=True):
-            if new.is_partial and new is not old:
-                return new.reduction
-        return None
+        pairs = zip(self.before.nd_sbp, self.after.nd_sbp, strict=True)
+        return next(
+            (new.reduction for old, new in pairs if new.is_partial and new is not old), None
+        )
 
     def keeps(self, rank: int) -> Box | None:
         """The region that the rank keeps; None when all of its shard becomes the identity.
@@ -173,11 +170,7 @@ class AllGather(BoxingStep):
     """The shards of a group are joined; every rank of it gets all of them."""
 
     kind = "all_gather"
-
-    @property
-    def aliases(self) -> bool:
-        """The whole is new memory."""
-        return False
+    new_memory = True
 
     def traffic(self, rank: int) -> tuple[int, int]:
         own = volume(self.held(rank))
@@ -202,11 +195,8 @@ class Exchange(BoxingStep):
     @cached_property
     def addends(self) -> int:
         """How many addends are summed for each element."""
-        found = 1
-        for axis in self.axes:
-            if self.before.nd_sbp[axis].is_partial:
-                found *= self.placement.shape[axis]
-        return found
+        partial = [axis for axis in self.axes if self.before.nd_sbp[axis].is_partial]
+        return prod(self.placement.shape[axis] for axis in partial)
 
     def group(self, rank: int) -> tuple[int, ...]:
         flat, nd_sbp = self.placement.flat_ranks, self.before.nd_sbp
@@ -242,11 +232,7 @@ class Copy(BoxingStep):
 
     kind = "copy"
     local = True
-
-    @property
-    def aliases(self) -> bool:
-        """The devices differ."""
-        return False
+    new_memory = True
 
     @property
     def time(self) -> float:

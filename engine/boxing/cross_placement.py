@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 
 from ..meta import Meta
-from ..sbp import NdSbp, Sbp, broadcast, split
+from ..sbp import Sbp, broadcast, split, without_partial
 from .boxing_steps import BoxingStep, Local
 from .path_search import steps_on_one
 from .route_step import Route
@@ -19,10 +19,9 @@ _PRICED_RANKS = 64  # larger jobs take the way with the fewest messages
 
 def cross_steps(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
     """Steps between two placements of one device type."""
-    assert src.placement is not None and dst.placement is not None
     start, end = _plain(src), _plain(dst)
     ways = _ways(start, end)
-    if src.placement.num_ranks + dst.placement.num_ranks > _PRICED_RANKS:
+    if src.global_placement.num_ranks + dst.global_placement.num_ranks > _PRICED_RANKS:
         best = ways[-1]
     else:
         best = min(ways, key=_price)
@@ -33,10 +32,9 @@ def cross_steps(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
 
 def _plain(meta: Meta) -> Meta:
     """The layout with every partial axis of one rank called broadcast, which it also is."""
-    assert meta.placement is not None
     nd_sbp = tuple(
         broadcast if size == 1 and sbp.is_partial else sbp
-        for sbp, size in zip(meta.nd_sbp, meta.placement.shape, strict=True)
+        for sbp, size in zip(meta.nd_sbp, meta.global_placement.shape, strict=True)
     )
     return meta if nd_sbp == meta.nd_sbp else meta.like(nd_sbp=nd_sbp)
 
@@ -46,12 +44,11 @@ def _ways(src: Meta, dst: Meta) -> list[tuple[BoxingStep, ...]]:
     whole = Route(src, dst)
     if whole.kept:
         return [(whole,)]
-    assert src.placement is not None and dst.placement is not None
     froms = [src] if _kinds(src) < 2 else []
     if _kinds(src):
-        froms.append(_spread(src) or src.like(nd_sbp=_without_partials(src.nd_sbp)))
-    tos = [dst] if _kinds(dst) < 2 else [dst.like(nd_sbp=_without_partials(dst.nd_sbp))]
-    ranks = set(src.placement.flat_ranks), set(dst.placement.flat_ranks)
+        froms.append(_spread(src) or src.like(nd_sbp=without_partial(src.nd_sbp)))
+    tos = [dst] if _kinds(dst) < 2 else [dst.like(nd_sbp=without_partial(dst.nd_sbp))]
+    ranks = set(src.global_placement.flat_ranks), set(dst.global_placement.flat_ranks)
     spread = None if ranks[0] & ranks[1] else _spread(dst)
     if spread is not None and spread is not dst:
         tos.append(spread)
@@ -68,22 +65,17 @@ def _kinds(meta: Meta) -> int:
     return len({sbp.kind for sbp in meta.nd_sbp if sbp.is_partial})
 
 
-def _without_partials(nd_sbp: NdSbp) -> NdSbp:
-    return tuple(broadcast if sbp.is_partial else sbp for sbp in nd_sbp)
-
-
 def _spread(meta: Meta) -> Meta | None:
     """The layout with all partial and broadcast axes split, the longest dims first.
 
     None when no dim is long enough or can be split further without moving other splits.
     """
-    assert meta.placement is not None
     sizes = list(meta.shape)
-    for sbp, parts in zip(meta.nd_sbp, meta.placement.shape, strict=True):
+    for sbp, parts in zip(meta.nd_sbp, meta.global_placement.shape, strict=True):
         if sbp.is_split:
             sizes[sbp.dim] //= parts
     out: list[Sbp] = []
-    for axis, (sbp, parts) in enumerate(zip(meta.nd_sbp, meta.placement.shape, strict=True)):
+    for axis, (sbp, parts) in enumerate(zip(meta.nd_sbp, meta.global_placement.shape, strict=True)):
         if sbp.is_split or parts == 1:
             out.append(sbp)
             continue

@@ -8,8 +8,7 @@ NCCL's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -17,10 +16,11 @@ import torch
 from ...distributed import collectives
 from ...distributed.wire_format import to_reducible
 from ...distributed.world import world
-from ..meta import Box, balanced
+from ..meta import balanced
 from .boxes import Cut, cut_out, take, volume
 from .boxing_steps import AllGather, AllReduce, BoxingStep, Copy, Exchange, Local
 from .combine import Layout, reduce
+from .route_end import RouteEnd
 from .route_step import Route
 
 # None where the rank is not in the placement.
@@ -71,8 +71,7 @@ def _local(step: Local, rank: int) -> Apply:
 
 
 def _copy(step: Copy, rank: int) -> Apply:
-    assert step.after.placement is not None
-    device = step.after.placement.device(rank)
+    device = step.target.device(rank)
     return lambda shard: _there(shard).to(device)
 
 
@@ -169,82 +168,6 @@ def _exchange(step: Exchange, rank: int) -> Begin:
     return begin
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """A part that this rank owns: its addends are own cuts, or what arrived at an index."""
-
-    number: int
-    addends: tuple[Cut | int, ...]
-
-
-def _route(step: Route, rank: int) -> Apply:
-    dtype, device = step.before.dtype, step.placement.device(rank)
-    reduction, parts = step.reduction or "sum", step.parts(rank)
-    target = step.after.placement
-    assert target is not None
-    addends: list[tuple[int, Cut]] = []  # (to, what) of the first round
-    sources: list[tuple[int, Box]] = []  # (from, what)
-    results: list[tuple[int, int]] = []  # (to, number of a part) of the second round
-    owners: list[tuple[int, Box]] = []  # (from, what)
-    own: list[_Own] = []
-    pieces: list[tuple[Box, int, bool]] = []  # (region, number or index, whether it is own)
-    for number, part in enumerate(parts):
-        if part.owner == rank:
-            found: list[Cut | int] = []
-            for source in part.sources:
-                if source == rank:
-                    found.append(cut_out(part.box, step.held(rank)))
-                else:
-                    found.append(len(sources))
-                    sources.append((source, part.box))
-            own.append(_Own(number, tuple(found)))
-            results += [(taker, number) for taker in part.takers if taker != rank]
-        elif rank in part.sources:
-            addends.append((part.owner, cut_out(part.box, step.held(rank))))
-        if rank in part.takers:
-            pieces.append(
-                (part.box, number if part.owner == rank else len(owners), part.owner == rank)
-            )
-            if part.owner != rank:
-                owners.append((part.owner, part.box))
-    layout = None
-    if rank in target.position:
-        layout = Layout([box for box, _, _ in pieces], step.made(rank), step.fill)
-
-    def apply(shard: Shard) -> torch.Tensor | None:
-        sends = [(peer, take(_there(shard), cut)) for peer, cut in addends]
-        arrived = _messages(sends, sources, dtype, device)
-        made: dict[int, torch.Tensor] = {}
-        for part in own:
-            values = [
-                arrived[addend] if isinstance(addend, int) else take(_there(shard), addend)
-                for addend in part.addends
-            ]
-            made[part.number] = reduce(values, reduction)
-        sends = [(peer, made[number]) for peer, number in results]
-        arrived = _messages(sends, owners, dtype, device)
-        if layout is None:
-            return None
-        found = [made[place] if mine else arrived[place] for _, place, mine in pieces]
-        return layout.build(found, dtype, device)
-
-    return apply
-
-
-def _messages(
-    sends: Sequence[tuple[int, torch.Tensor]],
-    recvs: Sequence[tuple[int, Box]],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> list[torch.Tensor]:
-    if not sends and not recvs:
-        return []
-    return collectives.transfer(
-        [(peer, value.contiguous()) for peer, value in sends],
-        [(peer, box[1], dtype, device) for peer, box in recvs],
-    )
-
-
 def _there(shard: Shard) -> torch.Tensor:
     assert shard is not None
     return shard
@@ -252,7 +175,7 @@ def _there(shard: Shard) -> torch.Tensor:
 
 _PREPARE: dict[type[BoxingStep], Callable[[Any, int], Apply]] = {
     Local: _local,
-    Route: _route,
+    Route: lambda step, rank: RouteEnd(step, rank).run,
     Copy: _copy,
 }
 _BEGIN: dict[type[BoxingStep], Callable[[Any, int], Begin]] = {

@@ -8,7 +8,7 @@ a little. So a path does not depend on the tensor's shape and is searched once f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heappop, heappush
 from math import prod
@@ -18,26 +18,16 @@ from ..sbp import NdSbp, Sbp, broadcast, split
 from . import comm_cost
 from .boxing_steps import BoxingStep, Exchange, Local
 from .direct_plan import exchange, route
-from .transitions import Edge, Problem, edges, innermost
+from .transitions import Edge, Problem, edges, innermost, with_sbps
 
 _CACHED_PATHS = 8192
 _NBYTES = 2.0**26  # of the tensors for which paths are compared
 _BYTES_WEIGHT = 16.0  # bytes of all ranks count this much more than those of the busiest one
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """One step of a path without a shape: its kind and the nd_sbp of all axes after it."""
-
-    make: type[BoxingStep]
-    after: NdSbp
-    axes: tuple[int, ...]
-
-
 def steps_on_one(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
     """Steps from `src` to `dst`, two layouts of one placement."""
-    placement = src.placement
-    assert placement is not None
+    placement = src.global_placement
     if src is dst:
         return ()
     if all(
@@ -46,12 +36,12 @@ def steps_on_one(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
         return ()  # an axis of one rank holds everything under any sbp
     if src.numel == 0:
         return (Local(src, dst),)
-    legs = find_path(placement.type, placement.shape, src.nd_sbp, dst.nd_sbp, src.ndim)
+    path = find_path(placement.type, placement.shape, src.nd_sbp, dst.nd_sbp, src.ndim)
     steps: list[BoxingStep] = []
     before = src
-    for leg in legs:
-        after = dst if leg.after == dst.nd_sbp else src.like(nd_sbp=leg.after)
-        steps.append(leg.make(before, after, leg.axes))
+    for edge in path:
+        after = dst if edge.after == dst.nd_sbp else src.like(nd_sbp=edge.after)
+        steps.append(edge.make(before, after, edge.axes))
         before = after
     return tuple(steps)
 
@@ -59,14 +49,14 @@ def steps_on_one(src: Meta, dst: Meta) -> tuple[BoxingStep, ...]:
 @lru_cache(maxsize=_CACHED_PATHS)
 def find_path(
     device_type: str, mesh: tuple[int, ...], src: NdSbp, dst: NdSbp, ndim: int
-) -> tuple[Leg, ...]:
-    """The legs of the fastest path from `src` to `dst` for tensors with `ndim` dims."""
+) -> tuple[Edge, ...]:
+    """The steps of the fastest path from `src` to `dst` for tensors with `ndim` dims."""
     # Axes of one rank change their names for free.
     state = tuple(t if size == 1 else s for s, t, size in zip(src, dst, mesh, strict=True))
-    legs = [] if state == src else [Leg(Local, state, ())]
+    path = [] if state == src else [Edge(Local, state, (), 0, comm_cost.LOCAL_EPSILON)]
     axes = active_axes(state, dst)
     if not axes:
-        return tuple(legs)
+        return tuple(path)
     repeated = [a for a in range(len(mesh)) if a not in axes and state[a].is_split]
     problem = Problem(
         comm_cost.LINKS[device_type],
@@ -76,13 +66,10 @@ def find_path(
         _spare(src, dst, ndim),
         _NBYTES / prod(mesh[a] for a in repeated),
     )
-    for edge in _tidy(problem.src, solve(problem)):
-        after = list(state)
-        for axis, sbp in zip(axes, edge.after, strict=True):
-            after[axis] = sbp
+    for edge in _tidy(solve(problem)):
         moved = tuple(axes[a] for a in edge.axes)
-        legs.append(Leg(edge.make, tuple(after), moved))
-    return tuple(legs)
+        path.append(replace(edge, after=with_sbps(state, axes, edge.after), axes=moved))
+    return tuple(path)
 
 
 def _spare(src: NdSbp, dst: NdSbp, ndim: int) -> Sbp | None:
@@ -191,7 +178,7 @@ def _choices(problem: Problem, axis: int) -> tuple[Sbp, ...]:
     return tuple(dict.fromkeys(choices))
 
 
-def _tidy(state: NdSbp, path: Sequence[Edge]) -> list[Edge]:
+def _tidy(path: Sequence[Edge]) -> list[Edge]:
     """The path with neighbouring local steps of one kind made one."""
     out: list[Edge] = []
     for edge in path:

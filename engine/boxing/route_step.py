@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ..meta import Box
+from ..meta import Box, Meta
+from ..sbp import NdSbp
 from . import comm_cost
-from .boxes import volume
+from .boxes import intersect, volume
 from .boxing_steps import BoxingStep, Collective
 from .message_routing import Held, Move, Needed, Part, assign, gather_moves, load, spread_moves
 
@@ -21,12 +22,11 @@ class Route(BoxingStep):
 
     @property
     def crosses(self) -> bool:
-        return self.before.placement is not self.after.placement
+        return self.before.placement is not self.target
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
-        assert self.after.placement is not None
-        both = (*self.placement.flat_ranks, *self.after.placement.flat_ranks)
+        both = (*self.placement.flat_ranks, *self.target.flat_ranks)
         return tuple(dict.fromkeys(both))
 
     def group(self, rank: int) -> tuple[int, ...]:
@@ -35,14 +35,13 @@ class Route(BoxingStep):
     @cached_property
     def kept(self) -> tuple[tuple[int, int], ...]:
         """Pairs of axes, before and after, along which addends stay apart."""
-        assert self.after.placement is not None
         old, new = (
             [(axis, sbp) for axis, sbp in enumerate(meta.nd_sbp) if sbp.is_partial]
             for meta in (self.before, self.after)
         )
         if not self.crosses:
             return tuple((axis, axis) for axis, sbp in old if self.after.nd_sbp[axis] is sbp)
-        shapes = self.placement.shape, self.after.placement.shape
+        shapes = self.placement.shape, self.target.shape
         if [(s, shapes[0][a]) for a, s in old] != [(s, shapes[1][a]) for a, s in new]:
             return ()
         return tuple((a, b) for (a, _), (b, _) in zip(old, new, strict=True))
@@ -50,19 +49,11 @@ class Route(BoxingStep):
     @cached_property
     def fill(self) -> str | None:
         """The reduction whose identity stands where a rank gets nothing."""
-        kept = {axis for _, axis in self.kept}
-        for axis, sbp in enumerate(self.after.nd_sbp):
-            if sbp.is_partial and axis not in kept:
-                return sbp.reduction
-        return None
+        return _reduction(self.after.nd_sbp, {axis for _, axis in self.kept})
 
     @cached_property
     def reduction(self) -> str | None:
-        kept = {axis for axis, _ in self.kept}
-        for axis, sbp in enumerate(self.before.nd_sbp):
-            if sbp.is_partial and axis not in kept:
-                return sbp.reduction
-        return None
+        return _reduction(self.before.nd_sbp, {axis for axis, _ in self.kept})
 
     def parts(self, rank: int) -> tuple[Part, ...]:
         """What the ranks of this rank's group do, in one order for all of them."""
@@ -73,12 +64,9 @@ class Route(BoxingStep):
         return found
 
     def _assign(self, group: tuple[int, ...]) -> tuple[Part, ...]:
-        assert self.after.placement is not None
         dims = len(self.before.shape)
-        summed = [a for a, sbp in enumerate(self.before.nd_sbp) if sbp.is_partial]
-        summed = [a for a in summed if a not in {old for old, _ in self.kept}]
-        filled = [a for a, sbp in enumerate(self.after.nd_sbp) if sbp.is_partial]
-        filled = [a for a in filled if a not in {new for _, new in self.kept}]
+        summed = _partial_axes(self.before.nd_sbp, {old for old, _ in self.kept})
+        filled = _partial_axes(self.after.nd_sbp, {new for _, new in self.kept})
         held, needed = [], []
         for rank in group:
             position = self.placement.position.get(rank)
@@ -86,11 +74,11 @@ class Route(BoxingStep):
                 at = self.placement.coordinate(position)
                 box = _extended(self.before.box(position), [at[old] for old, _ in self.kept])
                 held.append(Held(rank, box, _index(at, summed, self.placement.shape)))
-            position = self.after.placement.position.get(rank)
+            position = self.target.position.get(rank)
             if position is not None:
-                at = self.after.placement.coordinate(position)
+                at = self.target.coordinate(position)
                 box = _extended(self.after.box(position), [at[new] for _, new in self.kept])
-                needed.append(Needed(rank, box, _index(at, filled, self.after.placement.shape)))
+                needed.append(Needed(rank, box, _index(at, filled, self.target.shape)))
         return tuple(
             Part((p.box[0][:dims], p.box[1][:dims]), p.sources, p.owner, p.takers)
             for p in assign(held, needed)
@@ -143,8 +131,16 @@ class Route(BoxingStep):
     @property
     def remote(self) -> bool:
         """Whether messages may go to other machines: the two placements have different ranks."""
-        assert self.after.placement is not None
-        return set(self.placement.flat_ranks) != set(self.after.placement.flat_ranks)
+        return set(self.placement.flat_ranks) != set(self.target.flat_ranks)
+
+
+def _reduction(nd_sbp: NdSbp, kept: set[int]) -> str | None:
+    return next((nd_sbp[axis].reduction for axis in _partial_axes(nd_sbp, kept)), None)
+
+
+def _partial_axes(nd_sbp: NdSbp, kept: set[int]) -> list[int]:
+    """The partial axes but those along which addends stay apart."""
+    return [axis for axis, sbp in enumerate(nd_sbp) if sbp.is_partial and axis not in kept]
 
 
 def _extended(box: Box, coordinates: list[int]) -> Box:
@@ -158,3 +154,35 @@ def _index(at: tuple[int, ...], axes: list[int], shape: tuple[int, ...]) -> int:
     for axis in axes:
         index = index * shape[axis] + at[axis]
     return index
+
+
+def lower_bound(src: Meta, dst: Meta) -> dict[int, int]:
+    """Bytes that each rank of `dst` must receive: what it needs and does not hold.
+
+    Where addends are joined it must receive something for every element that it needs, whatever
+    it holds; nothing where the target is partial and the addends may lie anywhere.
+
+    >>> p = onefold.placement("cpu", [0, 1])
+    >>> split = onefold.zeros(8, placement=p, sbp=onefold.sbp.split(0)).meta
+    >>> lower_bound(split, split.like(nd_sbp=(onefold.sbp.broadcast,)))
+    {0: 16, 1: 16}
+    """
+    assert src.placement is not None and dst.placement is not None
+    route = Route(src, dst, tuple(range(len(src.nd_sbp))))
+    combined = any(
+        sbp.is_partial and src.placement.shape[axis] > 1
+        for axis, sbp in enumerate(src.nd_sbp)
+        if axis not in {old for old, _ in route.kept}
+    )
+    bound = {}
+    for rank, position in dst.placement.position.items():
+        missing = volume(dst.box(position))
+        held = src.placement.position.get(rank)
+        if route.fill is not None:
+            missing = 0
+        elif held is not None and not combined:
+            old, new = src.placement.coordinate(held), dst.placement.coordinate(position)
+            if all(old[a] == new[b] for a, b in route.kept):
+                missing -= volume(intersect(src.box(held), dst.box(position)))
+        bound[rank] = missing * src.dtype.itemsize
+    return bound

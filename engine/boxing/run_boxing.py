@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import torch
 
-from ...distributed import collectives, comm_log
+from ...distributed import comm_log
+from ...distributed.wait import current_op
 from ...distributed.world import world
 from ...errors import user_line
 from . import launched_steps, virtual_steps
@@ -42,7 +43,7 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         made = _virtual(plan) if here.rank is None else _launched(plan, here.rank)
         program = plan.programs[here.rank] = made
     if here.launched:
-        collectives.current_op.name = op
+        current_op.name = op
     return program(shards)
 
 
@@ -66,7 +67,7 @@ def start(
     begin: Callable[[Shards], Callable[[], Shards]] | None = plan.programs.get(key)
     if begin is None:
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
-    collectives.current_op.name = op
+    current_op.name = op
     return begin(shards)
 
 
@@ -101,8 +102,7 @@ def _in_two(
 
 
 def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:
-    assert plan.src.placement is not None and plan.dst.placement is not None
-    sources, targets = plan.src.placement.flat_ranks, plan.dst.placement.flat_ranks
+    sources, targets = plan.src.global_placement.flat_ranks, plan.dst.global_placement.flat_ranks
     steps = [virtual_steps.prepare(step) for step in plan.steps]
 
     def program(shards: Shards) -> Shards:
@@ -115,9 +115,8 @@ def _virtual(plan: BoxingPlan) -> Callable[[Shards], Shards]:
 
 
 def _launched(plan: BoxingPlan, rank: int) -> Callable[[Shards], Shards]:
-    assert plan.dst.placement is not None
     steps = [launched_steps.prepare(step, rank) for step in plan.steps]
-    member = rank in plan.dst.placement.position
+    member = rank in plan.dst.global_placement.position
 
     def program(shards: Shards) -> Shards:
         value = shards[0] if shards else None

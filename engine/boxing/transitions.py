@@ -77,7 +77,7 @@ def reducible(state: NdSbp, axes: Sequence[int]) -> bool:
     return len(kinds) == 1 and inner == kinds
 
 
-def replace(state: NdSbp, axes: Sequence[int], sbps: Sequence[Sbp]) -> NdSbp:
+def with_sbps(state: NdSbp, axes: Sequence[int], sbps: Sequence[Sbp]) -> NdSbp:
     """The state with the sbps of some axes replaced."""
     out = list(state)
     for axis, sbp in zip(axes, sbps, strict=True):
@@ -90,13 +90,13 @@ def edges(problem: Problem, state: NdSbp, choices: Sequence[Sequence[Sbp]]) -> I
     for axis, options in enumerate(choices):
         for sbp in options:
             if sbp is not state[axis]:
-                found = move(problem, state, (axis,), replace(state, (axis,), (sbp,)))
+                found = move(problem, state, (axis,), with_sbps(state, (axis,), (sbp,)))
                 if found is not None:
                     yield found
     if len(state) == 1:
         return
     for axes, sbps in _together(problem, state):
-        found = move(problem, state, axes, replace(state, axes, sbps))
+        found = move(problem, state, axes, with_sbps(state, axes, sbps))
         if found is not None:
             yield found
 

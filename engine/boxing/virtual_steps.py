@@ -17,6 +17,7 @@ from .boxing_steps import AllGather, AllReduce, BoxingStep, Copy, Exchange, Loca
 from .combine import Layout, Values, reduce
 from .route_step import Route
 
+Group: TypeAlias = tuple[int, ...]
 Apply: TypeAlias = Callable[[Values], Values]
 
 
@@ -63,7 +64,8 @@ def _local(step: Local) -> Apply:
 def _all_reduce(step: AllReduce) -> Apply:
     reduction = step.reduction
     assert reduction is not None
-    return _group_wise(step, lambda group, addends: reduce(addends, reduction))
+    boxes = {group: step.made(group[0]) for group in step.groups()}
+    return _group_wise(step, boxes, lambda group, addends: reduce(addends, reduction))
 
 
 def _all_gather(step: AllGather) -> Apply:
@@ -72,42 +74,12 @@ def _all_gather(step: AllGather) -> Apply:
         for group in step.groups()
     }
 
-    def join(group: tuple[int, ...], shards: Sequence[torch.Tensor]) -> torch.Tensor:
+    def combine(group: Group, shards: Sequence[torch.Tensor]) -> torch.Tensor:
         layout = layouts[group]
         whole = layout.build(shards, shards[0].dtype, shards[0].device)
         return whole.clone() if layout.whole else whole
 
-    return _group_wise(step, join)
-
-
-def _group_wise(
-    step: BoxingStep, join: Callable[[tuple[int, ...], Sequence[torch.Tensor]], torch.Tensor]
-) -> Apply:
-    """One tensor for all ranks of a group, made of all their shards."""
-    groups = step.groups()
-    offsets = {group: step.made(group[0]) for group in groups}
-    devices = {rank: step.placement.device(rank) for rank in step.ranks}
-    mixed = len(set(devices.values())) > 1
-
-    def apply(values: Values) -> Values:
-        once: dict[object, torch.Tensor] = {}
-        out: Values = {}
-        for group in groups:
-            shards = [values[rank] for rank in group]
-            key = offsets[group], *map(id, shards)
-            combined = once.get(key)
-            if combined is None:
-                together = [shard.to(devices[group[0]]) for shard in shards] if mixed else shards
-                combined = once[key] = join(group, together)
-            if mixed:
-                moved = {device: combined.to(device) for device in set(devices.values())}
-                out.update({rank: moved[devices[rank]] for rank in group})
-            else:
-                for rank in group:
-                    out[rank] = combined
-        return out
-
-    return apply
+    return _group_wise(step, {group: layout.box for group, layout in layouts.items()}, combine)
 
 
 def _exchange(step: Exchange) -> Apply:
@@ -116,35 +88,56 @@ def _exchange(step: Exchange) -> Apply:
     Where the regions of a group do not make up a box, every rank's shard is joined on its own.
     """
     count, reduction = step.addends, step.reduction or "sum"
-    plans: list[tuple[tuple[int, ...], Layout, list[Cut]]] = []
+    layouts: dict[Group, Layout] = {}
+    cuts: dict[int, Cut] = {}
     for group in step.groups():
         held = [step.held(rank) for rank in group[::count]]
         around = hull(held)
         if sum(map(volume, held)) != volume(around):
             return _exchange_apart(step)
-        cuts = [cut_out(step.made(rank), around) for rank in group]
-        plans.append((group, Layout(held, around), cuts))
+        layouts[group] = Layout(held, around)
+        cuts.update({rank: cut_out(step.made(rank), around) for rank in group})
+
+    def combine(group: Group, shards: Sequence[torch.Tensor]) -> torch.Tensor:
+        sums = [reduce(shards[i : i + count], reduction) for i in range(0, len(group), count)]
+        return layouts[group].build(sums, shards[0].dtype, shards[0].device)
+
+    return _group_wise(
+        step, {group: layout.box for group, layout in layouts.items()}, combine, cuts
+    )
+
+
+def _group_wise(
+    step: BoxingStep,
+    boxes: dict[Group, Box],
+    combine: Callable[[Group, Sequence[torch.Tensor]], torch.Tensor],
+    cuts: dict[int, Cut] | None = None,
+) -> Apply:
+    """One tensor of the box of a group, made of its shards, and what each rank cuts out of it."""
     devices = {rank: step.placement.device(rank) for rank in step.ranks}
     mixed = len(set(devices.values())) > 1
 
     def apply(values: Values) -> Values:
         once: dict[object, torch.Tensor] = {}
         out: Values = {}
-        for group, layout, cuts in plans:
+        for group, box in boxes.items():
             shards = [values[rank] for rank in group]
-            key = layout.box, *map(id, shards)
+            key = box, *map(id, shards)
             combined = once.get(key)
             if combined is None:
                 if mixed:
                     shards = [shard.to(devices[group[0]]) for shard in shards]
-                combined = once[key] = layout.build(
-                    [reduce(shards[i : i + count], reduction) for i in range(0, len(group), count)],
-                    shards[0].dtype,
-                    shards[0].device,
-                )
-            for rank, cut in zip(group, cuts, strict=True):
-                part = take(combined, cut)
-                out[rank] = part.to(devices[rank]) if mixed else part
+                combined = once[key] = combine(group, shards)
+            if mixed:
+                moved = {device: combined.to(device) for device in set(devices.values())}
+                for rank in group:
+                    out[rank] = take(moved[devices[rank]], cuts[rank] if cuts else ())
+            elif cuts is None:
+                for rank in group:
+                    out[rank] = combined
+            else:
+                for rank in group:
+                    out[rank] = take(combined, cuts[rank])
         return out
 
     return apply
@@ -180,8 +173,7 @@ def _exchange_apart(step: Exchange) -> Apply:
 
 
 def _route(step: Route) -> Apply:
-    placement, reduction, dtype = step.after.placement, step.reduction or "sum", step.before.dtype
-    assert placement is not None
+    placement, reduction, dtype = step.target, step.reduction or "sum", step.before.dtype
     parts: list[tuple[list[tuple[int, Cut]], torch.device]] = []
     taken: dict[int, list[tuple[int, Box]]] = {rank: [] for rank in placement.flat_ranks}
     for group in step.groups():
@@ -221,9 +213,7 @@ def _route(step: Route) -> Apply:
 
 
 def _copy(step: Copy) -> Apply:
-    placement = step.after.placement
-    assert placement is not None
-    devices = {rank: placement.device(rank) for rank in step.ranks}
+    devices = {rank: step.target.device(rank) for rank in step.ranks}
 
     def apply(values: Values) -> Values:
         once: dict[object, torch.Tensor] = {}
