@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 WIDEST = 256  # features of a head in the Triton kernels: a tile of more does not fit the registers
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash = torch._scaled_dot_product_flash_attention_for_cpu  # less time than by torch.ops
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
@@ -93,27 +93,23 @@ def attention(
     if not _has_kernel(q, v, drop):
         return _by_scores(q, k, v, mask, pairs, drop)
     added, causal = _added(q, k, mask, pairs)
-    tensors = map(_in_rows, (q, k, v))
-    y, logs = _flash(*tensors, 0.0, causal, attn_mask=added, scale=pairs.scale)
+    q, k, v = map(_in_rows, (q, k, v))
+    y, logs = _flash(q, k, v, 0.0, causal, attn_mask=added, scale=pairs.scale)
     return y, logs
 
 
 def attention_grad(
-    dy: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    logs: Tensor,
-    pairs: Pairs,
-    drop: Dropped | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, logs: Tensor,
+    pairs: Pairs, drop: Dropped | None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of `attention` for q, k and v, from what it gave."""
     if not (q.numel() and k.numel() and v.numel()):
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     if not _has_kernel(q, v, drop):
-        return _by_scores_grad(dy, q, k, v, mask, y, logs, pairs, drop)
+        p = _softmax(_scores(q, k, mask, pairs), mask, pairs)
+        # Drawn once for weights and gradients.
+        kept = None if drop is None else _drop(torch.ones_like(p), q.shape[1], drop)
+        return _gradients(dy, q, k, v, y, p, kept, pairs.scale)
     added, causal = _added(q, k, mask, pairs)
     if added is not None:
         logs = logs.masked_fill(logs == -math.inf, 0.0)
@@ -173,20 +169,23 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
     return scores if there is None else scores.masked_fill_(~there, -math.inf)
 
 
-def _softmax(scores: Tensor, mask: Tensor | None, pairs: Pairs) -> Tensor:
-    """The softmax over the keys; zeros in rows that see no key."""
+def _softmax(
+    scores: Tensor, mask: Tensor | None, pairs: Pairs, top: Tensor | None = None
+) -> Tensor:
+    """The softmax over the keys; zeros in rows that see no key. `top` has the largest scores."""
     p = torch.softmax(scores, -1)
     if mask is None and not pairs.window and pairs.first >= 0:
         return p  # every query sees the first key
-    return p.masked_fill_(scores.amax(-1, keepdim=True) == -math.inf, 0.0)
+    top = scores.amax(-1, keepdim=True) if top is None else top
+    return p.masked_fill_(top == -math.inf, 0.0)
 
 
 def _drop(p: Tensor, heads: int, drop: Dropped | None) -> Tensor:
     if drop is None:
         return p
     flat = p.reshape(p.shape[0], heads, *p.shape[3:]).contiguous()
-    draw = {"p": drop.p, "seed": drop.seed, "call": drop.call}
-    return random_ref.dropout(flat, drop.shape, drop.offset, **draw).view(p.shape)  # type: ignore[arg-type]
+    box = (drop.shape, drop.offset)
+    return random_ref.dropout(flat, *box, p=drop.p, seed=drop.seed, call=drop.call).view(p.shape)
 
 
 def _by_scores(
@@ -194,34 +193,56 @@ def _by_scores(
 ) -> tuple[Tensor, Tensor]:
     heads, shape = q.shape[1], q.shape[:3]
     scores = _scores(q, k, mask, pairs)
-    p = _softmax(scores, mask, pairs)
+    top = scores.amax(-1, keepdim=True)
+    p = _softmax(scores, mask, pairs, top)
     # The largest weight is 1 / sum(exp(score - largest score)): no second pass of exponentials.
-    top = scores.amax(-1)
-    logs = (top - p.amax(-1).log()).masked_fill_(top == -math.inf, -math.inf)
+    logs = (top - p.amax(-1, keepdim=True).log()).masked_fill_(top == -math.inf, -math.inf)
     y = _drop(p, heads, drop) @ _grouped(v, v.shape[1])
     return y.reshape(*shape, v.shape[-1]).to(q.dtype), logs.reshape(shape)
 
 
-def _by_scores_grad(
-    dy: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    logs: Tensor,
-    pairs: Pairs,
-    drop: Dropped | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _gradients(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, p: Tensor, kept: Tensor | None,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """From the weights, and what dropout multiplied them by."""
     heads = k.shape[1]
     rows, grads, ys = (_grouped(x, heads) for x in (q, dy, y))
     keys, values = _grouped(k, heads), _grouped(v, heads)
-    p = _softmax(_scores(q, k, mask, pairs), mask, pairs)
     dropped, dp = p, grads @ values.mT
-    if drop is not None:  # drawn once for both
-        kept = _drop(torch.ones_like(p), q.shape[1], drop)
+    if kept is not None:
         dropped, dp = p * kept, dp.mul_(kept)
     dv = (dropped.mT @ grads).sum(2)
-    ds = dp.sub_((grads * ys).sum(-1, keepdim=True)).mul_(p).mul_(pairs.scale)
+    ds = dp.sub_((grads * ys).sum(-1, keepdim=True)).mul_(p).mul_(scale)
     dq, dk = ds @ keys, (ds.mT @ rows).sum(2)
     return dq.reshape(q.shape).to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+
+
+def attention_with_weights(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pairs: Pairs, drop: Dropped
+) -> tuple[Tensor, Tensor]:
+    """`attention` with dropout, and the weights before it, negative where they are dropped.
+
+    With these the gradient needs no second draw, which costs more than all else.
+    """
+    shape = (*q.shape[:3], k.shape[2])
+    if not (q.numel() and k.numel() and v.numel()):
+        return q.new_zeros(*shape[:3], v.shape[-1]), q.new_zeros(shape, dtype=wide(q.dtype))
+    p = _softmax(_scores(q, k, mask, pairs), mask, pairs)
+    dropped = _drop(p, q.shape[1], drop)
+    y = dropped @ _grouped(v, v.shape[1])
+    weights = torch.where(dropped > 0, p, p.neg())
+    return y.reshape(*shape[:3], v.shape[-1]).to(q.dtype), weights.reshape(shape)
+
+
+def attention_with_weights_grad(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, weights: Tensor,
+    pairs: Pairs, drop: Dropped,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of `attention_with_weights` for q, k and v, from what it gave."""
+    if not (q.numel() and k.numel() and v.numel()):
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    weights = _grouped(weights, k.shape[1])
+    kept = (weights > 0).to(weights.dtype)
+    kept.mul_(1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0)
+    return _gradients(dy, q, k, v, y, weights.abs(), kept, pairs.scale)

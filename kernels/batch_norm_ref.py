@@ -9,15 +9,29 @@ _backward = torch.ops.aten.native_batch_norm_backward.default
 
 
 def batch_norm_with_stats(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y; and per channel the mean, the unbiased variance and the reciprocal of the deviation."""
-    zeros, variance = x.new_zeros(2, x.shape[1]).unbind()
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """y; the running mean and variance moved by `momentum` towards those of the batch (without
+    them, those of the batch); and per channel the mean and the reciprocal of the deviation.
+    """
+    if running_mean is None or running_var is None:
+        moved_mean, moved_var = x.new_zeros(2, x.shape[1]).unbind()
+        momentum = 1.0
+    else:
+        moved_mean, moved_var = running_mean.clone(), running_var.clone()
     if x.numel() == 0:
-        return torch.empty_like(x), zeros, variance, torch.zeros_like(zeros)
-    # As running statistics with a momentum of 1, torch gives the variance as well.
-    y, mean, rstd = torch.native_batch_norm(x, weight, bias, zeros, variance, True, 1.0, eps)
-    return y, mean, variance, rstd
+        zeros = torch.zeros_like(moved_mean)
+        return torch.empty_like(x), moved_mean, moved_var, zeros, zeros
+    y, mean, rstd = torch.native_batch_norm(
+        x, weight, bias, moved_mean, moved_var, True, momentum, eps
+    )
+    return y, moved_mean, moved_var, mean, rstd
 
 
 def batch_norm_with_stats_grad(

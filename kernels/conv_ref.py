@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -27,7 +29,58 @@ def convolution_weight_grad(
     """The gradient of a convolution for its weight, which has this shape."""
     if dy.numel() == 0 or x.numel() == 0:
         return x.new_zeros(shape)
-    weight = x.new_empty(shape)  # only its shape is looked at
+    if _few_places(dy, x, shape, transposed, groups):
+        return _weight_grad_by_matmul(dy, x, shape, stride, padding, dilation)
+    weight = _of_shape(shape, x)
     sizes = (stride, padding, dilation, transposed, output_padding, groups)
     grad: Tensor = _backward(dy, x, weight, None, *sizes, [False, True, False])[1]
     return grad
+
+
+def _few_places(dy: Tensor, x: Tensor, shape: Ints, transposed: bool, groups: int) -> bool:
+    """Whether a weight has at least four output channels for each place of the output.
+
+    The windows of the input are then small beside the weight, and one product with them is faster
+    than oneDNN, which spends its time on reordering the gradient.
+    """
+    return (
+        dy.numel() * 4 <= shape[0] * shape[0]
+        and len(shape) == 4
+        and shape[2] * shape[3] > 1
+        and not transposed
+        and groups == 1
+        and x.ndim == 4
+        and x.dtype is torch.float32
+        and x.device.type == "cpu"
+    )
+
+
+def _weight_grad_by_matmul(
+    dy: Tensor, x: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints
+) -> Tensor:
+    """The gradient for the weight of a 2d convolution, as one product with the input's windows."""
+    windows = torch.ops.aten.im2col(x, shape[2:], dilation, padding, stride)
+    windows = windows.transpose(0, 1).reshape(windows.shape[1], -1)
+    return torch.mm(dy.transpose(0, 1).reshape(shape[0], -1), windows.t()).view(shape)
+
+
+# Per dtype the longest that was asked for. Nothing is ever read from it or written to it.
+_memory: dict[torch.dtype, Tensor] = {}
+
+
+def _of_shape(shape: Ints, like: Tensor) -> Tensor:
+    """A tensor in place of a weight of which only the shape is looked at.
+
+    Memory as large as a gradient, taken at every call, would make the allocator of the CPU give
+    memory back to the system, which costs more than small convolutions do.
+    """
+    kept = type(like) is Tensor and like.device.type == "cpu"  # not where calls are traced
+    return _on_cpu(shape, like.dtype) if kept else like.new_empty(shape)
+
+
+def _on_cpu(shape: Ints, dtype: torch.dtype) -> Tensor:
+    size = prod(shape)
+    memory = _memory.get(dtype)
+    if memory is None or memory.numel() < size:
+        memory = _memory[dtype] = torch.empty(size, dtype=dtype)
+    return memory[:size].view(shape)

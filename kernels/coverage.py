@@ -6,8 +6,6 @@ other changes of metadata are none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from inspect import getmembers, isfunction
 
 from .gpu.launch.registry import modules, reference_of
@@ -18,20 +16,8 @@ _IN_PARTS = "not on cuda: there smaller ops do the work, which have Triton kerne
 REASONS = {
     "batch_norm_with_stats": _IN_PARTS,
     "batch_norm_with_stats_grad": _IN_PARTS,
+    "cat": "one zero that stands for an absent part; the parts are joined by Triton",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one op uses: Triton kernels, and operators of torch that compute or move values."""
-
-    triton: tuple[str, ...]
-    torch: tuple[str, ...]
-
-
-def missing(rows: Mapping[str, Row], ops: Sequence[str]) -> list[str]:
-    """The ops that use torch without a reason, or that were never run."""
-    return [name for name in ops if name not in REASONS and (name not in rows or rows[name].torch)]
 
 
 def functions() -> dict[str, list[str]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+# log_input, reduction, ignore_index, smoothing
+WholeAttrs: TypeAlias = tuple[bool, str, int, float]
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _nll_loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
@@ -91,13 +94,9 @@ def cross_entropy(
 
 
 def cross_entropy_grad(
-    dy: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    lse: Tensor | None,
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor | None,
     classes: Classes,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The gradient of `cross_entropy` for x, where dy is that of each target's loss (or of all)."""
     dim = 1 if x.ndim > 1 else 0
     held = x.shape[dim]
@@ -124,14 +123,9 @@ def cross_entropy_grad(
 
 
 def whole_cross_entropy(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    log_input: bool,
-    reduction: str,
-    ignore_index: int,
-    smoothing: float,
-) -> Tensor:
+    x: Tensor, target: Tensor, weight: Tensor | None, log_input: bool, reduction: str,
+    ignore_index: int, smoothing: float,
+) -> Tensor:  # fmt: skip
     """torch's cross_entropy, or its nll_loss when `log_input`, for a shard with all classes."""
     number = _REDUCTIONS[reduction]
     if log_input:
@@ -140,7 +134,7 @@ def whole_cross_entropy(
 
 
 def whole_cross_entropy_grad(
-    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, *attrs: Any
+    dy: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, *attrs: *WholeAttrs
 ) -> Tensor:
     """The gradient of `whole_cross_entropy` for x, by torch's own kernels, forward run again."""
     if x.numel() == 0:

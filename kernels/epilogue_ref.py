@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
 from . import matmul_ref
-from .pointwise_chain_ref import Chain, one
+from .pointwise_chain_ref import Chain, Function, one
 
 # The products that may have endings, where the right operand is a matrix.
-PRODUCTS: tuple[Callable[..., Tensor], ...] = (
+PRODUCTS: tuple[Function, ...] = (
     matmul_ref.linear,
     matmul_ref.matmul,
     matmul_ref.matmul_nt,
@@ -23,15 +22,21 @@ MOST_BESIDE = 2  # tensors that the chain takes beside the product
 
 
 def with_epilogue(
-    product: Callable[..., Tensor], operands: int, chain: Chain, kept: bool
-) -> Callable[..., Any]:
+    product: Function, operands: int, chain: Chain, kept: bool
+) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
     """The function from the operands, and the chain's inputs after its first, to its output.
 
     The first input is the product, which is an output too if `kept`.
     """
-    end = one(chain)
+    return in_parts(product, one(chain), operands, kept)
 
-    def run(*tensors: Tensor) -> Any:
+
+def in_parts(
+    product: Function, end: Function, operands: int, kept: bool
+) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
+    """`with_epilogue` by one function for the product and one for the chain."""
+
+    def run(*tensors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         value = product(*tensors[:operands])
         result = end(value, *tensors[operands:])
         return (result, value) if kept else result

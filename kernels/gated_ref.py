@@ -6,7 +6,6 @@ Source: Shazeer, "GLU Variants Improve Transformer" (2020).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from .pointwise_ref import aten, gelu, gelu_backward
 
 _silu: Callable[[Tensor], Tensor] = torch.nn.functional.silu
-_silu_backward: Callable[..., Any] = aten("silu_backward")
+_silu_backward: Callable[..., Tensor] = aten("silu_backward")
 
 
 def gated(gate: Tensor, up: Tensor, act: str) -> Tensor:

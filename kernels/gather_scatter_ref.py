@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from .indexing_ref import OutOfRangeError, check_range
 
 Shape = Sequence[int]
 
 
-def held(
-    index: torch.Tensor, offset: int, size: int, whole: int, dim: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def held(index: Tensor, offset: int, size: int, whole: int, dim: int) -> tuple[Tensor, Tensor]:
     """The index as the shard counts it, 0 where it does not hold the element, and where it does."""
     check_range(index, whole, dim)
     mine = index - offset
@@ -25,7 +24,7 @@ def held(
     return mine.masked_fill(~there, 0), there
 
 
-def fit(x: torch.Tensor, start: Shape, shape: Shape, dim: int) -> torch.Tensor:
+def fit(x: Tensor, start: Shape, shape: Shape, dim: int) -> Tensor:
     """`x` narrowed to what `shape` needs of it in all dims but `dim`, from `start` on."""
     for d, (begin, size) in enumerate(zip(start, shape, strict=True)):
         if d != dim and x.shape[d] != size:
@@ -33,7 +32,7 @@ def fit(x: torch.Tensor, start: Shape, shape: Shape, dim: int) -> torch.Tensor:
     return x
 
 
-def gather(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """torch.gather, with the error of this package for an index that is not there."""
     try:
         return torch.gather(x, dim, index)
@@ -42,9 +41,7 @@ def gather(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
         raise
 
 
-def gather_held(
-    x: torch.Tensor, dim: int, index: torch.Tensor, offset: int, whole: int
-) -> torch.Tensor:
+def gather_held(x: Tensor, dim: int, index: Tensor, offset: int, whole: int) -> Tensor:
     """torch.gather of the elements that the shard holds, zeros for the others."""
     mine, there = held(index, offset, x.shape[dim], whole, dim)
     if not x.shape[dim]:
@@ -53,14 +50,8 @@ def gather_held(
 
 
 def add_at(
-    dy: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    shape: Shape,
-    start: Shape,
-    offset: int,
-    whole: int,
-) -> torch.Tensor:
+    dy: Tensor, dim: int, index: Tensor, shape: Shape, start: Shape, offset: int, whole: int
+) -> Tensor:
     """A shard of zeros to which `dy` is added at the places of `index` along `dim` that it holds.
 
     In the other dims `dy` stands from `start` on.
@@ -82,13 +73,8 @@ def add_at(
 
 
 def scatter(
-    x: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    source: torch.Tensor | float,
-    offset: int,
-    whole: int,
-) -> torch.Tensor:
+    x: Tensor, dim: int, index: Tensor, source: Tensor | float, offset: int, whole: int
+) -> Tensor:
     """torch.scatter into the elements that the shard holds."""
     size = x.shape[dim]
     if size == whole:
@@ -103,13 +89,13 @@ def scatter(
 
 
 def scatter_reduce(
-    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, dim: int, how: str, own: bool
-) -> torch.Tensor:
+    x: Tensor, index: Tensor, source: Tensor, dim: int, how: str, own: bool
+) -> Tensor:
     """torch.scatter_reduce; `own`: whether the elements of `x` take part."""
     return torch.scatter_reduce(x, dim, index, source, how, include_self=own)
 
 
-def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+def embedding(weight: Tensor, index: Tensor) -> Tensor:
     """The rows of `weight` by index. Raises OutOfRangeError naming the value."""
     try:
         return torch.embedding(weight, index)
@@ -118,9 +104,7 @@ def embedding(weight: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         raise
 
 
-def embedding_held(
-    weight: torch.Tensor, index: torch.Tensor, offset: int, whole: int
-) -> torch.Tensor:
+def embedding_held(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor:
     """The rows that the shard holds, zeros for the others."""
     check_rows(index, whole)
     rows = weight.shape[0]
@@ -132,7 +116,7 @@ def embedding_held(
     return y.masked_fill(~there.unsqueeze(-1), 0)
 
 
-def check_rows(index: torch.Tensor, rows: int) -> None:
+def check_rows(index: Tensor, rows: int) -> None:
     """Raise OutOfRangeError, naming the value, for an index that has no row."""
     if not index.numel():
         return
@@ -145,13 +129,8 @@ def check_rows(index: torch.Tensor, rows: int) -> None:
 
 
 def embedding_grad(
-    dy: torch.Tensor,
-    index: torch.Tensor,
-    shape: Shape,
-    offset: int,
-    padding: int,
-    by_frequency: bool,
-) -> torch.Tensor:
+    dy: Tensor, index: Tensor, shape: Shape, offset: int, padding: int, by_frequency: bool
+) -> Tensor:
     """A shard of zeros to whose rows (those from `offset` on) `dy` is added, in a fixed order.
 
     Rows at index `padding` get nothing; `by_frequency` divides each by how often it occurs.
@@ -169,7 +148,13 @@ def embedding_grad(
     return dy.new_zeros((rows, width)).index_add_(0, mine, source)
 
 
-def one_hot(index: torch.Tensor, offset: int, size: int, whole: int) -> torch.Tensor:
+def embedding_grad_of_all(dy: Tensor, index: Tensor, shape: tuple[int, int]) -> Tensor:
+    """The same for a shard that holds all rows, all of which get something."""
+    flat = index.reshape(-1)
+    return dy.new_zeros(shape).index_add_(0, flat, dy.reshape(flat.numel(), shape[1]))
+
+
+def one_hot(index: Tensor, offset: int, size: int, whole: int) -> Tensor:
     """index[..., None] == class, as int64, for the classes from `offset` on."""
     check_range(index, whole, index.ndim)
     classes = torch.arange(offset, offset + size, device=index.device)

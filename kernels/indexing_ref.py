@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
+from torch import Tensor
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError
 
-Indices: TypeAlias = Sequence[torch.Tensor | None]
+Indices: TypeAlias = Sequence[Tensor | None]
 Boxes: TypeAlias = Sequence[tuple[int, int]]
+
+
+class Shaped(Protocol):
+    """A tensor, or the description of one."""
+
+    @property
+    def shape(self) -> torch.Size: ...
 
 
 class OutOfRangeError(OnefoldIndexError, OnefoldRuntimeError):
@@ -30,7 +38,7 @@ def place(indexed: Sequence[bool]) -> int:
     return dims[0] if dims[-1] - dims[0] + 1 == len(dims) else 0
 
 
-def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
+def check_range(index: Tensor, size: int, dim: int, low: int = 0) -> None:
     """Raise OutOfRangeError, naming the value, when an index is not in [low, size)."""
     if not index.numel() or index.is_meta:
         return
@@ -42,25 +50,25 @@ def check_range(index: torch.Tensor, size: int, dim: int, low: int = 0) -> None:
         )
 
 
-def only_index(indices: Indices) -> tuple[int, torch.Tensor] | None:
+def only_index(indices: Indices) -> tuple[int, Tensor] | None:
     """The dim and index where one dim is indexed by a cpu tensor that has dims, or None.
 
     torch checks such indices as it reads them, which saves a pass over them; a negative one, which
     these functions of torch do not take, is an error there and left to the general way.
     """
     found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(found) != 1 or not found[0][1].ndim or found[0][1].device.type != "cpu":
+    if len(found) != 1 or not found[0][1].ndim or not found[0][1].is_cpu:
         return None
     return found[0]
 
 
-def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
+def take(x: Tensor, indices: Indices) -> Tensor:
     """x[indices] of a whole tensor, or one that is whole in the indexed dims, in new memory."""
     only = only_index(indices)
     if only is not None:
         dim, index = only
         try:
-            y = torch.index_select(x, dim, index.reshape(-1))
+            y = torch.index_select(x, dim, index if index.ndim == 1 else index.reshape(-1))
         except (IndexError, RuntimeError):
             pass
         else:
@@ -76,10 +84,10 @@ def take(x: torch.Tensor, indices: Indices) -> torch.Tensor:
 
 def inside(
     indices: Indices, shape: Sequence[int], boxes: Boxes
-) -> tuple[list[torch.Tensor | None], torch.Tensor]:
+) -> tuple[list[Tensor | None], Tensor]:
     """The indices as the shard counts them, and which of them it holds; others become 0."""
-    found: list[torch.Tensor | None] = []
-    valid: torch.Tensor | None = None
+    found: list[Tensor | None] = []
+    valid: Tensor | None = None
     for dim, (index, size, (offset, whole)) in enumerate(zip(indices, shape, boxes, strict=False)):
         if index is None:
             found.append(None)
@@ -93,9 +101,7 @@ def inside(
     return found, valid
 
 
-def take_held(
-    x: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
-) -> torch.Tensor:
+def take_held(x: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> Tensor:
     """The rows that the shard holds, zeros for the others; `shape` is the result's."""
     mine, valid = inside(indices, x.shape, boxes)
     if any(index is not None and size == 0 for index, size in zip(indices, x.shape, strict=False)):
@@ -106,9 +112,7 @@ def take_held(
     return y.masked_fill(~valid, 0)
 
 
-def add_rows(
-    dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
-) -> torch.Tensor:
+def add_rows(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> Tensor:
     """A shard of zeros to which the rows of `dy` are added at the indices that it holds.
 
     One index_add over linear indices: in a fixed order, unlike torch's index_put on several
@@ -142,9 +146,7 @@ def add_rows(
     return total.reshape(*[shape[dim] for dim in front], *width).permute(order)
 
 
-def _add_along(
-    dy: torch.Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]
-) -> torch.Tensor | None:
+def _add_along(dy: Tensor, indices: Indices, boxes: Boxes, shape: Sequence[int]) -> Tensor | None:
     """`add_rows` along one dim that the shard holds whole; None where torch takes no such index."""
     only = only_index(indices)
     if only is None or shape[only[0]] != boxes[only[0]][1]:
@@ -152,17 +154,15 @@ def _add_along(
     dim, index = only
     rows = dy if index.ndim == 1 else dy.flatten(dim, dim + index.ndim - 1)
     rows = rows.movedim(dim, 0) if dim else rows
-    total = dy.new_zeros((shape[dim], *shape[:dim], *shape[dim + 1 :]))
+    total = dy.new_zeros((shape[dim], *shape[:dim], *shape[dim + 1 :]) if dim else shape)
     try:
-        total = total.index_add_(0, index.reshape(-1), rows)
+        total = total.index_add_(0, index if index.ndim == 1 else index.reshape(-1), rows)
     except (IndexError, RuntimeError):
         return None
     return total.movedim(0, dim) if dim else total
 
 
-def put_rows(
-    x: torch.Tensor, values: torch.Tensor | None, indices: Indices, boxes: Boxes
-) -> torch.Tensor:
+def put_rows(x: Tensor, values: Tensor | None, indices: Indices, boxes: Boxes) -> Tensor:
     """A copy of the shard with the rows of `values` (None: zeros) at the indices that it holds."""
     y = x.clone()
     mine, valid = inside(indices, x.shape, boxes)
@@ -184,11 +184,11 @@ def put_rows(
     return y
 
 
-def _there(indices: Indices, dim: int) -> bool:
+def _there(indices: Sequence[object], dim: int) -> bool:
     return dim < len(indices) and indices[dim] is not None
 
 
-def take_shape(shape: Sequence[int], indices: Indices) -> tuple[int, ...]:
+def take_shape(shape: Sequence[int], indices: Sequence[Shaped | None]) -> tuple[int, ...]:
     """The shape of x[indices]."""
     block = torch.broadcast_shapes(*[index.shape for index in indices if index is not None])
     rest = [size for dim, size in enumerate(shape) if not _there(indices, dim)]

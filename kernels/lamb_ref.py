@@ -1,6 +1,4 @@
-"""LAMB updates for lists of local tensors, in place: directions first, then steps by their
-norms.
-"""
+"""LAMB's directions for lists of local tensors, and their moments, in place."""
 
 from __future__ import annotations
 
@@ -27,8 +25,10 @@ def directions(
     """Update the moments, and write each parameter's direction into `found`.
 
     That of LAMB (You et al., 2020), with decoupled weight decay. `step` counts from 1; None leaves
-    out the bias correction. `step`, `scale` and `found_inf` as in `optim_ref.adamw`.
+    out the bias correction. `step`, `scale` and `found_inf` as in `optim_ref.by_moments`.
     """
+    # The rule in `update_rules` multiplies by the inverse of the bias corrections, which rounds
+    # otherwise than dividing by them: losses of runs on the CPU would change in their last bits.
     first, second = betas
     biases: tuple[float | torch.Tensor, float | torch.Tensor] = (1.0, 1.0)
     if step is not None:
@@ -44,16 +44,3 @@ def directions(
         put(square, v, found_inf)
         root = (v / biases[1]).sqrt() + eps
         put(direction, m / biases[0] / root + weight_decay * wide(param), found_inf)
-
-
-def move(
-    params: Tensors,
-    found: Tensors,
-    rates: torch.Tensor,
-    *,
-    found_inf: torch.Tensor | None = None,
-) -> None:
-    """Move parameters against their directions; `rates` has each one's step, in float64."""
-    for param, direction, rate in zip(params, found, rates, strict=True):
-        p = wide(param)
-        put(param, p - rate.to(p.dtype) * wide(direction), found_inf)

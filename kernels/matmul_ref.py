@@ -1,4 +1,4 @@
-"""Matrix products of matrices, vectors and batches on local tensors."""
+"""Matrix products of matrices, vectors and batches on local tensors, also added to a matrix."""
 
 from __future__ import annotations
 
@@ -71,3 +71,18 @@ def rows_tn(a: Tensor, b: Tensor) -> Tensor:
     # Sizes are named rather than -1, which cannot be inferred when there are no elements.
     rows = a.shape[:-1].numel()
     return a.reshape(rows, a.shape[-1]).t().mm(b.reshape(rows, b.shape[-1]))
+
+
+def addmm(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`x + a @ b`."""
+    return torch.addmm(x, a, b)
+
+
+def addmm_nt(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`x + a @ b.T`."""
+    return torch.addmm(x, a, b.t())
+
+
+def addmm_tn(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`x + a.T @ b`."""
+    return torch.addmm(x, a.t(), b)

@@ -1,11 +1,10 @@
-"""SGD and AdamW updates, norms and checks for lists of local tensors, in place and in one call."""
+"""Torch's own updates, norms and checks for lists of local tensors, in place and in one call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import torch
 
@@ -16,7 +15,8 @@ FAR = 1e30  # a step so late that every power of a beta is 0, and no bias is lef
 ROUND = 2**18  # elements that are scaled before they are used
 
 
-def adamw(
+def by_moments(
+    update: Callable[..., None],
     params: Tensors,
     grads: Tensors,
     exp_avgs: Tensors,
@@ -32,49 +32,35 @@ def adamw(
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    """AdamW (Loshchilov and Hutter, 2019), on tensors of one device and dtype.
+    """Adam or AdamW by torch's function for it, on tensors of one device and dtype.
 
     `step` counts from 1; None leaves out the bias correction. With `max_exp_avg_sqs` it is
-    AMSGrad (Reddi et al., 2018). `step` and `lr` may be 0-d tensors on the device, as `scale` is,
-    by which gradients are multiplied first; so a captured graph can be run with other numbers.
-    Where `found_inf`, float32 on the device, is 1 and not 0, nothing changes.
+    AMSGrad. `step` and `lr` may be 0-d tensors on the device, as `scale` is, by which gradients are
+    multiplied first; so a captured graph can be run with other numbers. Where `found_inf`, float32
+    on the device, is 1 and not 0, nothing changes.
     """
-    columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
-    by_moments(
-        torch._fused_adamw_, columns, step, lr, betas, scale, weight_decay=weight_decay, eps=eps,
-        maximize=maximize, found_inf=found_inf,
-    )  # fmt: skip
-
-
-def by_moments(
-    update: Callable[..., None],
-    columns: list[Tensors],
-    step: int | torch.Tensor | None,
-    lr: float | torch.Tensor,
-    betas: tuple[float, float],
-    scale: torch.Tensor | None,
-    **options: Any,
-) -> None:
-    """One of torch's updates that keep two moments; `columns` are the lists that `adamw` takes."""
     late = FAR if step is None else step
-    like = columns[0][0]
-    count = torch.as_tensor(late, dtype=torch.float32, device=like.device)
+    count = torch.as_tensor(late, dtype=torch.float32, device=params[0].device)
+    columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
     for lists in _rounds(columns, scale):
         update(
             *lists,
             [count] * len(lists[0]),
-            lr=_rate(lr, like),
+            lr=_rate(lr, params[0]),
             beta1=betas[0],
             beta2=betas[1],
-            amsgrad=bool(columns[4]),
-            **options,
+            weight_decay=weight_decay,
+            eps=eps,
+            amsgrad=max_exp_avg_sqs is not None,
+            maximize=maximize,
+            found_inf=found_inf,
         )
 
 
 def sgd(
     params: Tensors,
     grads: Tensors,
-    momentum_buffers: Tensors,
+    momentum_buffers: Tensors | None = None,
     *,
     lr: float | torch.Tensor,
     momentum: float,
@@ -86,11 +72,11 @@ def sgd(
     scale: torch.Tensor | None = None,
     found_inf: torch.Tensor | None = None,
 ) -> None:
-    """SGD with momentum (Sutskever et al., 2013); on the first step the buffer is the gradient.
+    """SGD by torch's function; on the first step the momentum buffer is the gradient.
 
-    `lr`, `scale` and `found_inf` as in `adamw`.
+    `lr`, `scale` and `found_inf` as in `by_moments`.
     """
-    for lists in _rounds([params, grads, momentum_buffers if momentum else []], scale):
+    for lists in _rounds([params, grads, momentum_buffers or []], scale):
         torch._fused_sgd_(
             *lists,
             weight_decay=weight_decay,

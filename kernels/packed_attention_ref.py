@@ -46,14 +46,9 @@ def _four(x: Tensor) -> Tensor:
 
 
 def packed_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_starts: Tensor,
-    k_starts: Tensor,
-    longest: Longest,
+    q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, longest: Longest,
     pairs: Pairs,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`attention` of sequences one after the other, of shape (total, heads, features).
 
     `q_starts` and `k_starts` say where each begins, and where the last one ends. The last query of
@@ -69,17 +64,9 @@ def packed_attention(
 
 
 def packed_attention_grad(
-    dy: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_starts: Tensor,
-    k_starts: Tensor,
-    y: Tensor,
-    logs: Tensor,
-    longest: Longest,
-    pairs: Pairs,
-) -> tuple[Tensor, Tensor, Tensor]:
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, y: Tensor,
+    logs: Tensor, longest: Longest, pairs: Pairs,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of `packed_attention` for q, k and v."""
     grads = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     for r, c, own in _cuts(q, k, q_starts, k_starts, longest, pairs):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 Pads = Sequence[tuple[int, int]]  # per dim: how many elements in front and behind
 
 
-def padded_index(size: int, before: int, after: int, mode: str) -> torch.Tensor:
+def padded_index(size: int, before: int, after: int, mode: str) -> Tensor:
     """Which element stands at each place of a padded dim; `mode` as in torch's pad.
 
     Example: `padded_index(3, 2, 1, "reflect")` is [2, 1, 0, 1, 2, 1].
@@ -23,12 +24,12 @@ def padded_index(size: int, before: int, after: int, mode: str) -> torch.Tensor:
     return torch.where(places >= size, 2 * (size - 1) - places, places)
 
 
-def pad_constant(x: torch.Tensor, pads: Pads, value: float) -> torch.Tensor:
+def pad_constant(x: Tensor, pads: Pads, value: float) -> Tensor:
     """Each dim with a number in front and behind; negative pads cut elements off."""
     return torch.constant_pad_nd(x, [size for both in reversed(pads) for size in both], value)
 
 
-def pad(x: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
+def pad(x: Tensor, pads: Pads, mode: str) -> Tensor:
     """Each dim padded with its own elements."""
     for dim, (before, after) in enumerate(pads):
         if before or after:
@@ -37,7 +38,7 @@ def pad(x: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
     return x
 
 
-def pad_grad(dy: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
+def pad_grad(dy: Tensor, pads: Pads, mode: str) -> Tensor:
     """The gradient of `pad`: what each element became, added in a fixed order."""
     for dim, (before, after) in enumerate(pads):
         if before or after:
@@ -48,24 +49,22 @@ def pad_grad(dy: torch.Tensor, pads: Pads, mode: str) -> torch.Tensor:
     return dy
 
 
-def repeat(x: torch.Tensor, times: Sequence[int]) -> torch.Tensor:
+def repeat(x: Tensor, times: Sequence[int]) -> Tensor:
     """The tensor repeated as a whole along each dim; missing dims are in front."""
     return x.repeat(tuple(times))
 
 
-def repeat_interleave(x: torch.Tensor, count: int, dim: int) -> torch.Tensor:
+def repeat_interleave(x: Tensor, count: int, dim: int) -> Tensor:
     """Each element of a dim repeated in its place."""
     return torch.repeat_interleave(x, count, dim)
 
 
-def diag_embed(
-    x: torch.Tensor, shape: Sequence[int], offset: int, dim1: int, dim2: int
-) -> torch.Tensor:
+def diag_embed(x: Tensor, shape: Sequence[int], offset: int, dim1: int, dim2: int) -> Tensor:
     """Zeros in `shape` with the last dim of `x` on the diagonal of two dims."""
     return torch.diagonal_scatter(x.new_zeros(tuple(shape)), x, offset, dim1, dim2)
 
 
-def unfold_grad(dy: torch.Tensor, dim: int, length: int, step: int) -> torch.Tensor:
+def unfold_grad(dy: Tensor, dim: int, length: int, step: int) -> Tensor:
     """The gradient of `unfold` along a dim of this length: the windows added where they overlap."""
     count, size = dy.shape[dim], dy.shape[-1]
     starts = torch.arange(count, device=dy.device) * step

@@ -11,24 +11,28 @@ A narrow draw gives element e of the logical tensor word e & 3 of group e >> 2. 
 
 A rank asks for a *box*: `size` elements from `offset` on, inside the logical `shape`. The words are
 made in whole groups and trimmed to the box, so that any cut of a tensor holds the same values.
-On the CPU numpy makes them, chunk by chunk inside the cache; on other devices torch does.
+numpy makes them on the CPU, chunk by chunk inside the cache. On GPUs the Triton kernels of
+`kernels/gpu/random/` make the same words.
 """
+
+from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Array = TypeVar("Array", NDArray[Any], Tensor)
-Index = TypeVar("Index", int, NDArray[Any], Tensor)
-Transform = Callable[[Any], Any]
+Ints: TypeAlias = tuple[int, ...]
+Words: TypeAlias = NDArray[np.integer[Any]]  # unsigned
+Index = TypeVar("Index", int, NDArray[np.int64])
+Transform = Callable[[Words], NDArray[np.generic]]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -36,62 +40,13 @@ _ROUNDS = 10
 _LOW32 = 0xFFFF_FFFF
 _LOW64 = 0xFFFF_FFFF_FFFF_FFFF
 
-# Groups made at once. On the CPU their buffers, 10 words of 64 bits per group, stay inside a 1 MiB
-# cache; elsewhere a chunk must only be long enough to hide the cost of a launch.
+# Groups made at once: their buffers, 10 words of 64 bits per group, stay inside a 1 MiB cache.
 CPU_CHUNK = 8192
-DEVICE_CHUNK = 1 << 20
-
-
-class Philox(Protocol[Array]):
-    """What makes the words of one (seed, call), in numpy or in torch, `chunk` groups at most."""
-
-    chunk: int
-
-    def range(self, first: int, last: int) -> Array:
-        """Return the integers first .. last - 1 as int64."""
-
-    def draw(self, groups: Array, transform: Transform, wide: bool) -> Tensor:
-        """Return transform(words of `groups`), flat; the groups ascend."""
 
 
 def _round_keys(seed: int) -> list[tuple[int, int]]:
     low, high = seed & _LOW32, seed >> 32 & _LOW32
     return [((low + r * _WEYL[0]) & _LOW32, (high + r * _WEYL[1]) & _LOW32) for r in range(_ROUNDS)]
-
-
-@final
-class PhiloxTorch:
-    """Words by torch operations, on any device."""
-
-    def __init__(self, seed: int, call: int, device: torch.device) -> None:
-        self.keys = _round_keys(seed)
-        self.call = call & _LOW64
-        self.device = device
-        self.chunk = DEVICE_CHUNK
-
-    def range(self, first: int, last: int) -> Tensor:
-        return torch.arange(first, last, device=self.device)
-
-    def words(self, groups: Tensor) -> Tensor:
-        """Return the words of `groups` (int64) as int64 in [0, 2^32), four per group.
-
-        Example: `PhiloxTorch(0, 0, torch.device("cpu")).words(torch.arange(2))` has shape (8,).
-        """
-        m0, m1 = _MULTIPLIERS
-        c0, c1 = groups & _LOW32, groups >> 32 & _LOW32
-        c2 = torch.full_like(groups, self.call & _LOW32)
-        c3 = torch.full_like(groups, self.call >> 32)
-        for k0, k1 in self.keys:
-            # The products wrap in int64; shift and mask read them as the unsigned numbers they are.
-            p0, p1 = c0 * m0, c2 * m1
-            c0, c1 = (p1 >> 32 & _LOW32) ^ c1 ^ k0, p1 & _LOW32
-            c2, c3 = (p0 >> 32 & _LOW32) ^ c3 ^ k1, p0 & _LOW32
-        return torch.stack((c0, c1, c2, c3), dim=-1).flatten()
-
-    def draw(self, groups: Tensor, transform: Transform, wide: bool) -> Tensor:
-        words = self.words(groups)
-        values: Tensor = transform(words[0::2] | words[1::2] << 32 if wide else words)
-        return values
 
 
 def _scalar(value: int) -> NDArray[np.uint64]:
@@ -108,9 +63,8 @@ def _high_keys(seed: int) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]
     return [(_scalar(k0 << 32), _scalar(k1 << 32)) for k0, k1 in _round_keys(seed)]
 
 
-@final
-class PhiloxNumpy:
-    """Words on the CPU, in buffers for `chunk` groups.
+class Philox:
+    """The words of one (seed, call), in buffers for `chunk` groups.
 
     Two 64-bit lanes hold the counter, the word to be multiplied on top: x = c0:c1, y = c2:c3.
     With a = (x >> 32) m0 and b = (y >> 32) m1, a round is x' = b ^ (x << 32) ^ k0:0 and
@@ -125,18 +79,11 @@ class PhiloxNumpy:
         self.products = np.empty((2, chunk), np.uint64)
         self.output = np.empty((chunk, 4), np.uint32)
 
-    def range(self, first: int, last: int) -> NDArray[np.int64]:
-        return np.arange(first, last, dtype=np.int64)
-
-    def draw(self, groups: NDArray[np.int64], transform: Transform, wide: bool) -> Tensor:
-        words = self.words(groups.view(np.uint64))
-        return torch.from_numpy(transform(words.view(np.uint64) if wide else words))
-
     def words(self, groups: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Return the words of `groups` (ascending, at least one), four per group, in a buffer.
 
         The buffer is overwritten by the next call.
-        Example: `PhiloxNumpy(0, 0, 8).words(np.arange(2, dtype=np.uint64))` has shape (8,).
+        Example: `Philox(0, 0, 8).words(np.arange(2, dtype=np.uint64))` has shape (8,).
         """
         n = len(groups)
         lanes, products = self.lanes[:, :n], self.products[:, :n]
@@ -159,13 +106,9 @@ class PhiloxNumpy:
         return words.reshape(-1)
 
     def _first_rounds(
-        self,
-        groups: NDArray[np.uint64],
-        x: NDArray[np.uint64],
-        y: NDArray[np.uint64],
-        a: NDArray[np.uint64],
-        b: NDArray[np.uint64],
-    ) -> int:
+        self, groups: NDArray[np.uint64], x: NDArray[np.uint64], y: NDArray[np.uint64],
+        a: NDArray[np.uint64], b: NDArray[np.uint64],
+    ) -> int:  # fmt: skip
         """Fill x and y and return how many rounds they have had.
 
         c2, c3 and nearly always c1 are the same in every group: a tenth of all passes saved.
@@ -204,9 +147,7 @@ class Rows:
     outer: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of_box(
-        cls, shape: tuple[int, ...], offset: tuple[int, ...], size: tuple[int, ...]
-    ) -> "Rows":
+    def of_box(cls, shape: Ints, offset: Ints, size: Ints) -> Rows:
         """Cut a box into the longest rows there are.
 
         Example: `Rows.of_box((4, 6), (1, 2), (2, 3))` is `Rows(3, 2, 8, ((2, 6),))`.
@@ -250,62 +191,51 @@ def _groups_across(length: int, lanes: int) -> int:
 
 
 def fill(
-    shape: tuple[int, ...],
-    offset: tuple[int, ...],
-    size: tuple[int, ...],
-    transform: Transform,
-    *,
-    seed: int,
-    call: int,
-    dtype: torch.dtype,
-    device: torch.device | str = "cpu",
-    wide: bool = False,
-) -> Tensor:
+    shape: Ints, offset: Ints, size: Ints, transform: Transform, *, seed: int, call: int,
+    dtype: torch.dtype, device: torch.device | str = "cpu", wide: bool = False,
+) -> Tensor:  # fmt: skip
     """Return the box of a logical random tensor whose elements are transform(words).
 
-    `transform` maps a flat array of words to a flat array of values, one for one, and of words
-    other than its own a value may depend only on its partner's, 2i's on 2i + 1 and back. On the
-    CPU it gets numpy's uint32 (uint64 if `wide`) and returns numpy; elsewhere int64 tensors, a
-    narrow word in [0, 2^32), a wide one any 64 bits. `seed` and `call` count modulo 2^64. Values
-    are cast to `dtype` by rounding to nearest even.
+    `transform` maps a flat array of words (uint64 if `wide`, else uint32) to a flat array of
+    values, one for one, and of words other than its own a value may depend only on its partner's,
+    2i's on 2i + 1 and back. `seed` and `call` count modulo 2^64. Values are cast to `dtype` by
+    rounding to nearest even. For another device they are made on the CPU and copied.
 
     Example: `fill((8,), (2,), (3,), lambda w: w >> 8, seed=0, call=0, dtype=torch.int64)`.
     """
-    device = torch.device(device)
-    out = torch.empty(size, dtype=dtype, device=device)
-    if out.numel() == 0:
-        return out
-    rows = Rows.of_box(shape, offset, size)
-    lanes = 2 if wide else 4
-    if device.type == "cpu":
+    out = torch.empty(size, dtype=dtype)
+    if out.numel():
+        rows = Rows.of_box(shape, offset, size)
+        lanes = 2 if wide else 4
         chunk = min(CPU_CHUNK, rows.count * _groups_across(rows.length, lanes))
-        _fill(out, rows, lanes, PhiloxNumpy(seed, call, chunk), transform)
-    else:
-        _fill(out, rows, lanes, PhiloxTorch(seed, call, device), transform)
-    return out
+        _fill(out, rows, lanes, Philox(seed, call, chunk), transform)
+    return out.to(device)
 
 
-def _fill(out: Tensor, rows: Rows, lanes: int, philox: Philox[Array], transform: Transform) -> None:
+def _fill(out: Tensor, rows: Rows, lanes: int, philox: Philox, transform: Transform) -> None:
+    def draw(groups: NDArray[np.int64]) -> Tensor:
+        words = philox.words(groups.view(np.uint64))
+        return torch.from_numpy(transform(words.view(np.uint64) if lanes == 2 else words))
+
     table = out.view(rows.count, rows.length)
     for first_row, last_row, first, last in _tiles(rows, lanes, philox.chunk):
         tile = table[first_row:last_row, first:last]
         width = _groups_across(last - first, lanes)
         if last_row - first_row == 1:
             group, skip = divmod(rows.starts(first_row) + first, lanes)
-            values = philox.draw(philox.range(group, group + width), transform, lanes == 2)
+            values = draw(np.arange(group, group + width))
             tile.copy_(values[None, skip : skip + last - first])
         else:
-            index = rows.starts(philox.range(first_row, last_row)) + first
-            groups = (index[:, None] // lanes + philox.range(0, width)).reshape(-1)
-            values = philox.draw(groups, transform, lanes == 2)
-            _copy_rows(values.view(len(index), -1), torch.as_tensor(index % lanes), lanes, tile)
+            index = rows.starts(np.arange(first_row, last_row)) + first
+            groups = (index[:, None] // lanes + np.arange(width)).reshape(-1)
+            _copy_rows(draw(groups).view(len(index), -1), index % lanes, lanes, tile)
 
 
-def _copy_rows(values: Tensor, skip: Tensor, lanes: int, out: Tensor) -> None:
+def _copy_rows(values: Tensor, skip: NDArray[np.int64], lanes: int, out: Tensor) -> None:
     """Copy each row of `values`, less its first `skip` elements, into `out`."""
     length = out.shape[1]
     for lane in range(lanes):
-        chosen = skip == lane
+        chosen = torch.from_numpy(skip == lane)
         if bool(chosen.all()):
             out.copy_(values[:, lane : lane + length])
             return

@@ -24,7 +24,7 @@ class Link(NamedTuple):
     """A pointwise function, of torch or of `kernels/pointwise_ref.py`, and its arguments."""
 
     function: Function
-    arguments: tuple[Any, ...]  # `At` for values; numbers and attributes as they are
+    arguments: tuple[object, ...]  # `At` for values; numbers and attributes as they are
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,6 +77,6 @@ def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Any, Tensor | N
     return twice
 
 
-def why_not(function: Function, arguments: tuple[Any, ...]) -> str:
+def why_not(function: Function, arguments: tuple[object, ...]) -> str:
     """Why a function of such arguments cannot be a link; "" if it can."""
     return ""

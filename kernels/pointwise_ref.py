@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
-from .scalar_expression import UNSUPPORTED, Adapted, adapt_of, declare, expression, on_triton
+from .scalar_expression import UNSUPPORTED, Adapt, Adapted, adapt_of, declare, expression, on_triton
 
-Kernel = Callable[..., torch.Tensor]
-Exact = tuple[Any, ...]  # a number as an attribute: its value first
-_NN: Any = torch._C._nn
+Kernel: TypeAlias = Callable[..., torch.Tensor]
+Operand: TypeAlias = torch.Tensor | complex
+Exact: TypeAlias = tuple[complex, str]  # a number as an attribute: its value first
 
 
 def aten(name: str) -> Kernel:
@@ -62,64 +62,53 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # A number and a tensor.
 
 
-def number_like(n: Any, x: torch.Tensor) -> torch.Tensor:
+def _number_like(n: complex, x: torch.Tensor) -> torch.Tensor:
     """The number as a 0-d tensor that promotes as the number does."""
     return torch.full((), n, dtype=torch.result_type(x, n), device=x.device)
 
 
 def number_first(kernel: Kernel) -> Kernel:
     """A function of two tensors for a number and a tensor."""
-
-    def call(n: Any, x: torch.Tensor) -> torch.Tensor:
-        return kernel(number_like(n, x), x)
-
-    call.__name__ = f"{kernel.__name__}_number_first"
-    _as_for(kernel, call)
-    return call
+    return _as_for(kernel, lambda n, x: kernel(_number_like(n, x), x), "number_first")
 
 
 def number_last(kernel: Kernel) -> Kernel:
     """A function of two tensors for a tensor and a number."""
-
-    def call(x: torch.Tensor, n: Any) -> torch.Tensor:
-        return kernel(x, number_like(n, x))
-
-    call.__name__ = f"{kernel.__name__}_number_last"
-    _as_for(kernel, call)
-    return call
+    return _as_for(kernel, lambda x, n: kernel(x, _number_like(n, x)), "number_last")
 
 
-def _as_for(kernel: Kernel, call: Kernel) -> None:
+def _as_for(kernel: Kernel, call: Kernel, kind: str) -> Kernel:
     """Triton takes numbers and tensors alike."""
 
-    def adapt(*args: Any) -> Adapted:
+    def adapt(*args: Operand) -> Adapted:
         adapt_kernel = adapt_of(kernel)
         return UNSUPPORTED if adapt_kernel is None else adapt_kernel(*args)
 
+    call.__name__ = f"{kernel.__name__}_{kind}"
     declare(call, adapt)
+    return call
 
 
 @on_triton(lambda n, x: ("sub", (n, x)))
-def rsub(n: Any, x: torch.Tensor) -> torch.Tensor:
+def rsub(n: complex, x: torch.Tensor) -> torch.Tensor:
     """n - x"""
     return torch.rsub(x, n)
 
 
 @on_triton("number_div")
-def number_div(n: Any, x: torch.Tensor) -> torch.Tensor:
+def number_div(n: complex, x: torch.Tensor) -> torch.Tensor:
     """n / x, as torch does it: times the reciprocal."""
-    result: torch.Tensor = torch.reciprocal(x) * n
-    return result
+    return torch.mul(torch.reciprocal(x), n)
 
 
 @on_triton("div_floor")
-def div_floor(a: Any, b: Any) -> torch.Tensor:
+def div_floor(a: torch.Tensor, b: torch.Tensor | float) -> torch.Tensor:
     """a / b rounded down."""
     return torch.div(a, b, rounding_mode="floor")
 
 
 @on_triton("div_trunc")
-def div_trunc(a: Any, b: Any) -> torch.Tensor:
+def div_trunc(a: torch.Tensor, b: torch.Tensor | float) -> torch.Tensor:
     """a / b rounded towards 0."""
     return torch.div(a, b, rounding_mode="trunc")
 
@@ -127,7 +116,7 @@ def div_trunc(a: Any, b: Any) -> torch.Tensor:
 # Choices, and numbers alone.
 
 
-def filled(x: torch.Tensor, shape: Sequence[int], value: Any) -> torch.Tensor:
+def filled(x: torch.Tensor, shape: Sequence[int], value: complex) -> torch.Tensor:
     """A tensor of a shape with one number everywhere, of the dtype of x."""
     return x.new_full(shape, value)
 
@@ -156,19 +145,25 @@ def masked_fill(x: torch.Tensor, mask: torch.Tensor, number: Exact) -> torch.Ten
     return torch.masked_fill(x, mask, number[0])
 
 
-def _clamp_on_triton(x: torch.Tensor, low: Any, high: Any, *kinds: type) -> Adapted:
+Bound: TypeAlias = float | None
+
+
+def _clamp_on_triton(x: torch.Tensor, low: Bound, high: Bound, *kinds: type) -> Adapted:
     if low is None:
         return "minimum", (x, high)
     return ("maximum", (x, low)) if high is None else ("clamp", (x, low, high))
 
 
 @on_triton(_clamp_on_triton)
-def clamp(x: torch.Tensor, low: Any, high: Any, *kinds: type) -> torch.Tensor:
+def clamp(x: torch.Tensor, low: Bound, high: Bound, *kinds: type) -> torch.Tensor:
     """x within [low, high], of which one may be None; `kinds` only tell calls apart."""
     return torch.clamp(x, low, high)
 
 
-def _nan_to_num_on_triton(x: torch.Tensor, nan: Exact, high: Exact, low: Exact) -> Adapted:
+Default: TypeAlias = tuple[float | None, str]  # an `Exact`, or None for what torch takes
+
+
+def _nan_to_num_on_triton(x: torch.Tensor, nan: Default, high: Default, low: Default) -> Adapted:
     if not x.dtype.is_floating_point:
         return "copy", (x,)
     limits = torch.finfo(x.dtype)
@@ -180,7 +175,7 @@ def _nan_to_num_on_triton(x: torch.Tensor, nan: Exact, high: Exact, low: Exact) 
 
 
 @on_triton(_nan_to_num_on_triton)
-def nan_to_num(x: torch.Tensor, nan: Exact, high: Exact, low: Exact) -> torch.Tensor:
+def nan_to_num(x: torch.Tensor, nan: Default, high: Default, low: Default) -> torch.Tensor:
     """Numbers in the place of nan and the infinities."""
     return torch.nan_to_num(x, nan[0], high[0], low[0])
 
@@ -210,7 +205,7 @@ _POWERS = {
 }  # fmt: skip
 
 
-def _pow_on_triton(a: Any, b: Any) -> Adapted:
+def _pow_on_triton(a: Operand, b: Operand) -> Adapted:
     """Some exponents have functions of their own, as in torch."""
     special = _POWERS.get(b) if isinstance(b, (int, float)) else None
     return ("pow", (a, b)) if special is None else (special, (a,))
@@ -237,13 +232,9 @@ def norm_root(x: torch.Tensor, ord: float) -> torch.Tensor:
 # Functions of torch whose Triton function has another name, or depends on the arguments.
 
 
-def _unless_whole(function: str) -> Any:
+def _unless_whole(function: str) -> Adapt:
     """Numbers that are whole stay as they are."""
     return lambda x: (function if x.dtype.is_floating_point else "copy", (x,))
-
-
-def _bitwise_not_on_triton(x: torch.Tensor) -> Adapted:
-    return "logical_not" if x.dtype is torch.bool else "bitwise_not", (x,)
 
 
 def _isclose_on_triton(
@@ -266,7 +257,9 @@ declare(torch.clamp_min, "maximum")
 declare(torch.clamp_max, "minimum")
 declare(torch.clone, "copy")
 declare(torch.conj_physical, "copy")
-declare(torch.bitwise_not, _bitwise_not_on_triton)
+declare(
+    torch.bitwise_not, lambda x: (f"{'logical' if x.dtype is torch.bool else 'bitwise'}_not", (x,))
+)
 declare(torch.pow, _pow_on_triton)
 declare(torch.isclose, _isclose_on_triton)
 declare(torch.digamma, lambda x: UNSUPPORTED)
@@ -293,6 +286,7 @@ declare(
 
 _threshold_backward = aten("threshold_backward")
 _gelu_backward = aten("gelu_backward")
+_gelu: Kernel = torch._C._nn.gelu
 _elu_backward = aten("elu_backward")
 _leaky_backward = aten("leaky_relu_backward")
 
@@ -330,7 +324,7 @@ _CUBIC = 0.044715
 @on_triton(lambda x, how: ("gelu_tanh" if how == "tanh" else "gelu", (x,)))
 def gelu(x: torch.Tensor, approximate: str) -> torch.Tensor:
     """gelu with approximate "none" or "tanh"."""
-    return _NN.gelu(x, approximate=approximate)  # type: ignore[no-any-return]
+    return _gelu(x, approximate=approximate)
 
 
 @on_triton(lambda dy, x, how: (f"gelu{'_tanh' if how == 'tanh' else ''}_backward", (dy, x)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 from typing import TypeAlias
 
 import torch
@@ -13,6 +13,8 @@ Ints = tuple[int, ...]
 MaxSizes: TypeAlias = tuple[Ints, Ints, Ints, Ints, bool]
 # kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
 AvgSizes: TypeAlias = tuple[Ints, Ints, Ints, bool, bool, int | None]
+
+_LANES = 16  # floats in the widest register of a CPU
 
 _MAX_POOL = {
     2: torch._C._nn.max_pool2d_with_indices,
@@ -32,36 +34,37 @@ _ADAPTIVE_GRAD = {
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
     """(the maximum of each window, its place in the plane)."""
+    if planes == 2 and x.ndim == 4 and x.shape[1] >= _LANES and x.device.type == "cpu":
+        # torch takes the channels several at a time where they are last in memory. That is worth
+        # the copies, and the results are the same.
+        y, indices = _MAX_POOL[2](x.contiguous(memory_format=torch.channels_last), *sizes)
+        return y.contiguous(), indices.contiguous()
     y, indices = _MAX_POOL[planes](x, *sizes)
     return y, indices
 
 
-def max_pool_grad(dy: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
-    """dy added at the places of the maxima of x."""
-    if x.numel() == 0:
-        return torch.zeros_like(x)
-    return _scatter(dy, max_pool(x, planes, sizes)[1], tuple(x.shape[x.ndim - planes :]))
+def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
+    """dy added at the places of the maxima, in zeros of this shape."""
+    lead = dy.ndim - planes
+    dx = dy.new_zeros(*shape[:lead], prod(shape[lead:]))
+    if dy.numel() and dx.numel():
+        dx.scatter_add_(lead, places.flatten(lead), dy.flatten(lead))
+    return dx.view(shape)
 
 
-def max_pool_take(u: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
-    """u at the places of the maxima of x."""
-    return _gather(u, max_pool(x, planes, sizes)[1], planes)
+def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
+    """u at the places of the maxima."""
+    lead = u.ndim - planes
+    return u.flatten(lead).gather(lead, places.flatten(lead)).view(places.shape)
 
 
-def avg_pool(
-    x: Tensor, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool, pad: bool,
-    divisor: int | None,
-) -> Tensor:  # fmt: skip
+def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
     """The mean of each window, as torch counts its elements."""
-    return _AVG_POOL[planes](x, size, stride, padding, ceil, pad, divisor)
+    return _AVG_POOL[planes](x, *sizes)
 
 
-def avg_pool_grad(
-    dy: Tensor, shape: Ints, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool,
-    pad: bool, divisor: int | None,
-) -> Tensor:  # fmt: skip
+def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
     """The gradient of `avg_pool` for an input of this shape."""
-    sizes = (size, stride, padding, ceil, pad, divisor)
     grad: Tensor = _AVG_POOL_GRAD[planes](dy, dy.new_empty(shape), *sizes)
     return grad
 
@@ -75,18 +78,3 @@ def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> 
     """The gradient of `adaptive_avg_pool` for an input of this shape."""
     grad: Tensor = _ADAPTIVE_GRAD[planes](dy, dy.new_empty(shape))
     return grad
-
-
-def _scatter(dy: Tensor, indices: Tensor, shape: Sequence[int]) -> Tensor:
-    """Add each gradient where its maximum was taken; indices count in planes of `shape`."""
-    dx = dy.new_zeros(*dy.shape[: dy.ndim - len(shape)], torch.Size(shape).numel())
-    if dy.numel():
-        lead = dy.ndim - len(shape)
-        dx.scatter_add_(lead, indices.flatten(lead), dy.flatten(lead))
-    return dx.view(*dy.shape[: dy.ndim - len(shape)], *shape)
-
-
-def _gather(u: Tensor, indices: Tensor, plane_dims: int) -> Tensor:
-    """The elements of u, in planes of its last dims, at which the maxima were taken."""
-    lead = u.ndim - plane_dims
-    return u.flatten(lead).gather(lead, indices.flatten(lead)).view(indices.shape)

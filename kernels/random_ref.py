@@ -8,9 +8,12 @@ float16 and bfloat16 get the float32 value, rounded to nearest even. float64 dra
 element, so it is a different sequence.
 """
 
-from functools import lru_cache
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from math import erf, inf, sqrt
-from typing import Any, NotRequired, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,34 +21,48 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import OnefoldTypeError, OnefoldValueError
-from .philox import fill
-from .random_transforms import (
-    DOUBLE,
-    SINGLE,
-    Real,
-    box_muller,
-    clamp,
-    convert,
-    erfinv,
-    high_product,
-    unit,
-)
-
-Ints: TypeAlias = tuple[int, ...]
-Array = TypeVar("Array", NDArray[Any], Tensor)
+from .philox import Ints, Transform, Words, fill
+from .random_transforms import DOUBLE, SINGLE, Real, Reals, box_muller, erfinv, high_product, unit
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-class Draw(TypedDict):
-    """The keywords that every function takes: which numbers, and where to put them (the CPU).
+class Plan(NamedTuple):
+    """How the elements of one call are made of words.
 
-    `seed` and `call` count modulo 2^64.
+    The reference applies `transform`. The Triton kernel computes the same by the name of its
+    `kind` and by `numbers`. `wide` elements take 64 bits.
     """
 
-    seed: int
-    call: int
-    device: NotRequired[torch.device | str]
+    kind: str
+    dtype: torch.dtype
+    transform: Transform
+    numbers: tuple[float, ...] = ()
+    wide: bool = False
+
+
+class Fill(Protocol):
+    """Fills a box on a device (the CPU by default); `options` are those of its `Plan`."""
+
+    def __call__(
+        self, shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        device: torch.device | str = "cpu", **options: object,
+    ) -> Tensor: ...  # fmt: skip
+
+
+def drawn(plan: Callable[..., Plan]) -> Fill:
+    """The function that fills boxes as a function of its options plans."""
+
+    @wraps(plan)
+    def run(
+        shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        device: torch.device | str = "cpu", **options: object,
+    ) -> Tensor:  # fmt: skip
+        _, dtype, transform, _, wide = plan(**options)
+        draw = {"seed": seed, "call": call}
+        return fill(shape, offset, size, transform, **draw, dtype=dtype, device=device, wide=wide)
+
+    return run
 
 
 def real_of(dtype: torch.dtype, asked: str) -> Real:
@@ -72,44 +89,24 @@ def _half_open(low: float, high: float, dtype: torch.dtype) -> tuple[float, floa
     return first, max(first, _round_down(high, dtype, strictly=True))
 
 
-def drop_threshold(p: float, asked: str) -> int:
+def _threshold(p: float, asked: str) -> int:
     """A word below it has probability p. Raises OnefoldValueError unless 0 <= p <= 1."""
     if not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"{asked} needs a probability in [0, 1], but got p={p}")
     return int(p * 2.0**32)
 
 
-def bits(shape: Ints, offset: Ints, size: Ints, **draw: Unpack[Draw]) -> Tensor:
+@drawn
+def bits() -> Plan:
     """Return the raw words, integers in [0, 2^32), as int64.
 
     Example: `bits((8,), (2,), (3,), seed=0, call=0)`.
     """
-
-    def transform(words: Array) -> Array:
-        if isinstance(words, Tensor):
-            return words
-        return words.astype(np.int64)
-
-    return fill(shape, offset, size, transform, dtype=torch.int64, **draw)
+    return Plan("bits", torch.int64, lambda words: words.astype(np.int64))
 
 
-def uniform_bounds(low: float, high: float, dtype: torch.dtype) -> tuple[float, float]:
-    """The first and the last number of `dtype` in [low, high)."""
-    if not low <= high:
-        raise OnefoldValueError(f"uniform needs low <= high, but got low={low}, high={high}")
-    return _half_open(low, high, dtype)
-
-
-def uniform(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    low: float = 0.0,
-    high: float = 1.0,
-    dtype: torch.dtype = torch.float32,
-    **draw: Unpack[Draw],
-) -> Tensor:
+@drawn
+def uniform(*, low: float = 0.0, high: float = 1.0, dtype: torch.dtype = torch.float32) -> Plan:
     """Return numbers uniform in [low, high): low + u (high - low), u a multiple of 2^-24 (2^-53).
 
     A value that would round to `high` becomes the largest number of `dtype` below it. `low` itself
@@ -118,54 +115,51 @@ def uniform(
     Example: `uniform((8,), (2,), (3,), low=-1.0, seed=0, call=0)`.
     """
     real = real_of(dtype, "uniform")
-    first, last = uniform_bounds(low, high, dtype)
+    if not low <= high:
+        raise OnefoldValueError(f"uniform needs low <= high, but got low={low}, high={high}")
+    first, last = _half_open(low, high, dtype)
 
-    def transform(words: Array) -> Array:
+    def transform(words: Words) -> Reals:
         u = unit(words, real)
         u *= high - low
         u += low
-        return clamp(u, first, last)
+        return np.clip(u, first, last, out=u)
 
-    return fill(shape, offset, size, transform, dtype=dtype, wide=real is DOUBLE, **draw)
-
-
-def check_std(std: float) -> None:
-    """Raise OnefoldValueError for a standard deviation that is not one."""
-    if not std >= 0.0:
-        raise OnefoldValueError(f"normal needs std >= 0, but got std={std}")
+    numbers = (float(high - low), float(low), first, last)
+    return Plan("uniform", dtype, transform, numbers, real is DOUBLE)
 
 
-def normal(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    mean: float = 0.0,
-    std: float = 1.0,
-    dtype: torch.dtype = torch.float32,
-    **draw: Unpack[Draw],
-) -> Tensor:
+@drawn
+def normal(*, mean: float = 0.0, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Plan:
     """Return mean + std z, z standard normal by Box and Muller's method, |z| < 6.8 (8.7).
 
     Raises OnefoldValueError if std < 0, OnefoldTypeError for a dtype that is not floating.
     Example: `normal((8,), (2,), (3,), std=0.02, seed=0, call=0)`.
     """
     real = real_of(dtype, "normal")
-    check_std(std)
+    if not std >= 0.0:
+        raise OnefoldValueError(f"normal needs std >= 0, but got std={std}")
 
-    def transform(words: Array) -> Array:
+    def transform(words: Words) -> Reals:
         z = box_muller(words, real)
         z *= std
         z += mean
         return z
 
-    return fill(shape, offset, size, transform, dtype=dtype, wide=real is DOUBLE, **draw)
+    return Plan("normal", dtype, transform, (float(std), float(mean)), real is DOUBLE)
 
 
-def trunc_bounds(
-    mean: float, std: float, low: float, high: float, dtype: torch.dtype
-) -> tuple[float, float, float, float]:
-    """erf of the bounds, upper first, and the first and the last number of `dtype` inside them."""
+@drawn
+def trunc_normal(
+    *, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0,
+    dtype: torch.dtype = torch.float32,
+) -> Plan:  # fmt: skip
+    """Return a normal restricted to [low, high], by the inverse of its distribution function.
+
+    Computed in float32 for every dtype: steps of 2^-24 in probability, nothing past 5.4 std.
+    Raises OnefoldValueError unless std > 0 and low < high, OnefoldTypeError for other dtypes.
+    Example: `trunc_normal((8,), (2,), (3,), std=0.02, seed=0, call=0)`.
+    """
     real = real_of(dtype, "trunc_normal")
     if not (std > 0.0 and low < high):
         raise OnefoldValueError(
@@ -175,44 +169,30 @@ def trunc_bounds(
     first, last = -_round_down(-low, narrow), _round_down(high, narrow)
     below = erf((low - mean) / std / sqrt(2.0))
     above = erf((high - mean) / std / sqrt(2.0))
-    return above, below, first, last
 
-
-def trunc_normal(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    mean: float = 0.0,
-    std: float = 1.0,
-    low: float = -2.0,
-    high: float = 2.0,
-    dtype: torch.dtype = torch.float32,
-    **draw: Unpack[Draw],
-) -> Tensor:
-    """Return a normal restricted to [low, high], by the inverse of its distribution function.
-
-    Computed in float32 for every dtype: steps of 2^-24 in probability, nothing past 5.4 std.
-    Raises OnefoldValueError unless std > 0 and low < high, OnefoldTypeError for other dtypes.
-    Example: `trunc_normal((8,), (2,), (3,), std=0.02, seed=0, call=0)`.
-    """
-    above, below, first, last = trunc_bounds(mean, std, low, high, dtype)
-
-    def transform(words: Array) -> Array:
+    def transform(words: Words) -> Reals:
         x = unit(words, SINGLE)
         x *= above - below
         x += below
-        z = erfinv(clamp(x, 2.0**-24 - 1.0, 1.0 - 2.0**-24))
+        z = erfinv(np.clip(x, 2.0**-24 - 1.0, 1.0 - 2.0**-24, out=x))
         z *= sqrt(2.0)
         z *= std
         z += mean
-        return clamp(z, first, last)
+        return np.clip(z, first, last, out=z)
 
-    return fill(shape, offset, size, transform, dtype=dtype, **draw)
+    numbers = (above - below, below, first, last, float(std), float(mean))
+    return Plan("trunc_normal", dtype, transform, numbers)
 
 
-def check_range(low: int, high: int, dtype: torch.dtype) -> None:
-    """Raise OnefoldValueError if [low, high) is empty or does not fit int64 or `dtype`."""
+@drawn
+def randint(*, low: int, high: int, dtype: torch.dtype = torch.int64) -> Plan:
+    """Return integers of [low, high): low + floor(x (high - low) / 2^64), x of 64 bits.
+
+    The chances of two values differ by at most 2^-64. Source: Lemire, "Fast random integer
+    generation in an interval" (2019), without its rejection step.
+    Raises OnefoldValueError if the range is empty or does not fit int64 or `dtype`.
+    Example: `randint((8,), (2,), (3,), low=0, high=10, seed=0, call=0)`.
+    """
     if not low < high:
         raise OnefoldValueError(f"randint needs low < high, but got low={low}, high={high}")
     least, most = -(1 << 63), (1 << 63) - 1
@@ -226,70 +206,42 @@ def check_range(low: int, high: int, dtype: torch.dtype) -> None:
             f"randint into {dtype} needs values in [{least}, {most}], but got {low=}, {high=}"
         )
 
-
-def randint(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    low: int,
-    high: int,
-    dtype: torch.dtype = torch.int64,
-    **draw: Unpack[Draw],
-) -> Tensor:
-    """Return integers of [low, high): low + floor(x (high - low) / 2^64), x of 64 bits.
-
-    The chances of two values differ by at most 2^-64. Source: Lemire, "Fast random integer
-    generation in an interval" (2019), without its rejection step.
-    Raises OnefoldValueError if the range is empty or does not fit int64 or `dtype`.
-    Example: `randint((8,), (2,), (3,), low=0, high=10, seed=0, call=0)`.
-    """
-    check_range(low, high, dtype)
-
-    def transform(words: Array) -> Array:
-        steps = high_product(words, high - low)
+    def transform(words: Words) -> NDArray[np.int64]:
         # A number of steps past 2^63 reads as negative; the sum wraps back into int64's range.
-        if isinstance(steps, Tensor):
-            return steps + low
-        return steps.view(np.int64) + low
+        return high_product(words, high - low).view(np.int64) + low
 
-    return fill(shape, offset, size, transform, dtype=dtype, wide=True, **draw)
+    kind = "any integer" if high - low == 1 << 64 else "randint"
+    return Plan(kind, dtype, transform, (high - low, low), wide=True)
 
 
-def keep_mask(shape: Ints, offset: Ints, size: Ints, *, p: float, **draw: Unpack[Draw]) -> Tensor:
+@drawn
+def keep_mask(*, p: float) -> Plan:
     """Return bools, False with probability p: word >= floor(p 2^32), no rounding involved.
 
     Raises OnefoldValueError unless 0 <= p <= 1.
     Example: `keep_mask((8,), (2,), (3,), p=0.1, seed=0, call=0)`.
     """
-    threshold = drop_threshold(p, "keep_mask")
-    return fill(shape, offset, size, lambda words: words >= threshold, dtype=torch.bool, **draw)
+    threshold = _threshold(p, "keep_mask")
+    return Plan("keep", torch.bool, lambda words: words >= threshold, (threshold,))
 
 
-def dropout_mask(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    p: float,
-    dtype: torch.dtype = torch.float32,
-    **draw: Unpack[Draw],
-) -> Tensor:
+@drawn
+def dropout_mask(*, p: float, dtype: torch.dtype = torch.float32) -> Plan:
     """Return `keep_mask` times 1 / (1 - p): what dropout multiplies by; zeros where p == 1.
 
     Raises OnefoldValueError unless 0 <= p <= 1, OnefoldTypeError for a dtype that is not floating.
     Example: `dropout_mask((8,), (2,), (3,), p=0.1, seed=0, call=0)`.
     """
     real = real_of(dtype, "dropout_mask")
-    threshold = drop_threshold(p, "dropout_mask")
+    threshold = _threshold(p, "dropout_mask")
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
-    def transform(words: Array) -> Array:
-        mask = convert(words >= threshold, real)
+    def transform(words: Words) -> Reals:
+        mask = (words >= threshold).astype(real.floating)
         mask *= scale
         return mask
 
-    return fill(shape, offset, size, transform, dtype=dtype, **draw)
+    return Plan("mask", dtype, transform, (threshold, scale))
 
 
 def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
@@ -297,31 +249,15 @@ def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: 
 
     Example: `dropout(x, (8,), (2,), p=0.1, seed=0, call=0)` with x of shape (3,).
     """
-    drawn = {"p": p, "seed": seed, "call": call, "dtype": x.dtype, "device": x.device}
-    return dropout_mask(shape, offset, tuple(x.shape), **drawn).mul_(x)  # type: ignore[arg-type]
+    size, options = tuple(x.shape), {"dtype": x.dtype, "p": p}
+    mask = dropout_mask(shape, offset, size, seed=seed, call=call, device=x.device, **options)
+    return mask.mul_(x)
 
 
-def bernoulli(
-    shape: Ints,
-    offset: Ints,
-    size: Ints,
-    *,
-    p: float | Tensor,
-    dtype: torch.dtype = torch.float32,
-    **draw: Unpack[Draw],
-) -> Tensor:
-    """Return 1 with probability p, else 0: word < floor(p 2^32).
-
-    `p` is a number or a floating tensor that broadcasts to `size`, on the same device; its values
-    are not checked, for that would wait for the device.
-    Raises OnefoldValueError for a number outside [0, 1].
-    Example: `bernoulli((8,), (2,), (3,), p=0.5, seed=0, call=0)`.
-    """
-    if isinstance(p, Tensor):
-        drawn = bits(shape, offset, size, **draw)
-        return (drawn < (p.double() * 2.0**32).floor()).to(dtype)
-    threshold = drop_threshold(p, "bernoulli")
-    return fill(shape, offset, size, lambda words: words < threshold, dtype=dtype, **draw)
+@drawn
+def words_of_64_bits() -> Plan:
+    """Return 64 random bits as an int64."""
+    return Plan("wide", torch.int64, lambda words: words.view(np.int64), wide=True)
 
 
 def check_count(n: int) -> None:
@@ -330,7 +266,10 @@ def check_count(n: int) -> None:
         raise OnefoldValueError(f"randperm needs n >= 0, but got n={n}")
 
 
-def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Unpack[Draw]) -> Tensor:
+def randperm(
+    n: int, *, seed: int, call: int, dtype: torch.dtype = torch.int64,
+    device: torch.device | str = "cpu",
+) -> Tensor:  # fmt: skip
     """Return a random permutation of 0 .. n - 1: the stable order of n random 64-bit keys.
 
     Every rank sorts all keys, so that each can take its own part of the one permutation.
@@ -338,11 +277,5 @@ def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Unpack[Draw]) 
     Example: `randperm(5, seed=0, call=0)`.
     """
     check_count(n)
-
-    def transform(words: Array) -> Array:
-        if isinstance(words, Tensor):
-            return words
-        return words.view(np.int64)
-
-    keys = fill((n,), (0,), (n,), transform, dtype=torch.int64, wide=True, **draw)
+    keys = words_of_64_bits((n,), (0,), (n,), seed=seed, call=call, device=device)
     return torch.argsort(keys, stable=True).to(dtype)

@@ -1,22 +1,23 @@
-"""Random words to real numbers and integers, with the same bits in numpy and in torch.
+"""Random words to real numbers and integers, with the same bits in numpy and in Triton.
 
 The only operations are +, -, *, conversions and a correctly rounded square root. Each of them
 rounds. So the result does not depend on a library's log, sin or cos. An implementation that
 contracts a * b + c to fma gives other bits.
 
-A word is numpy's uint32 or uint64, or a torch int64: a narrow word is a number in [0, 2^32), a wide
-one a bit pattern.
+Words are uint32, wide ones uint64. `kernels/gpu/random/philox_kernels.py` is the same in Triton.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-Array = TypeVar("Array", NDArray[Any], Tensor)
+from .philox import Words
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
 
 _LOW32 = 0xFFFF_FFFF
 
@@ -30,10 +31,8 @@ class Real:
     both in t * t, for t in [-1/2, 1/2].
     """
 
-    numpy_type: type[np.floating[Any]]
-    torch_type: torch.dtype
-    numpy_integer: type[np.signedinteger[Any]]
-    torch_integer: torch.dtype
+    floating: type[np.floating[Any]]
+    integer: type[np.signedinteger[Any]]
     bits: int
     digits: int  # of the significand, the leading one included
     log_digits: int  # of a word that the logarithm sees; they bound the tail
@@ -46,16 +45,15 @@ class Real:
 
 # fmt: off
 SINGLE = Real(
-    np.float32, torch.float32, np.int32, torch.int32,
-    bits=32, digits=24, log_digits=32, one=0x3F800000, sqrt_half=0x3F3504F3,
+    np.float32, np.int32, bits=32, digits=24, log_digits=32, one=0x3F800000, sqrt_half=0x3F3504F3,
     log=(-0.17835775, 0.28700405, -0.29753911, 0.3313127, -0.39930797, 0.5000349, -0.6666772,
          1.0, -2.0),
     sin=(0.10982699, -0.8461129, 3.6063545, -7.3082457, 4.442883),
     cos=(0.31069818, -1.883563, 5.739461, -6.978851, 1.4142135),
 )
 DOUBLE = Real(
-    np.float64, torch.float64, np.int64, torch.int64,
-    bits=64, digits=53, log_digits=53, one=0x3FF0000000000000, sqrt_half=0x3FE6A09E667F3BCD,
+    np.float64, np.int64, bits=64, digits=53, log_digits=53, one=0x3FF0000000000000,
+    sqrt_half=0x3FE6A09E667F3BCD,
     log=(0.04994325798091772, -0.11574456767752937, 0.12571684718915246, -0.10769546253195289,
          0.10631544466571934, -0.11643719843625647, 0.12544104503477685, -0.1334985387116229,
          0.14283546429933663, -0.1538342853324215, 0.16666717670566772, -0.18181868250731742,
@@ -79,31 +77,17 @@ ERFINV_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0
 MINUS_TWO_LOG_TWO = -1.3862943611198906
 
 
-def convert(x: Array, real: Real) -> Array:
-    """Return x as `real`, rounded to nearest even."""
-    if isinstance(x, Tensor):
-        return x.to(real.torch_type)
-    return x.astype(real.numpy_type)
-
-
-def clamp(x: Array, low: float, high: float) -> Array:
-    """Return x limited to [low, high]; it may be x itself, changed."""
-    if isinstance(x, Tensor):
-        return x.clamp(low, high)
-    return np.clip(x, low, high, out=x)
-
-
-def unit(words: Array, real: Real) -> Array:
+def unit(words: Words, real: Real) -> Reals:
     """Return multiples of 2^-digits in [0, 1), exact.
 
     Example: `unit(np.array([1 << 31], np.uint32), SINGLE)` is `[0.5]`.
     """
-    u = convert(_top_bits(words, real, real.digits), real)
+    u = _top_bits(words, real, real.digits).astype(real.floating)
     u *= 2.0**-real.digits
     return u
 
 
-def box_muller(words: Array, real: Real) -> Array:
+def box_muller(words: Words, real: Real) -> Reals:
     """Return standard normals; words 2i and 2i + 1 give normals 2i and 2i + 1.
 
     r = sqrt(-2 log u), z = (r cos 2 pi t, r sin 2 pi t), u from the first word in (0, 1], t from
@@ -112,11 +96,11 @@ def box_muller(words: Array, real: Real) -> Array:
 
     Example: `box_muller(np.zeros(2, np.uint32), SINGLE)` is `[6.76..., 0.0]`.
     """
-    u = convert(_top_bits(words[0::2], real, real.log_digits), real)
+    u = _top_bits(words[0::2], real, real.log_digits).astype(real.floating)
     u *= 2.0**-real.log_digits
     u += 0.5 * 2.0**-real.log_digits
-    radius = _sqrt(_minus_two_log(u, real))
-    t = convert(_signed_top_bits(words[1::2], real), real)
+    radius = np.sqrt(_minus_two_log(u, real))
+    t = (words[1::2].view(real.integer) >> real.bits - real.digits).astype(real.floating)
     t *= 2.0**-real.digits
     square = t * t
     sin = _polynomial(square, real.sin)
@@ -125,28 +109,24 @@ def box_muller(words: Array, real: Real) -> Array:
     sin_twice *= sin
     sin_twice *= radius
     sin *= sin
-    return _interleave((1.0 - sin) * radius, sin_twice)
+    return np.stack(((1.0 - sin) * radius, sin_twice), axis=1).reshape(-1)
 
 
-def erfinv(x: Array) -> Array:
+def erfinv(x: Reals) -> Reals:
     """Return the inverse of erf for float32 |x| <= 1 - 2^-24, to 4e-7 relative.
 
     Example: `erfinv(np.zeros(1, np.float32))` is `[0.0]`.
     """
     w = _minus_two_log((1.0 - x) * (x + 1.0), SINGLE)
     w *= 0.5
-    central = w < 5.0
     centre = _polynomial(w - 2.5, ERFINV_CENTRE)
-    tail = _polynomial(_sqrt(w) - 3.0, ERFINV_TAIL)
-    if isinstance(x, Tensor):
-        p = torch.where(torch.as_tensor(central), centre, tail)
-    else:
-        p = np.where(central, centre, tail)
+    tail = _polynomial(np.sqrt(w) - 3.0, ERFINV_TAIL)
+    p = np.where(w < 5.0, centre, tail)
     p *= x
     return p
 
 
-def high_product(words: Array, factor: int) -> Array:
+def high_product(words: Words, factor: int) -> Words:
     """Return the high 64 bits of the 128-bit product of wide words and `factor` <= 2^64.
 
     Example: `high_product(np.array([1 << 63], np.uint64), 10)` is `[5]`.
@@ -161,40 +141,12 @@ def high_product(words: Array, factor: int) -> Array:
     return result
 
 
-def _sqrt(x: Array) -> Array:
-    if not isinstance(x, Tensor):
-        return np.asarray(np.sqrt(x))
-    if x.device.type == "cpu":  # torch's own is off by an ulp for one float in a hundred
-        return torch.from_numpy(np.sqrt(x.numpy()))
-    return x.double().sqrt().to(x.dtype)
-
-
-def _top_bits(words: Array, real: Real, digits: int) -> Array:
+def _top_bits(words: Words, real: Real, digits: int) -> Words:
     """The first `digits` bits of each word, as an unsigned number."""
-    if digits == real.bits:
-        return words
-    if isinstance(words, Tensor):
-        return words >> real.bits - digits & (1 << digits) - 1
-    return words >> real.bits - digits
+    return words if digits == real.bits else words >> real.bits - digits
 
 
-def _signed_top_bits(words: Array, real: Real) -> Array:
-    """The first `real.digits` bits of each word, in two's complement."""
-    if isinstance(words, Tensor):
-        return words << 64 - real.bits >> 64 - real.digits
-    return words.view(real.numpy_integer) >> real.bits - real.digits
-
-
-def _interleave(even: Array, odd: Array) -> Array:
-    if isinstance(even, Tensor):
-        return torch.stack((even, torch.as_tensor(odd)), dim=-1).flatten()
-    result = np.empty(2 * len(even), even.dtype)
-    result[0::2] = even
-    result[1::2] = odd
-    return result
-
-
-def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+def _polynomial(x: Reals, coefficients: tuple[float, ...]) -> Reals:
     y = x * coefficients[0]
     y += coefficients[1]
     for coefficient in coefficients[2:]:
@@ -203,33 +155,21 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
     return y
 
 
-def _minus_two_log(u: Array, real: Real) -> Array:
+def _minus_two_log(u: Reals, real: Real) -> Reals:
     """-2 log(u) for normal u in (0, 1]; zero at 1 and never negative."""
     # u = 2^e (1 + f), 1 + f in [sqrt(1/2), sqrt(2)): adding 1 - sqrt(1/2) to the bit pattern
     # carries into the exponent exactly when the significand is at or above sqrt(2).
     fraction = real.digits - 1
     raised = real.one - real.sqrt_half
-    pattern = _bit_pattern(u, real) + raised
+    pattern = u.view(real.integer) + raised
     exponent = (pattern >> fraction) - (real.one >> fraction)
     pattern &= (1 << fraction) - 1
     pattern += real.sqrt_half
-    f = _from_bit_pattern(pattern, real)
+    f = pattern.view(real.floating)
     f -= 1.0
     result = _polynomial(f, real.log)
     result *= f
-    high = convert(exponent, real)
+    high = exponent.astype(real.floating)
     high *= MINUS_TWO_LOG_TWO
     result += high
     return result
-
-
-def _bit_pattern(x: Array, real: Real) -> Array:
-    if isinstance(x, Tensor):
-        return x.view(real.torch_integer)
-    return x.view(real.numpy_integer)
-
-
-def _from_bit_pattern(x: Array, real: Real) -> Array:
-    if isinstance(x, Tensor):
-        return x.view(real.torch_type)
-    return x.view(real.numpy_type)

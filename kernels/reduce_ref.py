@@ -136,11 +136,7 @@ def logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 def partial_mean(
-    x: Tensor,
-    dim: Dims,
-    keepdim: bool,
-    dtype: torch.dtype | None,
-    count: int,
+    x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None, count: int
 ) -> Tensor:
     """The sum over `dim` divided by `count`, the size of the whole of which `x` is a part.
 
@@ -152,13 +148,7 @@ def partial_mean(
     return total.div_(count).to(wanted)
 
 
-def variance_around(
-    x: Tensor,
-    mean: Tensor,
-    dim: Dims,
-    freedom: float,
-    keepdim: bool,
-) -> Tensor:
+def variance_around(x: Tensor, mean: Tensor, dim: Dims, freedom: float, keepdim: bool) -> Tensor:
     """The sum of |x - mean|**2 over `dim` divided by `freedom`."""
     apart = x - mean
     squares = torch.abs(apart).square_() if apart.is_complex() else apart.square_()
@@ -195,12 +185,7 @@ def pick_here(x: Tensor, index: Tensor, dim: int, keepdim: bool, start: int) -> 
 
 
 def place(
-    values: Tensor,
-    index: Tensor,
-    shape: Sequence[int],
-    dim: int,
-    keepdim: bool,
-    start: int,
+    values: Tensor, index: Tensor, shape: Sequence[int], dim: int, keepdim: bool, start: int
 ) -> Tensor:
     """Zeros in `shape` but for `values` at `index` along `dim`; the part begins at `start`."""
     y = values.new_zeros(shape)
@@ -235,11 +220,7 @@ def first_index(x: Tensor, value: Tensor, dim: int, keepdim: bool, start: int) -
 
 
 def first_index_flat(
-    x: Tensor,
-    value: Tensor,
-    offset: Sequence[int],
-    shape: Sequence[int],
-    target: Sequence[int],
+    x: Tensor, value: Tensor, offset: Sequence[int], shape: Sequence[int], target: Sequence[int]
 ) -> Tensor:
     """Where in the flattened whole x first equals `value`.
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 F = TypeVar("F", bound=Function)
 Adapted = tuple[str, Sequence[Any]]  # a Triton function and its arguments: tensors and numbers
 Adapt = Callable[..., Adapted]  # from the arguments of the torch function
@@ -158,7 +158,7 @@ def _is_true_or_false(line: ast.stmt) -> bool:
 class _ToTriton(ast.NodeTransformer):
     """Python statements of tensors as statements of Triton."""
 
-    def __init__(self, name: str, parameters: Sequence[str], scope: dict[str, Any]) -> None:
+    def __init__(self, name: str, parameters: Sequence[str], scope: dict[str, object]) -> None:
         self.name = name
         self.known = set(parameters)  # and what is assigned
         self.scope = scope
@@ -196,7 +196,7 @@ class _ToTriton(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Triton's own division is not exact; numbers are divided as torch does."""
-        node.left, node.right = self.visit(node.left), self.visit(node.right)
+        self.generic_visit(node)
         if not isinstance(node.op, ast.Div):
             return node
         divide = "div"
@@ -206,15 +206,10 @@ class _ToTriton(ast.NodeTransformer):
             divide = "div_number"
         return ast.Call(ast.Name(divide), [node.left, node.right], [])
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        node.operand = self.visit(node.operand)
-        return node
-
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if len(node.ops) != 1:
             self._refuse(node)
-        node.left, node.comparators = self.visit(node.left), [self.visit(node.comparators[0])]
-        return node
+        return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called, given = node.func, list(node.args)

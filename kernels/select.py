@@ -66,11 +66,10 @@ def takes_out(triton_kernel: Function) -> bool:
 @cache
 def _replayed_kernel(reference: Function) -> Function | None:
     chosen = triton_kernel(reference)
-    return (
-        None
-        if chosen is None
-        else import_module(f"{gpu.__name__}.launch.trace_cache").replayed(chosen)
-    )
+    if chosen is None:
+        return None
+    found: Function = import_module(f"{gpu.__name__}.launch.trace_cache").replayed(chosen)
+    return found
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import torch
+from torch import Tensor
 
 Index: TypeAlias = Sequence[slice | int]
 Cuts: TypeAlias = tuple[tuple[slice | int, ...], tuple[slice, ...]]
@@ -43,7 +43,7 @@ def overlap(index: Index, offset: Sequence[int], size: Sequence[int]) -> Cuts | 
     return tuple(mine), tuple(place)
 
 
-def take(x: torch.Tensor, cuts: Cuts | None, shape: Sequence[int]) -> torch.Tensor:
+def take(x: Tensor, cuts: Cuts | None, shape: Sequence[int]) -> Tensor:
     """The slice's result as this shard knows it: its own part, zeros elsewhere."""
     y = x.new_zeros(shape)
     if cuts is not None:
@@ -52,7 +52,7 @@ def take(x: torch.Tensor, cuts: Cuts | None, shape: Sequence[int]) -> torch.Tens
     return y
 
 
-def put(shape: Sequence[int], cuts: Cuts | None, dy: torch.Tensor) -> torch.Tensor:
+def put(dy: Tensor, cuts: Cuts | None, shape: Sequence[int]) -> Tensor:
     """A shard of zeros with its part of the slice's values `dy` in place."""
     dx = dy.new_zeros(shape)
     if cuts is not None:
@@ -61,18 +61,10 @@ def put(shape: Sequence[int], cuts: Cuts | None, dy: torch.Tensor) -> torch.Tens
     return dx
 
 
-def put_into(x: torch.Tensor, cuts: Cuts | None, value: torch.Tensor) -> torch.Tensor:
-    """A copy of the shard with its part of the slice's values in place."""
+def put_into(x: Tensor, value: Tensor | None, cuts: Cuts | None) -> Tensor:
+    """A copy of the shard with its part of the slice's values (None: zeros) in place."""
     y = x.clone()
     if cuts is not None:
         mine, place = cuts
-        y[mine] = value[place]
-    return y
-
-
-def clear(x: torch.Tensor, cuts: Cuts | None) -> torch.Tensor:
-    """A copy of the shard with zeros in its part of the slice."""
-    y = x.clone()
-    if cuts is not None:
-        y[cuts[0]] = 0
+        y[mine] = 0 if value is None else value[place]
     return y

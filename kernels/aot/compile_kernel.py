@@ -9,12 +9,11 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import triton
 from triton import knobs
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime.cache import get_cache_manager
 
 from ..gpu.launch import configs
@@ -31,8 +30,8 @@ _GPUS = {
     "sm_100": GPUTarget("cuda", 100, 32),
     "gfx942": GPUTarget("hip", "gfx942", 64),
 }
-_DIVISIBLE = ["tt.divisibility", 16]
-_SMALL = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
+_DIVISIBLE: list[str | int] = ["tt.divisibility", 16]
+_SMALL: list[str | int] = ["tt.pointer_range", 32]  # AMD: a tensor of less than 2 GiB
 
 
 @cache
@@ -67,7 +66,12 @@ def facts_of(case: Case, target: str) -> Facts:
     Earlier results are taken from Triton's cache.
     """
     assert not INTERPRETED, "kernels are interpreted in this process, so they cannot be compiled"
-    source, options = _source(case, target), _options(case)
+    source = _source(case, target)
+    options = {
+        "num_warps": case.warps,
+        "num_stages": case.stages,
+        "enable_fp_fusion": case.fused,
+    }
     report = io.StringIO()
     with knobs.nvidia.scope(), redirect_stdout(report):
         knobs.nvidia.dump_ptxas_log = True
@@ -85,27 +89,19 @@ def facts_of(case: Case, target: str) -> Facts:
     return facts
 
 
-def _read(compiled: Any, target: str, report: str) -> Facts:
+def _read(compiled: CompiledKernel, target: str, report: str) -> Facts:
     metadata = compiled.metadata
     if target.startswith("sm_"):
         return of_nvidia(compiled.asm["ptx"], report, metadata.shared, metadata.num_warps)
     return of_amd(compiled.asm["amdgcn"], metadata.shared, metadata.num_warps)
 
 
-def _options(case: Case) -> dict[str, Any]:
-    return {
-        "num_warps": case.warps,
-        "num_stages": case.stages,
-        "enable_fp_fusion": case.fused,
-    }
-
-
-def _source(case: Case, target: str) -> Any:
+def _source(case: Case, target: str) -> ASTSource:
     """The source with the properties that the JIT would infer from the arguments."""
     names = case.kernel.names
     signature: dict[str, str] = {}
-    constants: dict[tuple[int, ...], Any] = {}
-    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    constants: dict[tuple[int, ...], object] = {}
+    attributes: dict[tuple[int, ...], list[list[str | int]]] = {}
     for index, kind in enumerate((*case.types, *(None,) * len(case.constants))):
         if kind is None:
             signature[names[index]] = "constexpr"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
 
 SHARED = {"sm_80": 166912, "sm_90": 232448, "sm_100": 232448, "gfx942": 65536}  # bytes a program
 REGISTERS = 65536  # of one multiprocessor, 32 bits each
@@ -39,7 +38,7 @@ class Facts:
     matrix: str  # the instruction that multiplies matrices, if there is one
     tma: bool  # whether tiles are copied by the tensor memory accelerator
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, int | str | bool]:
         """The facts as plain values, in the order above."""
         return asdict(self)
 

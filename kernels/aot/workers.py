@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from ...errors import OnefoldRuntimeError
 
-Task = tuple[Any, ...]
+Task = TypeVar("Task", bound=tuple[object, ...])
+Result = TypeVar("Result")
 _LINES = 12  # of what a worker printed, shown where it failed
 
 
@@ -26,7 +27,7 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     printed: IO[bytes]
-    task: Task | None = None
+    task: int | None = None  # the number of the task that it works on
     since: float = 0.0
 
     def said(self) -> str:
@@ -39,18 +40,18 @@ class _Worker:
 
 
 def run(
-    work: Callable[..., Any],
+    work: Callable[..., Result],
     tasks: Sequence[Task],
     processes: int,
     limit: float,
-    done: Callable[[Task, Any, str], None],
+    done: Callable[[Task, Result | None, str], None],
 ) -> None:
     """Call `work(*task)` in a process for each task, and `done(task, result, error)` here.
 
     `error` is empty if there is a result. A task may also raise, crash its process or take more
     than `limit` seconds. `work` must be importable by name, as multiprocessing requires.
     """
-    waiting = list(reversed(tasks))
+    waiting = list(reversed(range(len(tasks))))
     workers = [_start(work) for _ in range(min(processes, len(tasks)))]
     try:
         for worker in workers:
@@ -58,7 +59,10 @@ def run(
         while waiting or any(worker.task is not None for worker in workers):
             for worker in workers:
                 if worker.task is None and waiting:
-                    _give(worker, waiting.pop())
+                    worker.task = waiting.pop()
+                    worker.since = time.monotonic()
+                    worker.printed.truncate(0)
+                    worker.pipe.send(tasks[worker.task])
             busy = [worker for worker in workers if worker.task is not None]
             ready = wait([worker.pipe for worker in busy], timeout=1.0)
             for index, worker in enumerate(workers):
@@ -73,13 +77,13 @@ def run(
                     workers[index] = _start(work)
                     _await(workers[index])
                 worker.task = None
-                done(task, result, error)
+                done(tasks[task], result, error)
     finally:
         for worker in workers:
             _stop(worker)
 
 
-def _start(work: Callable[..., Any]) -> _Worker:
+def _start(work: Callable[..., object]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -105,7 +109,7 @@ def _path(file: IO[bytes]) -> str:
     return f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
-def _serve(work: Callable[..., Any], pipe: Connection, printed: str) -> None:
+def _serve(work: Callable[..., object], pipe: Connection, printed: str) -> None:
     """The loop of a worker: receives tasks, sends results. Compiler output goes into a file."""
     with open(printed, "ab", buffering=0) as file:
         os.dup2(file.fileno(), sys.stderr.fileno())
@@ -121,12 +125,6 @@ def _serve(work: Callable[..., Any], pipe: Connection, printed: str) -> None:
         except Exception as error:  # noqa: BLE001 - a compiler may raise anything
             answer = (None, f"{type(error).__name__}: {error}")
         pipe.send(answer)
-
-
-def _give(worker: _Worker, task: Task) -> None:
-    worker.printed.truncate(0)
-    worker.task, worker.since = task, time.monotonic()
-    worker.pipe.send(task)
 
 
 def _answer(worker: _Worker, limit: float, late: bool) -> tuple[Any, str]:

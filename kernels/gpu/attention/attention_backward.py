@@ -19,6 +19,7 @@ from .attention_tiles import (
     load_rows,
     logical_of,
     masked,
+    program_of,
     seen,
     sequence,
     store_rows,
@@ -32,9 +33,8 @@ def row_sums(
 ):  # fmt: skip
     """sums[b, h, i] = sum over features of dy * y."""
     blocks = tl.cdiv(rows, BM)
-    i0 = tl.program_id(0) % blocks * BM
-    head = (tl.program_id(0) // blocks % heads).to(tl.int64)
-    batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    block, head, batch = program_of(blocks, heads)
+    i0 = block * BM
     WIDE: tl.constexpr = sums.dtype.element_ty
     dy += batch * dy_batch + head * dy_head
     y += batch * y_batch + head * y_head
@@ -96,25 +96,20 @@ def of_queries(
     """The gradient of BM queries of a head: one program, over the keys that they attend to."""
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
-    block = blocks - 1 - tl.program_id(0) % blocks
-    head = (tl.program_id(0) // blocks % heads).to(tl.int64)
-    batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    block, head, batch = program_of(blocks, heads)
+    block = blocks - 1 - block
     at = (batch * heads + head) * pitch
+    at_q, at_k = 0, 0
     if PACKED:
-        start, rows = sequence(q_starts + batch)
-        at = head * pitch + start
-        q += start * q_step
-        dy += start * dy_step
-        dq += start * dq_step
-        start, columns = sequence(k_starts + batch)
-        k += start * k_step
-        v += start * v_step
+        at_q, rows = sequence(q_starts + batch)
+        at_k, columns = sequence(k_starts + batch)
         first = columns - rows  # the last query is at the place of the last key
-    q += batch * q_batch + head * q_head
-    dy += batch * dy_batch + head * dy_head
-    dq += batch * dq_batch + head * dq_head
-    k += batch * k_batch + head // group * k_head
-    v += batch * v_batch + head // group * v_head
+        at = head * pitch + at_q
+    q += batch * q_batch + head * q_head + at_q * q_step
+    dy += batch * dy_batch + head * dy_head + at_q * dy_step
+    dq += batch * dq_batch + head * dq_head + at_q * dq_step
+    k += batch * k_batch + head // group * k_head + at_k * k_step
+    v += batch * v_batch + head // group * v_head + at_k * v_step
     if MASK != "":
         mask += batch * m_batch + head * m_head
     i0 = block * BM
@@ -167,26 +162,20 @@ def of_keys(
     """The gradients of BN keys of a head: one program, over the queries that attend to them."""
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(columns, BN)
-    j0 = tl.program_id(0) % blocks * BN
-    shared = heads // group
-    own = (tl.program_id(0) // blocks % shared).to(tl.int64)
-    batch = (tl.program_id(0) // blocks // shared).to(tl.int64)
+    block, own, batch = program_of(blocks, heads // group)
+    j0 = block * BN
     at = batch * heads * pitch
+    at_k = 0
     if PACKED:
-        start, rows = sequence(q_starts + batch)
-        at = start
-        q += start * q_step
-        dy += start * dy_step
-        start, columns = sequence(k_starts + batch)
-        k += start * k_step
-        v += start * v_step
+        at, rows = sequence(q_starts + batch)
+        at_k, columns = sequence(k_starts + batch)
         first = columns - rows
-        dk += start * dk_step
-        dv += start * dv_step
-    k += batch * k_batch + own * k_head
-    v += batch * v_batch + own * v_head
-    dk += batch * dk_batch + own * dk_head
-    dv += batch * dv_batch + own * dv_head
+        q += at * q_step
+        dy += at * dy_step
+    k += batch * k_batch + own * k_head + at_k * k_step
+    v += batch * v_batch + own * v_head + at_k * v_step
+    dk += batch * dk_batch + own * dk_head + at_k * dk_step
+    dv += batch * dv_batch + own * dv_head + at_k * dv_step
     if j0 < columns:
         j = j0 + tl.arange(0, BN)
         low = j0 * 0

@@ -8,25 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ...attention_ref import Pairs
 from ..launch.aot_cases import TARGETS, Case
-from ..launch.configs import Config, Tuned
+from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import kind_of
-from .attention_backward import of_keys, of_queries, row_sums
+from .attention_backward import row_sums
 from .attention_config import Sizes, by_rule, shape_class, sizes_allowed
-from .attention_forward import forward
-from .attention_kernels import (
-    COPIES,
-    Form,
-    Heads,
-    attend,
-    fill_keys,
-    fill_queries,
-    padded,
-    with_sums,
-)
+from .attention_kernels import COPIES, WORK, Form, Heads, attend, fill_grads, padded, with_sums
 
-_WORK = {"forward": forward, "queries": of_queries, "keys": of_keys}
 _WHY = "each has its own room in registers and in shared memory"
 
 
@@ -55,7 +45,7 @@ def _cases(
     tile: Sizes | None = None,
 ) -> list[Case]:  # fmt: skip
     """A form with this tile, or with each target's own. Packed sequences have a window."""
-    kernel = _WORK[work]
+    kernel = WORK[work]
     kind = precision if dtype == "fp32" else "half"
     name = "apart" if mask or drop else "packed" if packed else "plain"
     by: dict[Sizes, list[str]] = {}
@@ -71,7 +61,7 @@ def _cases(
             kernel, _types(kernel, dtype, mask, packed),
             (*form, sizes.queries, sizes.keys, *tiles, *copied),
             sizes.warps, sizes.stages, targets=tuple(targets),
-            why="" if len(targets) == len(TARGETS) else _WHY,
+            why="" if len(targets) == len(TARGETS) else _WHY
         )
         for sizes, targets in by.items()
     ]  # fmt: skip
@@ -80,7 +70,7 @@ def _cases(
 CASES = [
     *[
         case
-        for work in _WORK
+        for work in WORK
         for cases in (
             *[_cases(work, "bf16", features) for features in (64, 128, 256)],
             _cases(work, "bf16", 128, packed=True),
@@ -98,11 +88,7 @@ CASES = [
     *_cases("queries", "fp16", 64, causal=False, mask="fp16"),
     *_cases("keys", "bf16", 64, drop=True),
     *_cases("keys", "fp32", 64, precision="tf32"),
-    Case(
-        row_sums,
-        (*("*bf16",) * 2, "*fp32", *("i32",) * 6, "i32?", "i32"),
-        (128, 64, 128),
-    ),
+    Case(row_sums, (*("*bf16",) * 2, "*fp32", *("i32",) * 6, "i32?", "i32"), (128, 64, 128)),
 ]
 
 
@@ -110,20 +96,15 @@ def _call(
     work: str, config: Config, dtype: torch.dtype, sizes: tuple[int, ...]
 ) -> Callable[[], Tensor]:
     """Causal attention of (batch, heads, length, features), or one of its gradients."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    draws = torch.Generator(device).manual_seed(0)
-    q, k, v, dy = (torch.randn(sizes, dtype=dtype, device=device, generator=draws) for _ in "qkvd")
-    h, form, tile = Heads(q, k, v, None), Form(True, sizes[-1] ** -0.5), Sizes(**config)
+    q, k, v, dy = random_inputs(dtype, *[sizes] * 4)
+    h, form, tile = Heads(q, k, v, None), Form(Pairs(True, sizes[-1] ** -0.5)), Sizes(**config)
     if work == "forward":
         return lambda: attend(h, form, tile)[0]
     known = with_sums(dy, h, *attend(h, form))
-    made = torch.empty((2, *sizes), dtype=dtype, device=device)
+    made = torch.empty((1 if work == "queries" else 2, *sizes), dtype=dtype, device=q.device)
 
     def run() -> Tensor:
-        if work == "queries":
-            fill_queries(made[0], known, form, tile)
-            return made[0]
-        fill_keys(made[0], made[1], known, form, tile)
+        fill_grads(work, known, form, *made, sizes=tile)
         return made
 
     return run
@@ -161,4 +142,4 @@ _SIZES = tuple(
     for features in (64, 128)
     for length in (1024, 2048, 4096, 8192)
 )
-TUNED = [_tuned(work) for work in _WORK]
+TUNED = [_tuned(work) for work in WORK]

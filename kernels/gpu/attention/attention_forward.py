@@ -17,6 +17,7 @@ from .attention_tiles import (
     load_rows,
     logical_of,
     masked,
+    program_of,
     seen,
     sequence,
     store_rows,
@@ -75,24 +76,21 @@ def forward(
     """
     WIDE: tl.constexpr = logs.dtype.element_ty
     blocks = tl.cdiv(rows, BM)
-    block = blocks - 1 - tl.program_id(0) % blocks
-    head = (tl.program_id(0) // blocks % heads).to(tl.int64)
-    batch = (tl.program_id(0) // blocks // heads).to(tl.int64)
+    block, head, batch = program_of(blocks, heads)
+    block = blocks - 1 - block
+    at_q, at_k = 0, 0
+    logs += head * pitch
     if PACKED:  # sequences one after the other, each with its own length
-        start, rows = sequence(q_starts + batch)
-        logs += head * pitch + start
-        q += start * q_step
-        y += start * y_step
-        start, columns = sequence(k_starts + batch)
-        k += start * k_step
-        v += start * v_step
+        at_q, rows = sequence(q_starts + batch)
+        at_k, columns = sequence(k_starts + batch)
         first = columns - rows  # the last query is at the place of the last key
+        logs += at_q
     else:
-        logs += (batch * heads + head) * pitch
-    q += batch * q_batch + head * q_head
-    k += batch * k_batch + head // group * k_head
-    v += batch * v_batch + head // group * v_head
-    y += batch * y_batch + head * y_head
+        logs += batch * heads * pitch
+    q += batch * q_batch + head * q_head + at_q * q_step
+    k += batch * k_batch + head // group * k_head + at_k * k_step
+    v += batch * v_batch + head // group * v_head + at_k * v_step
+    y += batch * y_batch + head * y_head + at_q * y_step
     if MASK != "":
         mask += batch * m_batch + head * m_head
     i0 = block * BM
@@ -111,16 +109,13 @@ def forward(
         top = tl.full((BM,), float("-inf"), WIDE)
         out = tl.zeros((BM, BV), WIDE)
         factor = (scale * LOG2_E).to(WIDE)
-        out, sums, top = _over_keys(
-            out, sums, top, queries, of_k, of_v, mask, i, logical, low, full, k_step, v_step,
-            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, False, BN, BD, BV, TMA,
-        )  # fmt: skip
-        out, sums, top = _over_keys(
-            out, sums, top, queries, of_k, of_v, mask, i, logical, full, high, k_step, v_step,
-            i_step, j_step, rows, columns, first, window, factor, least, seed, call,
-            D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, True, BN, BD, BV, TMA,
-        )  # fmt: skip
+        for CHECKED in tl.static_range(2):
+            out, sums, top = _over_keys(
+                out, sums, top, queries, of_k, of_v, mask, i, logical,
+                full if CHECKED else low, high if CHECKED else full, k_step, v_step,
+                i_step, j_step, rows, columns, first, window, factor, least, seed, call,
+                D, DV, CAUSAL, WINDOW, MASK, DROP, QUADS, PRECISION, CHECKED == 1, BN, BD, BV, TMA,
+            )  # fmt: skip
         out = out / tl.where(sums == 0.0, 1.0, sums)[:, None]  # zeros where no key is seen
         if DROP:
             out *= rescale.to(WIDE)

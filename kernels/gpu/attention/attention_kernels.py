@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from torch import Tensor
 from ... import attention_ref as reference
 from ...attention_ref import WIDEST, Dropped, Pairs
 from ..launch.configs import architecture
-from ..launch.jit_kernel import INTERPRETED, Kernel
-from ..launch.launch_trace import aligned
+from ..launch.jit_kernel import INTERPRETED
+from ..launch.launch_trace import Argument, aligned
 from ..matmul.gemm_config import kind_of
 from ..matmul.gemm_tma import give_scratch
 from ..pointwise.copy_kernels import fill, triangle
@@ -23,10 +23,8 @@ from .attention_backward import of_keys, of_queries, row_sums
 from .attention_config import Sizes, sizes_of
 from .attention_forward import forward
 
-TORCH = {
-    "scores of a dtype that is not floating": "attention makes none; torch says what is wrong",
-    f"heads of more than {WIDEST} features": "a tile of them does not fit the registers",
-}
+# Left to torch: scores that are not floating (attention makes none), and heads of more than WIDEST
+# features.
 
 
 def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
@@ -34,41 +32,23 @@ def causal_fill(x: Tensor, value: float, first: int) -> Tensor:
     return reference.causal_fill(x, value, first) if y is None else y
 
 
+WORK = {"forward": forward, "queries": of_queries, "keys": of_keys}
+_NO_STARTS = (None, None)
 COPIES = ("sm_90",)  # where tiles are copied by the hardware
 _LONG = 1024  # keys from which on that is worth its preparation, a microsecond for each program
 
 
-class Drop(NamedTuple):
-    """Dropout of attention weights; see `kernels/random_ref.py`.
-
-    The logical tensor has `heads` heads of `queries` rows. This part begins at (batch, head) of it
-    and at row `first` of the `Form`.
-    """
-
-    p: float
-    seed: int
-    call: int
-    heads: int
-    queries: int
-    batch: int = 0
-    head: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The mask of attention: all pairs of a query and a key, or only keys not after the query.
+    """The pairs of a query and a key, and dropout of their weights.
 
-    The first query is at position `first`. A `window` keeps pairs less than `window` positions
-    apart. If a batch of one packs several sequences, `starts` holds the begin of each, in queries
-    and in keys, and the end of the last; `longest` is the largest number of queries and of keys.
-    In packed sequences the last query is at the position of the last key, and `first` is ignored.
+    If a batch of one packs several sequences, `starts` holds the begin of each, in queries and in
+    keys, and the end of the last; `longest` is the largest number of queries and of keys. In packed
+    sequences the last query is at the position of the last key, and `pairs.first` is ignored.
     """
 
-    causal: bool
-    scale: float
-    first: int = 0
-    window: int = 0
-    drop: Drop | None = None
+    pairs: Pairs
+    drop: Dropped | None = None
     starts: tuple[Tensor, Tensor] | None = None
     longest: tuple[int, int] = (0, 0)
 
@@ -94,33 +74,33 @@ class Heads(NamedTuple):
             return "apart"
         return "plain" if form.starts is None else "packed"
 
-    def constants(self, form: Form, sizes: Sizes) -> tuple[Any, ...]:
+    def constants(self, form: Form, sizes: Sizes) -> tuple[object, ...]:
         """The constants of every kernel."""
         d, dv = self.q.shape[-1], self.v.shape[-1]
         mask = "" if self.mask is None else "bool" if self.mask.dtype is torch.bool else "add"
         quads = form.starts is None and self.k.shape[2] % 4 == 0
         return (
-            d, dv, form.causal, form.window > 0, mask, form.starts is not None,
+            d, dv, form.pairs.causal, form.pairs.window > 0, mask, form.starts is not None,
             form.drop is not None, quads, "tf32" if kind_of(self.q.dtype) == "tf32" else "ieee",
             sizes.queries, sizes.keys, padded(d), padded(dv),
         )  # fmt: skip
 
-    def numbers(self, form: Form) -> tuple[Any, ...]:
+    def numbers(self, form: Form) -> tuple[Argument, ...]:
         """The last arguments of every kernel, which are numbers."""
         _, heads, rows, columns = self.shape(form)
         pitch = self.q.shape[2]  # of what is kept for each row
+        pairs, drop = form.pairs, form.drop
         common = (
-            heads, heads // self.k.shape[1], rows, columns, pitch, form.first, form.window,
-            form.scale,
+            heads, heads // self.k.shape[1], rows, columns, pitch, pairs.first, pairs.window,
+            pairs.scale,
         )  # fmt: skip
-        drop = form.drop
         if drop is None:
             return (*common, 0, 0, 0, 0, 0, 0, 1.0)
-        start = drop.batch * drop.heads + drop.head
+        (_, all_heads, queries, _), (batch, head, _, _) = drop.shape, drop.offset
         rescale = 1.0 / (1.0 - drop.p) if drop.p < 1.0 else 0.0
         return (
-            *common, start, drop.heads, drop.queries, int(drop.p * 2.0**32), signed(drop.seed),
-            signed(drop.call), rescale,
+            *common, batch * all_heads + head, all_heads, queries, int(drop.p * 2.0**32),
+            signed(drop.seed), signed(drop.call), rescale,
         )  # fmt: skip
 
 
@@ -155,14 +135,22 @@ def _mask_steps(mask: Tensor | None) -> tuple[int, ...]:
     return (0, 0, 0, 0) if mask is None else mask.stride()
 
 
-def _run(
-    kernel: Kernel, programs: int, args: tuple[Any, ...], h: Heads, f: Form, s: Sizes,
-    tma: bool | None = None,
-) -> None:  # fmt: skip
-    if tma:
-        give_scratch()
-    constants = h.constants(f, s) if tma is None else (*h.constants(f, s), tma)
-    kernel.launch((programs,), (*args, *h.numbers(f)), constants, warps=s.warps, stages=s.stages)
+def _run(work: str, args: tuple[Argument, ...], h: Heads, form: Form, sizes: Sizes | None) -> None:
+    """Launch the kernel of this work, whose tile is by default that of the table or the rule."""
+    batch, heads, rows, columns = h.shape(form)
+    features = max(h.q.shape[-1], h.v.shape[-1])
+    kind = kind_of(h.q.dtype)
+    s = sizes or sizes_of(work, kind, features, rows, columns, h.name(form))
+    constants, numbers = h.constants(form, s), h.numbers(form)
+    if work == "keys":
+        programs = cdiv(columns, s.keys) * batch * h.k.shape[1]
+    else:
+        programs = cdiv(rows, s.queries) * batch * heads
+        copied = _copied(h, form, columns)
+        constants = (*constants, copied)
+        if copied:
+            give_scratch()
+    WORK[work].launch((programs,), (*args, *numbers), constants, warps=s.warps, stages=s.stages)
 
 
 def _copied(h: Heads, form: Form, keys: int) -> bool:
@@ -177,27 +165,16 @@ def _aligned(x: Tensor) -> bool:
     return aligned(x) and not any(step * x.itemsize % 16 for step in x.stride()[:-1])
 
 
-def _sizes(work: str, h: Heads, form: Form) -> Sizes:
-    _, _, rows, columns = h.shape(form)
-    features = max(h.q.shape[-1], h.v.shape[-1])
-    return sizes_of(work, kind_of(h.q.dtype), features, rows, columns, h.name(form))
-
-
 def attend(h: Heads, form: Form, sizes: Sizes | None = None) -> tuple[Tensor, Tensor]:
     """The output, and the logsumexp of each row."""
-    batch, heads, rows, columns = h.shape(form)
     packed = form.starts is not None
-    sizes = sizes or _sizes("forward", h, form)
     y = _like(h.q, h.v.shape[-1], packed)
     wide = torch.float64 if h.q.dtype is torch.float64 else torch.float32
     logs = torch.empty(h.q.shape[:3], dtype=wide, device=h.q.device)
     if packed:
         fill(logs, -math.inf)
     steps = (*_steps(h.q, h.k, h.v, y, packed=packed), *_mask_steps(h.mask))
-    starts = form.starts or (None, None)
-    programs = cdiv(rows, sizes.queries) * batch * heads
-    args = (*h, y, logs, *starts, *steps)
-    _run(forward, programs, args, h, form, sizes, _copied(h, form, columns))
+    _run("forward", (*h, y, logs, *(form.starts or _NO_STARTS), *steps), h, form, sizes)
     return y, logs
 
 
@@ -209,18 +186,18 @@ class Given(NamedTuple):
     logs: Tensor
     sums: Tensor  # of dy * y, for each row
 
-    def args(self, form: Form, *made: Tensor) -> tuple[Any, ...]:
+    def args(self, form: Form, *made: Tensor) -> tuple[Argument, ...]:
         """The arguments, before the numbers, of a kernel that writes these outputs."""
         packed = form.starts is not None
         q, k, v, mask = self.h
         steps = (*_steps(self.dy, q, k, v, packed=packed), *_mask_steps(mask))
         steps = (*steps, *_steps(*made, packed=packed))
-        starts = form.starts or (None, None)
+        starts = form.starts or _NO_STARTS
         return (self.dy, *self.h, self.logs, self.sums, *made, *starts, *steps)
 
 
 def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
-    """The inputs of `fill_queries` and `fill_keys`."""
+    """The inputs of `fill_grads`."""
     dy, y = dense(dy), dense(y)
     batch, heads, rows, features = y.shape
     sums = torch.empty((batch, heads, rows), dtype=logs.dtype, device=y.device)
@@ -233,21 +210,9 @@ def with_sums(dy: Tensor, h: Heads, y: Tensor, logs: Tensor) -> Given:
     return Given(dy, h, logs, sums)
 
 
-def fill_queries(dq: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
-    """Compute the gradient of q."""
-    batch, heads, rows, columns = g.h.shape(form)
-    sizes = sizes or _sizes("queries", g.h, form)
-    programs = cdiv(rows, sizes.queries) * batch * heads
-    copied = _copied(g.h, form, columns)
-    _run(of_queries, programs, g.args(form, dq), g.h, form, sizes, copied)
-
-
-def fill_keys(dk: Tensor, dv: Tensor, g: Given, form: Form, sizes: Sizes | None = None) -> None:
-    """Compute the gradients of k and v."""
-    batch, _, _, columns = g.h.shape(form)
-    sizes = sizes or _sizes("keys", g.h, form)
-    programs = cdiv(columns, sizes.keys) * batch * g.h.k.shape[1]
-    _run(of_keys, programs, g.args(form, dk, dv), g.h, form, sizes)
+def fill_grads(work: str, g: Given, form: Form, *made: Tensor, sizes: Sizes | None = None) -> None:
+    """Compute the gradient of the "queries", or those of the "keys" and their values, into made."""
+    _run(work, g.args(form, *made), g.h, form, sizes)
 
 
 def attend_grad(
@@ -256,21 +221,13 @@ def attend_grad(
     """The gradients of q, k and v."""
     dq, dk, dv = (_like(x, x.shape[-1], form.starts is not None) for x in h[:3])
     g = with_sums(dy, h, y, logs)
-    fill_queries(dq, g, form)
-    fill_keys(dk, dv, g, form)
+    fill_grads("queries", g, form, dq)
+    fill_grads("keys", g, form, dk, dv)
     return dq, dk, dv
 
 
 def left_out(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return max(q.shape[-1], v.shape[-1]) > WIDEST or 0 in map(torch.numel, (q, k, v))
-
-
-def _form(pairs: Pairs, drop: Dropped | None) -> Form:
-    own = None
-    if drop is not None:
-        (_, heads, queries, _), (batch, head, _, _) = drop.shape, drop.offset
-        own = Drop(drop.p, drop.seed, drop.call, heads, queries, batch, head)
-    return Form(pairs.causal, pairs.scale, pairs.first, pairs.window, own)
 
 
 def heads_of(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Heads:
@@ -284,7 +241,7 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     if left_out(q, k, v):
         return reference.attention(q, k, v, mask, pairs, drop)
-    return attend(heads_of(q, k, v, mask), _form(pairs, drop))
+    return attend(heads_of(q, k, v, mask), Form(pairs, drop))
 
 
 def attention_grad(
@@ -293,4 +250,4 @@ def attention_grad(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     if left_out(q, k, v):
         return reference.attention_grad(dy, q, k, v, mask, y, logs, pairs, drop)
-    return attend_grad(dy, heads_of(q, k, v, mask), y, logs, _form(pairs, drop))
+    return attend_grad(dy, heads_of(q, k, v, mask), y, logs, Form(pairs, drop))

@@ -11,6 +11,13 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
+def program_of(blocks, heads):
+    """(block, head, batch) of this program."""
+    pid = tl.program_id(0)
+    return pid % blocks, (pid // blocks % heads).to(tl.int64), (pid // blocks // heads).to(tl.int64)
+
+
+@triton.jit
 def described(x, step, count, D, ROWS: tl.constexpr, BD: tl.constexpr, TMA: tl.constexpr):
     """The first argument of `load_rows`: x, or with TMA a tensor descriptor of its rows."""
     if TMA:

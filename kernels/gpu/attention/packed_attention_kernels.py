@@ -18,17 +18,13 @@ def _three(x: Tensor) -> Tensor:
     return x[0].transpose(0, 1)
 
 
-def _packed(pairs: Pairs, starts: tuple[Tensor, Tensor], longest: Longest) -> Form:
-    return Form(pairs.causal, pairs.scale, 0, pairs.window, None, starts, longest)
-
-
 def packed_attention(
     q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, longest: Longest,
     pairs: Pairs,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     if left_out(q, k, v) or 0 in longest or q_starts.numel() < 2:
         return reference.packed_attention(q, k, v, q_starts, k_starts, longest, pairs)
-    form = _packed(pairs, (q_starts.contiguous(), k_starts.contiguous()), longest)
+    form = Form(pairs, None, (q_starts.contiguous(), k_starts.contiguous()), longest)
     y, logs = attend(heads_of(_four(q), _four(k), _four(v), None), form)
     return _three(y), logs[0]
 
@@ -41,7 +37,7 @@ def packed_attention_grad(
         return reference.packed_attention_grad(
             dy, q, k, v, q_starts, k_starts, y, logs, longest, pairs
         )
-    form = _packed(pairs, (q_starts.contiguous(), k_starts.contiguous()), longest)
+    form = Form(pairs, None, (q_starts.contiguous(), k_starts.contiguous()), longest)
     h = heads_of(_four(q), _four(k), _four(v), None)
     dq, dk, dv = attend_grad(dense(_four(dy)), h, dense(_four(y)), logs.contiguous()[None], form)
     return _three(dq), _three(dk), _three(dv)

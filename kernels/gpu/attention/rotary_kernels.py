@@ -10,8 +10,9 @@ from torch import Tensor
 from ... import rotary_ref as reference
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
+from ..reduce.reduction_tiles import cdiv, power_of_2
 
-TORCH = {"rows of more than 4096 pairs": "no head is that wide"}
+# Left to torch: rows of more than 4096 pairs: no head is that wide.
 
 _WIDEST = 4096
 _TILE = 1024  # pairs that a program turns at a time
@@ -105,18 +106,18 @@ def rotary(
     given = _heads_last(x if x.stride(-1) == 1 else x.contiguous(), seq_dim)
     made = _heads_last(y, seq_dim)
     batch, length, heads, features = given.shape
-    pairs = int(triton.next_power_of_2(count))
-    rows = max(min(_TILE // pairs, int(triton.next_power_of_2(length))), 1)
+    pairs = power_of_2(count)
+    rows = max(min(_TILE // pairs, power_of_2(length)), 1)
     rest = features - 2 * count
     _rotary.launch(
-        (batch * triton.cdiv(length, rows), triton.cdiv(heads, _HEADS)),
+        (batch * cdiv(length, rows), cdiv(heads, _HEADS)),
         (
             given, cos.contiguous(), sin.contiguous(), made, length, heads, count, rest,
             *given.stride()[:3], *made.stride()[:3], cos[0].numel() if cos.ndim == 3 else 0,
         ),
         (
             tl.float64 if x.dtype is torch.float64 else tl.float32, not interleaved, back,
-            pairs == count, rows, pairs, int(triton.next_power_of_2(rest)) if rest else 0, _HEADS,
+            pairs == count, rows, pairs, power_of_2(rest) if rest else 0, _HEADS,
         ),
         warps=min(max(rows * pairs // 256, 1), 8),
     )  # fmt: skip

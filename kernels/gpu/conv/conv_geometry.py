@@ -43,8 +43,13 @@ class Sizes(NamedTuple):
 
 def two(sizes: Ints, fill: int) -> Pair:
     """Sizes of one or two dims as two; a missing one is added in front."""
-    found: Pair = (*(fill,) * (2 - len(sizes)), *sizes)  # type: ignore[assignment]
-    return found
+    first, second = (*(fill,) * (2 - len(sizes)), *sizes)
+    return first, second
+
+
+def blank(x: Tensor) -> Tensor:
+    """x without data, to which torch's functions give the result's shape, or raise their errors."""
+    return torch.empty(x.shape, dtype=x.dtype, device="meta")
 
 
 def works(x: Tensor) -> bool:
@@ -72,6 +77,13 @@ def kind_of(dtype: torch.dtype) -> str:
 
 def _allows_tf32() -> bool:
     return torch.backends.cudnn.allow_tf32
+
+
+@triton.jit
+def positions(first, places, oh, ow, BLOCK: tl.constexpr):
+    """BLOCK positions of the output from `first` on, which exist, their image, row and column."""
+    m = first + tl.arange(0, BLOCK)
+    return m, m < places, m // (oh * ow), (m // ow % oh).to(tl.int32), (m % ow).to(tl.int32)
 
 
 @triton.jit

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import triton.language as tl
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from ... import conv_ref as reference
 from ..launch.aot_cases import Case
-from ..launch.configs import Config, Tuned
+from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile, shape_class
 from ..pointwise.copy_kernels import contiguous, reshape
@@ -29,8 +28,10 @@ from .conv_geometry import (
     Ints,
     Sizes,
     as_planes,
+    blank,
     channels_last,
     kind_of,
+    positions,
     source_of,
     tile_of,
     tiles_allowed,
@@ -39,10 +40,7 @@ from .conv_geometry import (
 )
 from .conv_weight_grad import weight_grad
 
-TORCH = {
-    "convolutions of three dims": "their windows would need a kernel of their own",
-    "dtypes that are not floating": "torch has none on the GPU either, and complex ones are sums",
-}
+# Left to torch: convolutions of three dims, and dtypes that are not floating.
 
 
 @Kernel
@@ -56,11 +54,8 @@ def product(
     """`channels` and `outs` are those of one group. FLAT treats taps and channels as one dim."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
     group = tl.program_id(2)
-    m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    inside = m < places
-    image = m // (oh * ow)
-    i = (m // ow % oh).to(tl.int32)
-    j = (m % ow).to(tl.int32)
+    first_m = tl.program_id(0).to(tl.int64) * BM
+    m, inside, image, i, j = positions(first_m, places, oh, ow, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     base = image * h * width
     weights = w + (group * outs + o).to(tl.int64) * (TAPS[0] * TAPS[1] * channels)
@@ -120,11 +115,8 @@ def small_groups(
 ):  # fmt: skip
     """Columns are the channels of all groups; each reads the inputs of its own group."""
     WIDE: tl.constexpr = tl.float64 if x.dtype.element_ty == tl.float64 else tl.float32
-    m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    inside = m < places
-    image = m // (oh * ow)
-    i = (m // ow % oh).to(tl.int32)
-    j = (m % ow).to(tl.int32)
+    first_m = tl.program_id(0).to(tl.int64) * BM
+    m, inside, image, i, j = positions(first_m, places, oh, ow, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
     known = o < groups * outs
     first = o // outs * channels
@@ -157,12 +149,6 @@ def _weights(w: Tensor, transposed: bool, groups: int) -> Tensor:
     return contiguous(split).view(groups * outs, *taps, channels // groups)
 
 
-def _out_shape(x: Tensor, w: Tensor, *sizes: Any) -> torch.Size:
-    """The shape of the result. Raises torch's errors."""
-    blank = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in (x, w)]
-    return reference.convolution(blank[0], blank[1], None, *sizes).shape
-
-
 def convolution(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int, tile: Tile | None = None,
@@ -170,7 +156,7 @@ def convolution(
     given = (stride, padding, dilation, transposed, output_padding, groups)
     if not works(x):
         return reference.convolution(x, w, bias, *given)
-    shape = _out_shape(x, w, *given)
+    shape = reference.convolution(blank(x), blank(w), None, *given).shape
     if x.ndim == 3:
         sizes = Sizes.of(stride, padding, dilation)
         more = (transposed, two(output_padding, 0), groups)
@@ -226,16 +212,12 @@ def _of_weight(sizes: tuple[int, ...]) -> tuple[int, int, int]:
     return outs, channels, places
 
 
-def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...], back: bool) -> Any:
+def _call(
+    config: Config, dtype: torch.dtype, sizes: tuple[int, ...], back: bool
+) -> Callable[[], Tensor]:
     images, side, channels, outs = sizes
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    draws = torch.Generator(device).manual_seed(0)
-
-    def made(*shape: int) -> Tensor:
-        return torch.randn(shape, dtype=dtype, device=device, generator=draws)
-
-    x, dy = made(images, channels, side, side), made(images, outs, side, side)
-    w = made(outs, channels, 3, 3)
+    plane, filters = (side, side), (outs, channels, 3, 3)
+    x, dy, w = random_inputs(dtype, (images, channels, *plane), (images, outs, *plane), filters)
     window = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     if back:
         return lambda: convolution_weight_grad(dy, x, w.shape, *window, Tile(**config))
@@ -263,7 +245,7 @@ _ONE = ((3, 3), (1, 1), (1, 1), (1, 1), False, False)
 def _cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
     tile = Tile(**config)
     dtype, precision = TYPES[kind]
-    types = (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3)
+    types = (*[f"*{dtype}"] * 4, "i64?", *("i32?",) * 4)
     constants = (*_ONE, False, precision, tile.m, tile.n, tile.k)
     return [Case(product, types, constants, tile.warps, tile.stages)]
 
@@ -279,13 +261,13 @@ CASES = [
     *_cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
     Case(
         product, (*["*bf16"] * 4, "i64?", *("i32?",) * 5, "i32", "i32?"),
-        ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32),
+        ((7, 7), (2, 2), (3, 3), (1, 1), False, False, True, "ieee", 64, 64, 32)
     ),
     Case(
-        product, (*["*bf16"] * 4, "i64?", *("i32?",) * 4, *("i32",) * 3),
-        ((3, 3), (2, 2), (1, 1), (1, 1), True, False, False, "ieee", 128, 128, 64), warps=8,
+        product, (*["*bf16"] * 4, "i64?", *("i32?",) * 4),
+        ((3, 3), (2, 2), (1, 1), (1, 1), True, False, False, "ieee", 128, 128, 64), warps=8
     ),
     Case(
-        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (*_ONE, 16, 64),
+        small_groups, (*["*bf16"] * 4, "i64?", *("i32?",) * 7), (*_ONE, 16, 64)
     ),
 ]  # fmt: skip

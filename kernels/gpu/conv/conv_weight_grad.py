@@ -15,7 +15,17 @@ from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..matmul.gemm_config import Tile
 from ..reduce.reduction_tiles import cdiv, power_of_2
-from .conv_geometry import LEAST, TYPES, Pair, Sizes, channels_last, kind_of, source_of, tile_of
+from .conv_geometry import (
+    LEAST,
+    TYPES,
+    Pair,
+    Sizes,
+    channels_last,
+    kind_of,
+    positions,
+    source_of,
+    tile_of,
+)
 
 
 @Kernel
@@ -86,11 +96,10 @@ def _part_small_groups(
     c = o // outs * channels + tl.program_id(1) % channels
     total = tl.zeros((BK, BN), WIDE)
     for begin in range(0, part, BK):
-        m = number * part + begin + tl.arange(0, BK)
-        inside = m < places
-        base = m // (oh * ow) * h * width
-        a, in_h = source_of((m // ow % oh).to(tl.int32), tap // TAPS[1], h, S[0], P[0], D[0], False)
-        b, in_w = source_of((m % ow).to(tl.int32), tap % TAPS[1], width, S[1], P[1], D[1], False)
+        m, inside, image, i, j = positions(number * part + begin, places, oh, ow, BK)
+        base = image * h * width
+        a, in_h = source_of(i, tap // TAPS[1], h, S[0], P[0], D[0], False)
+        b, in_w = source_of(j, tap % TAPS[1], width, S[1], P[1], D[1], False)
         at = (base + a * width + b) * (groups * channels)
         gs = tl.load(
             dy + (m * (groups * outs))[:, None] + o[None, :],
@@ -179,7 +188,7 @@ def cases(kind: str, sizes: tuple[int, ...], config: Config) -> list[Case]:
     tile = Tile(**config)
     dtype, precision = TYPES[kind]
     parts = "*fp64" if kind == "double" else "*fp32"
-    numbers = ("i64?", "i64?", *("i32?",) * 4, *("i32",) * 3)
+    numbers = ("i64?", "i64?", *("i32?",) * 4)
     constants = (*_WINDOW, False, precision, tile.m, tile.n, tile.k)
     types = (f"*{dtype}", f"*{dtype}", parts, *numbers)
     return [Case(_part_product, types, constants, tile.warps, tile.stages)]
@@ -190,11 +199,11 @@ CASES = [
     *cases("tf32", (), Tile(128, 64, 32, 4, 3)._asdict()),
     Case(
         _part_product, ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 5, "i32", "i32?"),
-        ((7, 7), (2, 2), (3, 3), (1, 1), True, "ieee", 64, 64, 32),
+        ((7, 7), (2, 2), (3, 3), (1, 1), True, "ieee", 64, 64, 32)
     ),
     Case(
         _part_small_groups,
-        ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 7), (*_WINDOW, 64, 32),
+        ("*bf16", "*bf16", "*fp32", "i64?", "i64?", *("i32?",) * 7), (*_WINDOW, 64, 32)
     ),
-    Case(_join, ("*fp32", "*bf16", "i32", "i32?", "i32"), (9, 256)),
+    Case(_join, ("*fp32", "*bf16", "i32", "i32?"), (9, 256)),
 ]  # fmt: skip

@@ -6,8 +6,9 @@ order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import triton
@@ -15,25 +16,27 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import pool_ref as reference
-from ...pool_ref import Ints, MaxSizes
+from ...pool_ref import AvgSizes, Ints, MaxSizes
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from ..reduce.reduction_tiles import cdiv
-
-TORCH: dict[str, str] = {}
+from ..reduce.reduction_tiles import cdiv, widened
+from .conv_geometry import blank
 
 _BLOCK = 512
 Triple = tuple[int, int, int]
 
 
 @triton.jit
-def _spot(begin, step, d, h, w):
-    """(plane, position in depth, height and width) of the elements from `begin` on."""
+def _spot(count, d, h, w, BLOCK: tl.constexpr):
+    """(begin, step) of this program's elements, which exist, their plane, depth, height, width."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    step = tl.arange(0, BLOCK)
     size = tl.full((), d, tl.int64) * h * w  # a size of 1 is a constant of the compiler
     inner = begin % size + step
     plane = begin // size + inner // size
     inner = (inner % size).to(tl.int32)
-    return plane, inner // (h * w), inner // w % h, inner % w
+    inside = begin + step < count
+    return begin, step, inside, plane, inner // (h * w), inner // w % h, inner % w
 
 
 @triton.jit
@@ -43,20 +46,12 @@ def _of(number, SIZES: tl.constexpr):
     return number // across, number // SIZES[2] % SIZES[1], number % SIZES[2]
 
 
-@triton.jit
-def _wide(v):
-    return v if v.dtype == tl.float64 else v.to(tl.float32)
-
-
 @Kernel
 def _max(
     x, y, indices, count: tl.int64, d, h, w, od, oh, ow,
     K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    plane, i, j, k = _spot(begin, step, od, oh, ow)
+    begin, step, inside, plane, i, j, k = _spot(count, od, oh, ow, BLOCK)
     base = x + plane * (tl.full((), d, tl.int64) * h * w)
     best = tl.full((BLOCK,), 0, x.dtype.element_ty)
     where = tl.full((BLOCK,), -1, tl.int32)
@@ -79,13 +74,10 @@ def _max_grad(
     dy, indices, dx, count: tl.int64, d, h, w, od, oh, ow,
     K: tl.constexpr, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    plane, i, j, k = _spot(begin, step, d, h, w)
+    begin, step, inside, plane, i, j, k = _spot(count, d, h, w, BLOCK)
     base = plane * (tl.full((), od, tl.int64) * oh * ow)
     mine = (i * h + j) * w + k
-    total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    total = widened(tl.zeros((BLOCK,), dx.dtype.element_ty))
     # From the last tap to the first: the windows then come in their order.
     for back in range(K[0] * K[1] * K[2]):
         r, s, t = _of(K[0] * K[1] * K[2] - 1 - back, K)
@@ -96,7 +88,7 @@ def _max_grad(
         ok &= (a < od) & (b < oh) & (c < ow)
         at = base + (a * oh + b) * ow + c
         ok &= tl.load(indices + at, mask=ok, other=-1) == mine
-        total += _wide(tl.load(dy + at, mask=ok, other=0))
+        total += widened(tl.load(dy + at, mask=ok, other=0))
     tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
 
 
@@ -140,21 +132,18 @@ def _avg(
     ADAPT: tl.constexpr, PAD: tl.constexpr, DIVISOR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """K are the sizes of the largest windows."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    plane, i, j, k = _spot(begin, step, od, oh, ow)
+    begin, step, inside, plane, i, j, k = _spot(count, od, oh, ow, BLOCK)
     a0, a1, a2 = _window(i, d, od, K[0], S[0], P[0], ADAPT)
     b0, b1, b2 = _window(j, h, oh, K[1], S[1], P[1], ADAPT)
     c0, c1, c2 = _window(k, w, ow, K[2], S[2], P[2], ADAPT)
     base = x + plane * (tl.full((), d, tl.int64) * h * w)
-    total = _wide(tl.zeros((BLOCK,), y.dtype.element_ty))
+    total = widened(tl.zeros((BLOCK,), y.dtype.element_ty))
     for tap in range(K[0] * K[1] * K[2]):
         r, s, t = _of(tap, K)
         a, b, c = a0 + r, b0 + s, c0 + t
         ok = inside & (a >= 0) & (a < tl.minimum(a1, d)) & (b >= 0) & (b < tl.minimum(b1, h))
         ok &= (c >= 0) & (c < tl.minimum(c1, w))
-        total += _wide(tl.load(base + (a * h + b) * w + c, mask=ok, other=0))
+        total += widened(tl.load(base + (a * h + b) * w + c, mask=ok, other=0))
     size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
     tl.store(y + begin + step, (total / size).to(y.dtype.element_ty), mask=inside)
 
@@ -177,15 +166,12 @@ def _avg_grad(
     OVER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """OVER is the largest number of windows that cover an element."""
-    begin = tl.program_id(0).to(tl.int64) * BLOCK
-    step = tl.arange(0, BLOCK)
-    inside = begin + step < count
-    plane, i, j, k = _spot(begin, step, d, h, w)
+    begin, step, inside, plane, i, j, k = _spot(count, d, h, w, BLOCK)
     i0 = _first_over(i, d, od, K[0], S[0], P[0], ADAPT)
     j0 = _first_over(j, h, oh, K[1], S[1], P[1], ADAPT)
     k0 = _first_over(k, w, ow, K[2], S[2], P[2], ADAPT)
     base = dy + plane * (tl.full((), od, tl.int64) * oh * ow)
-    total = _wide(tl.zeros((BLOCK,), dx.dtype.element_ty))
+    total = widened(tl.zeros((BLOCK,), dx.dtype.element_ty))
     for over in range(OVER[0] * OVER[1] * OVER[2]):
         r, s, t = _of(over, OVER)
         a, b, c = i0 + r, j0 + s, k0 + t
@@ -194,136 +180,124 @@ def _avg_grad(
         c0, c1, c2 = _window(c, w, ow, K[2], S[2], P[2], ADAPT)
         ok = inside & (a < od) & (b < oh) & (c < ow) & (a0 <= i) & (i < a1)
         ok &= (b0 <= j) & (j < b1) & (c0 <= k) & (k < c1)
-        v = _wide(tl.load(base + (a * oh + b) * ow + c, mask=ok, other=0))
+        v = widened(tl.load(base + (a * oh + b) * ow + c, mask=ok, other=0))
         size = _divisor(a0, a2, b0, b2, c0, c2, d, h, w, PAD, DIVISOR)
         total += tl.where(ok, v / tl.where(ok, size, 1), 0.0)
     tl.store(dx + begin + step, total.to(dx.dtype.element_ty), mask=inside)
 
 
-def _three(sizes: Any, fill: int) -> Triple:
+def _three(sizes: Sequence[int], fill: int) -> Triple:
     """The sizes of two or three plane dims as three."""
-    found: Triple = (*(fill,) * (3 - len(sizes)), *map(int, sizes))  # type: ignore[assignment]
-    return found
+    depth, height, width = (*(fill,) * (3 - len(sizes)), *map(int, sizes))
+    return depth, height, width
 
 
-def _grid(count: int) -> tuple[int]:
-    return (cdiv(count, _BLOCK),)
+def _launch(
+    kernel: Kernel, pointers: tuple[Tensor, ...], planes: int, x: Ints, y: Ints,
+    constants: tuple[object, ...],
+) -> None:  # fmt: skip
+    """A thread for each element of the last pointer; x and y are the shapes around the windows."""
+    count = pointers[-1].numel()
+    dims = (*_three(x[-planes:], 1), *_three(y[-planes:], 1))
+    kernel.launch((cdiv(count, _BLOCK),), (*pointers, count, *dims), (*constants, _BLOCK))
 
 
-def _out_shape(pool: Any, x: Tensor, planes: int, *sizes: Any) -> Ints:
-    """The shape of the result. Raises torch's errors."""
-    blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
-    found = pool(blank, planes, *sizes)
-    shape: Ints = tuple((found[0] if isinstance(found, tuple) else found).shape)
-    return shape
-
-
-def _max_constants(sizes: MaxSizes) -> tuple[Any, ...]:
+def _max_constants(sizes: MaxSizes) -> tuple[Triple, ...]:
     size, stride, padding, dilation, _ = sizes
-    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1), _BLOCK
+    return _three(size, 1), _three(stride, 1), _three(padding, 0), _three(dilation, 1)
 
 
 def max_pool(x: Tensor, planes: int, sizes: MaxSizes) -> tuple[Tensor, Tensor]:
-    shape = _out_shape(reference.max_pool, x, planes, sizes)
+    shape = reference.max_pool(blank(x), planes, sizes)[0].shape
     y = torch.empty(shape, dtype=x.dtype, device=x.device)
     indices = torch.empty(shape, dtype=torch.int64, device=x.device)
-    dims = (*_three(x.shape[-planes:], 1), *_three(shape[-planes:], 1))
-    constants = _max_constants(sizes)
-    _max.launch(_grid(y.numel()), (x.contiguous(), y, indices, y.numel(), *dims), constants)
+    _launch(_max, (x.contiguous(), y, indices), planes, x.shape, shape, _max_constants(sizes))
     return y, indices
 
 
-def max_pool_grad(dy: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
-    if x.numel() == 0:
-        return torch.zeros_like(x)
-    indices = max_pool(x, planes, sizes)[1]
-    dx = torch.empty(x.shape, dtype=dy.dtype, device=x.device)
-    dims = (*_three(x.shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
-    constants = _max_constants(sizes)
-    _max_grad.launch(
-        _grid(dx.numel()), (dy.contiguous(), indices, dx, dx.numel(), *dims), constants
-    )
-    return dx
-
-
-def max_pool_take(u: Tensor, x: Tensor, planes: int, sizes: MaxSizes) -> Tensor:
-    indices = max_pool(x, planes, sizes)[1]
-    y = torch.empty(indices.shape, dtype=u.dtype, device=u.device)
-    plane, out = prod(u.shape[-planes:]), max(prod(y.shape[-planes:]), 1)
-    args = (u.contiguous(), indices, y, y.numel(), plane, out)
-    _take.launch(_grid(y.numel()), args, (_BLOCK,))
-    return y
-
-
-def _averaged(x: Tensor, shape: Ints, planes: int, constants: tuple[Any, ...]) -> Tensor:
-    y = torch.empty(shape, dtype=x.dtype, device=x.device)
-    dims = (*_three(x.shape[-planes:], 1), *_three(shape[-planes:], 1))
-    args = (x.contiguous(), y, y.numel(), *dims)
-    _avg.launch(_grid(y.numel()), args, (*constants, _BLOCK))
-    return y
-
-
-def _spread(
-    dy: Tensor, shape: Ints, planes: int, constants: tuple[Any, ...], over: Triple
-) -> Tensor:
+def max_pool_grad(dy: Tensor, places: Tensor, shape: Ints, planes: int, sizes: MaxSizes) -> Tensor:
     dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
-    dims = (*_three(shape[-planes:], 1), *_three(dy.shape[-planes:], 1))
-    args = (dy.contiguous(), dx, dx.numel(), *dims)
-    _avg_grad.launch(_grid(dx.numel()), args, (*constants, over, _BLOCK))
+    pointers = (dy.contiguous(), places.contiguous(), dx)
+    _launch(_max_grad, pointers, planes, shape, dy.shape, _max_constants(sizes))
     return dx
 
 
-def _avg_constants(size: Ints, stride: Ints, padding: Ints, pad: bool, divisor: int | None) -> Any:
-    return _three(size, 1), _three(stride, 1), _three(padding, 0), False, pad, divisor or 0
+def max_pool_take(u: Tensor, places: Tensor, planes: int) -> Tensor:
+    y = torch.empty(places.shape, dtype=u.dtype, device=u.device)
+    plane, out = prod(u.shape[-planes:]), max(prod(y.shape[-planes:]), 1)
+    args = (u.contiguous(), places.contiguous(), y, y.numel(), plane, out)
+    _take.launch((cdiv(y.numel(), _BLOCK),), args, (_BLOCK,))
+    return y
 
 
-def avg_pool(
-    x: Tensor, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool, pad: bool,
-    divisor: int | None,
-) -> Tensor:  # fmt: skip
-    sizes = (size, stride, padding, ceil, pad, divisor)
-    shape = _out_shape(reference.avg_pool, x, planes, *sizes)
-    return _averaged(x, shape, planes, _avg_constants(size, stride, padding, pad, divisor))
+class _Windows(NamedTuple):
+    """The constants of `_avg`: sizes of the largest windows, their strides, and so on."""
+
+    size: Triple
+    stride: Triple
+    padding: Triple
+    adaptive: bool
+    pad: bool
+    divisor: int
+
+    @classmethod
+    def of(cls, sizes: AvgSizes) -> _Windows:
+        size, stride, padding, _, pad, divisor = sizes
+        windows = (_three(size, 1), _three(stride, 1), _three(padding, 0))
+        return cls(*windows, False, pad, divisor or 0)
+
+    @classmethod
+    def between(cls, inputs: Ints, outputs: Ints) -> _Windows:
+        """Adaptive windows, which may begin at any position."""
+        d, h, w = (
+            max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
+            for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
+        )
+        return cls((d, h, w), (1, 1, 1), (0, 0, 0), True, True, 0)
 
 
-def avg_pool_grad(
-    dy: Tensor, shape: Ints, planes: int, size: Ints, stride: Ints, padding: Ints, ceil: bool,
-    pad: bool, divisor: int | None,
-) -> Tensor:  # fmt: skip
+def _averaged(x: Tensor, shape: Ints, planes: int, windows: _Windows) -> Tensor:
+    y = torch.empty(shape, dtype=x.dtype, device=x.device)
+    _launch(_avg, (x.contiguous(), y), planes, x.shape, shape, windows)
+    return y
+
+
+def _spread(dy: Tensor, shape: Ints, planes: int, windows: _Windows, over: Triple) -> Tensor:
+    dx = torch.empty(shape, dtype=dy.dtype, device=dy.device)
+    _launch(_avg_grad, (dy.contiguous(), dx), planes, shape, dy.shape, (*windows, over))
+    return dx
+
+
+def avg_pool(x: Tensor, planes: int, sizes: AvgSizes) -> Tensor:
+    shape = reference.avg_pool(blank(x), planes, sizes).shape
+    return _averaged(x, shape, planes, _Windows.of(sizes))
+
+
+def avg_pool_grad(dy: Tensor, shape: Ints, planes: int, sizes: AvgSizes) -> Tensor:
+    size, stride, *_ = sizes
     over = _three([-(-k // s) for k, s in zip(size, stride, strict=True)], 1)
-    return _spread(dy, shape, planes, _avg_constants(size, stride, padding, pad, divisor), over)
-
-
-def _adaptive_constants(inputs: Any, outputs: Any) -> tuple[Any, ...]:
-    """The sizes of the largest windows, which may begin at any position."""
-    largest = tuple([
-        max([-(-(i + 1) * n // o) - i * n // o for i in range(o)], default=1)
-        for n, o in zip(_three(inputs, 1), _three(outputs, 1), strict=True)
-    ])  # fmt: skip
-    return largest, (1, 1, 1), (0, 0, 0), True, True, 0
+    return _spread(dy, shape, planes, _Windows.of(sizes), over)
 
 
 def adaptive_avg_pool(x: Tensor, planes: int, size: Ints) -> Tensor:
-    shape = _out_shape(reference.adaptive_avg_pool, x, planes, size)
-    return _averaged(x, shape, planes, _adaptive_constants(x.shape[-planes:], shape[-planes:]))
+    shape = reference.adaptive_avg_pool(blank(x), planes, size).shape
+    return _averaged(x, shape, planes, _Windows.between(x.shape[-planes:], shape[-planes:]))
 
 
 def adaptive_avg_pool_grad(dy: Tensor, shape: Ints, planes: int, size: Ints) -> Tensor:
-    inputs, outputs = shape[-planes:], tuple(dy.shape[-planes:])
+    inputs, outputs = shape[-planes:], dy.shape[-planes:]
     # As many windows cover an element as elements would be in a window the other way round.
-    over: Triple = _adaptive_constants(outputs, inputs)[0]
-    return _spread(dy, shape, planes, _adaptive_constants(inputs, outputs), over)
+    over = _Windows.between(outputs, inputs).size
+    return _spread(dy, shape, planes, _Windows.between(inputs, outputs), over)
 
 
 _DIMS = ("i64?", *("i32?",) * 6)
 _WINDOW = ((1, 3, 3), (1, 2, 2), (0, 1, 1))
+_MAX = (*_WINDOW, (1, 1, 1), _BLOCK)
 
 CASES = [
-    *[
-        Case(_max, (f"*{dtype}", f"*{dtype}", "*i64", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK))
-        for dtype in ("bf16", "fp32")
-    ],
-    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), (*_WINDOW, (1, 1, 1), _BLOCK)),
+    *[Case(_max, (x, x, "*i64", *_DIMS), _MAX) for x in ("*bf16", "*fp32")],
+    Case(_max_grad, ("*bf16", "*i64", "*bf16", *_DIMS), _MAX),
     Case(_take, ("*bf16", "*i64", "*bf16", "i64?", "i32?", "i32?"), (_BLOCK,)),
     Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, False, True, 0, _BLOCK)),
     Case(_avg, ("*bf16", "*bf16", *_DIMS), (*_WINDOW, True, True, 0, _BLOCK)),

@@ -18,7 +18,8 @@ from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import contiguous, copy_into, fill, reshape
 from ..pointwise.scalar_functions import div, div_floor
-from ..reduce.reduction_tiles import NUMBERS, cdiv
+from ..reduce.reduction_tiles import NUMBERS
+from ..reduce.reductions import sum_dtype
 from ..sort.sort_kernels import sort_rows
 from .scatter_gather import (
     BLOCK,
@@ -27,6 +28,7 @@ from .scatter_gather import (
     gather_each,
     gather_rows,
     gathered,
+    launch_flat,
     mark_last,
     place_each,
     places_of,
@@ -34,14 +36,10 @@ from .scatter_gather import (
     write,
     write_last,
 )
-from .segment_reduce import add_chunks, add_runs, combine, combine_chunks, reduce_runs, wide_of
+from .segment_reduce import add_chunks, add_runs, combine, combine_chunks, reduce_runs
 
-TORCH = {
-    "whether indices are in range": "asked on the CPU only; on a GPU the host would wait for it",
-    "complex tensors": "Triton has no complex numbers",
-    "gather of tensors without dims": "there is one number, and nothing to find",
-    "sums of bools": "torch has none either",
-}
+# Left to torch: complex numbers, sums of bools, and gather of a tensor without dims. Whether
+# indices are in range is asked on the CPU only: on a GPU the host would wait for it.
 
 Shape = Sequence[int]
 
@@ -51,24 +49,20 @@ def _cut(shape: Shape, dim: int) -> tuple[int, int, int]:
     return prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :])
 
 
-def _gather(x: Tensor, dim: int, index: Tensor, offset: int, whole: int) -> Tensor:
-    along = Along(x.shape[dim], offset, whole)
-    index = checked(index, along, dim)
-    x = reference.fit(x, (0,) * x.ndim, index.shape, dim)
-    return gathered(x, index, *_cut(index.shape, dim), along, each=True).view(index.shape)
-
-
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.is_complex() or not x.ndim or not index.ndim:
         return reference.gather(x, dim, index)
     dim %= x.ndim
-    return _gather(x, dim, index, 0, x.shape[dim])
+    return gather_held(x, dim, index, 0, x.shape[dim])
 
 
 def gather_held(x: Tensor, dim: int, index: Tensor, offset: int, whole: int) -> Tensor:
     if x.is_complex():
         return reference.gather_held(x, dim, index, offset, whole)
-    return _gather(x, dim, index, offset, whole)
+    along = Along(x.shape[dim], offset, whole)
+    index = checked(index, along, dim)
+    x = reference.fit(x, (0,) * x.ndim, index.shape, dim)
+    return gathered(x, index, *_cut(index.shape, dim), along, each=True).view(index.shape)
 
 
 def _within(x: Tensor, y: Tensor, dim: int) -> Tensor:
@@ -171,19 +165,22 @@ def _reduce_into(y: Tensor, places: Tensor, values: Tensor, how: str, own: bool)
         return
     rows, width = y.shape
     places, order = sort_rows(places, most=rows)
-    kind, wide = _KINDS[how], wide_of(y.dtype)
+    kind, wide = _KINDS[how], sum_dtype(y.dtype)
     found = times = reduce_runs(places, order, values, rows, kind, wide)
     if how == "mean" or not own:
         ones = fill(torch.empty((len(places), 1), dtype=torch.int64, device=y.device), 1)
         times = reduce_runs(places, order, ones, rows)
-    _with_own.launch(
-        (cdiv(y.numel(), BLOCK),),
-        (y, found, times, y, y.numel(), width),
-        (kind, how == "mean", own, BLOCK),
-    )
+    args = (y, found, times, y, y.numel(), width)
+    launch_flat(_with_own, y.numel(), args, kind, how == "mean", own)
 
 
-def _embedding(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor:
+def embedding(weight: Tensor, index: Tensor) -> Tensor:
+    return embedding_held(weight, index, 0, weight.shape[0])
+
+
+def embedding_held(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor:
+    if weight.is_complex():
+        return reference.embedding_held(weight, index, offset, whole)
     rows, width = weight.shape
     if index.device.type == "cpu":
         reference.check_rows(index, whole)
@@ -191,18 +188,6 @@ def _embedding(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor
         weight, index.contiguous(), 1, index.numel(), width, Along(rows, offset, whole), each=False
     )
     return y.view(*index.shape, width)
-
-
-def embedding(weight: Tensor, index: Tensor) -> Tensor:
-    if weight.is_complex():
-        return reference.embedding(weight, index)
-    return _embedding(weight, index, 0, weight.shape[0])
-
-
-def embedding_held(weight: Tensor, index: Tensor, offset: int, whole: int) -> Tensor:
-    if weight.is_complex():
-        return reference.embedding_held(weight, index, offset, whole)
-    return _embedding(weight, index, offset, whole)
 
 
 def embedding_grad(
@@ -231,8 +216,7 @@ def _one_hot(index, y, count: tl.int64, offset, size, BLOCK: tl.constexpr):
 def one_hot(index: Tensor, offset: int, size: int, whole: int) -> Tensor:
     index = checked(index, Along(size, offset, whole), index.ndim)
     y = torch.empty((*index.shape, size), dtype=torch.int64, device=index.device)
-    grid = (cdiv(y.numel(), BLOCK),)
-    _one_hot.launch(grid, (index, y, y.numel(), offset, size), (BLOCK,))
+    launch_flat(_one_hot, y.numel(), (index, y, y.numel(), offset, size))
     return y
 
 
@@ -254,29 +238,27 @@ CASES = [
     *[
         Case(
             add_chunks,
-            ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
+            ("*i64", "*i64", f"*{dtype}", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?"),
             ("sum", 0, 64, lanes, block),
         )
         for dtype, lanes, block in (("bf16", 1, 1024), ("fp32", 1, 1024), ("fp32", 128, 1))
     ],
     Case(
         add_chunks,
-        (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?", "i32"),
+        (*tensors("i64", *"po"), *tensors("fp32", *"syht"), "i64?", "i64?"),
         ("max", -inf, 64, 128, 1),
     ),
     *[
         Case(
             combine_chunks,
-            ("*i64", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?", "i32"),
+            ("*i64", f"*{dtype}", "*fp32", "*fp32", "i64?", "i64?"),
             (kind, 64, lanes, block),
         )
         for dtype, kind, lanes, block in (("bf16", "sum", 1, 1024), ("fp32", "max", 128, 1))
     ],
     *[
-        Case(
-            _with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?", "i32"), (kind, mean, own, BLOCK)
-        )
+        Case(_with_own, ("*bf16", "*fp32", "*i64", "*bf16", "i64?"), (kind, mean, own, BLOCK))
         for kind, mean, own in (("sum", True, False), ("max", False, True))
     ],
-    Case(_one_hot, ("*i64", "*i64", "i64?", "i32", "i32"), (BLOCK,)),
+    Case(_one_hot, ("*i64", "*i64", "i64?"), (BLOCK,)),
 ]

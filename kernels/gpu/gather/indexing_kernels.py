@@ -16,16 +16,11 @@ from ... import indexing_ref as reference
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import contiguous, fill, reshape
-from ..reduce.reduction_tiles import cdiv
-from .scatter_gather import BLOCK, Along, checked, find, gathered, places_of, write
+from .scatter_gather import BLOCK, Along, checked, find, gathered, launch_flat, places_of, write
 from .segment_reduce import add_runs
 
-TORCH = {
-    "whether indices are in range": "asked on the CPU only; on a GPU the host would wait for it",
-    "complex tensors": "Triton has no complex numbers",
-    "sums of bools": "torch has none either",
-    "masks and nonzero": "their results' shapes depend on values, so the host must wait anyway",
-}
+# Left to torch: complex numbers; sums of bools; masks and nonzero, whose result's shape depends on
+# values, so that the host must wait anyway. Whether indices are in range is asked on the CPU only.
 
 Indices = reference.Indices
 Boxes = reference.Boxes
@@ -59,11 +54,9 @@ def _joined(indices: Indices, shape: Sequence[int], boxes: Boxes, nowhere: int) 
             continue
         offset, whole = boxes[dim]
         index = checked(index, Along(shape[dim], offset, whole, wrap=True), dim)
-        _join.launch(
-            (cdiv(y.numel(), BLOCK),),
-            (index.expand(block).contiguous(), y, y.numel(), shape[dim], offset, whole, nowhere),
-            (first, BLOCK),
-        )
+        index = index.expand(block).contiguous()
+        args = (index, y, y.numel(), shape[dim], offset, whole, nowhere)
+        launch_flat(_join, y.numel(), args, first)
         first = False
     return y
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...indexing_ref import check_range
 from ..launch.jit_kernel import Kernel
+from ..launch.launch_trace import Argument
 from ..pointwise.copy_kernels import fill
 from ..reduce.reduction_tiles import cdiv, power_of_2
 
@@ -139,6 +140,13 @@ def write_last(
     tl.store(y + (place if EACH else (lead * size + place) * rest + inner), v, mask=inside)
 
 
+def launch_flat(
+    kernel: Kernel, count: int, args: tuple[Argument, ...], *constants: object, warps: int = 4
+) -> None:
+    """A program for each BLOCK of so many elements. BLOCK is the kernel's last constant."""
+    kernel.launch((cdiv(count, BLOCK),), args, (*constants, BLOCK), warps)
+
+
 def plain(x: Tensor) -> Tensor:
     """x as a dense tensor, bools as bytes."""
     x = x.contiguous()
@@ -157,23 +165,17 @@ def gathered(
         grid = (lead * entries, cdiv(rest, block))
         gather_rows.launch(grid, (source, index, result, *sizes), (along.wrap, block))
     else:
-        gather_each.launch(
-            (cdiv(y.numel(), BLOCK),),
-            (source, index, result, y.numel(), *sizes),
-            (along.wrap, each, BLOCK),
-        )
+        count = y.numel()
+        launch_flat(gather_each, count, (source, index, result, count, *sizes), along.wrap, each)
     return y
 
 
 def places_of(index: Tensor, entries: int, rest: int, along: Along, nowhere: int) -> Tensor:
     """The target of each entry in a flat [lead, along.size, rest]; `nowhere` if it is not held."""
-    places = torch.empty(index.numel(), dtype=torch.int64, device=index.device)
-    place_each.launch(
-        (cdiv(index.numel(), BLOCK),),
-        (index, places, index.numel(), rest, entries, *along[:4], nowhere),
-        (along.wrap, BLOCK),
-        warps=8,  # divisions of 64 bits take registers
-    )
+    count = index.numel()
+    places = torch.empty(count, dtype=torch.int64, device=index.device)
+    args = (index, places, count, rest, entries, *along[:4], nowhere)
+    launch_flat(place_each, count, args, along.wrap, warps=8)  # 64-bit divisions take registers
     return places
 
 
@@ -184,16 +186,11 @@ def write(
     """Write values, or one number, into a dense y. The last entry for a target wins."""
     nowhere = y.numel() if each else size
     last = fill(torch.empty(nowhere, dtype=torch.int64, device=y.device), -1)
-    mark_last.launch(
-        (cdiv(places.numel(), BLOCK),), (places, last, places.numel(), nowhere), (BLOCK,)
-    )
+    launch_flat(mark_last, places.numel(), (places, last, places.numel(), nowhere))
     lead = 1 if each else y.numel() // max(size * rest, 1)
     count = places.numel() if each else lead * entries * rest
     one = not isinstance(values, Tensor)
     if not isinstance(values, Tensor):
         values = fill(torch.empty((), dtype=y.dtype, device=y.device), values)
-    write_last.launch(
-        (cdiv(count, BLOCK),),
-        (plain(y), places, last, plain(values), count, rest, entries, size, nowhere),
-        (each, one, BLOCK),
-    )
+    args = (plain(y), places, last, plain(values), count, rest, entries, size, nowhere)
+    launch_flat(write_last, count, args, each, one)

@@ -18,7 +18,7 @@ from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import fill
 from ..pointwise.scalar_functions import maximum, minimum
 from ..reduce.reduction_tiles import cdiv, power_of_2
-from ..reduce.reductions import neutral
+from ..reduce.reductions import neutral, sum_dtype
 from ..sort.sort_kernels import sort_rows
 
 _LANES = 128  # chunks times columns of one program, at least
@@ -115,13 +115,6 @@ def combine_chunks(
     tl.store(y + last[:, None] * width + column, total.to(y.dtype.element_ty), mask=done)
 
 
-def wide_of(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which values are reduced."""
-    if dtype is torch.float64:
-        return dtype
-    return torch.float32 if dtype.is_floating_point else torch.int64
-
-
 def add_runs(places: Tensor, source: Tensor, rows: int) -> Tensor:
     """The sums of the rows of `source` by target, as [rows, width].
 
@@ -147,7 +140,7 @@ def reduce_runs(
     element.
     """
     count, width = source.shape
-    wide = wide_of(source.dtype)
+    wide = sum_dtype(source.dtype)
     y = torch.empty((rows, width), dtype=dtype or source.dtype, device=source.device)
     fill(y, neutral(kind, y.dtype))
     chunk = 16 if count < 4096 else 64

@@ -15,7 +15,7 @@ def take(x: Tensor, cuts: Cuts | None, shape: Sequence[int]) -> Tensor:
     return _put(x, shape, None if cuts is None else (cuts[1], cuts[0]))
 
 
-def put(shape: Sequence[int], cuts: Cuts | None, dy: Tensor) -> Tensor:
+def put(dy: Tensor, cuts: Cuts | None, shape: Sequence[int]) -> Tensor:
     return _put(dy, shape, cuts)
 
 
@@ -32,16 +32,12 @@ def _put(
     return y
 
 
-def put_into(x: Tensor, cuts: Cuts | None, value: Tensor) -> Tensor:
+def put_into(x: Tensor, value: Tensor | None, cuts: Cuts | None) -> Tensor:
     y = contiguous(x)
     if cuts is not None:
         mine, place = cuts
-        copy_into(y[mine], value[place])
-    return y
-
-
-def clear(x: Tensor, cuts: Cuts | None) -> Tensor:
-    y = contiguous(x)
-    if cuts is not None:
-        fill(y[cuts[0]], 0)
+        if value is None:
+            fill(y[mine], 0)
+        else:
+            copy_into(y[mine], value[place])
     return y

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from .jit_kernel import Kernel
 
@@ -16,13 +15,14 @@ class Case:
     """One compiled form: the types of the arguments in order, and the constants.
 
     Types are Triton's: "*bf16" is a pointer, "i32" an integer, "fp32" a float. A "?" marks a value
-    that is not known to be divisible by 16. None is an argument that is not passed. A form for
+    that is not known to be divisible by 16. None is an argument that is not passed. The types of
+    the last numbers may be left out: they are "i32", or as annotated "i64?" or "fp64". A form for
     only some targets lists them in `targets` and says `why`.
     """
 
     kernel: Kernel
     types: tuple[str | None, ...]
-    constants: tuple[Any, ...] = ()
+    constants: tuple[object, ...] = ()
     warps: int = 4
     stages: int = 3
     fused: bool = True
@@ -30,6 +30,8 @@ class Case:
     why: str = ""
 
     def __post_init__(self) -> None:
+        left_out = self.kernel.types[len(self.types) :]
+        object.__setattr__(self, "types", (*self.types, *left_out))
         assert len(self.types) + len(self.constants) == len(self.kernel.names), self
         assert set(self.targets) <= set(TARGETS), self.targets
         assert self.targets == TARGETS or self.why, f"{self}: why not on every target?"
@@ -53,7 +55,7 @@ def module_of(kernel: Kernel) -> str:
 def per_maker(
     kernel: Kernel,
     types: tuple[str | None, ...],
-    constants: tuple[Any, ...],
+    constants: tuple[object, ...],
     warps: int,
     stages: int,
     on_amd: int,

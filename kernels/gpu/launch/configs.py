@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -68,6 +67,13 @@ def config(
     return found
 
 
+def random_inputs(dtype: torch.dtype, *shapes: Sequence[int]) -> list[torch.Tensor]:
+    """The same random numbers at every call, for the tuner; on the GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    draws = torch.Generator(device).manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, device=device, generator=draws) for shape in shapes]
+
+
 def key(kernel: str, dtype: torch.dtype | str, shape_class: str, arch: str) -> str:
     """The name of one entry of the table."""
     return f"{kernel} {str(dtype).removeprefix('torch.')} {shape_class} {arch}"
@@ -89,7 +95,7 @@ def architecture() -> str:
 def read(path: Path) -> dict[str, dict[str, int]]:
     """The entries of a table. Raises OnefoldValueError if the file is not a table."""
     try:
-        table: Any = json.loads(path.read_text())
+        table = json.loads(path.read_text())
         return {str(name): {k: int(v) for k, v in entry.items()} for name, entry in table.items()}
     except (OSError, ValueError, AttributeError) as error:
         raise OnefoldValueError(f"{path} is no table of configurations: {error}") from error

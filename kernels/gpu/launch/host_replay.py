@@ -25,7 +25,16 @@ import torch
 from torch import Tensor
 
 from . import jit_kernel
-from .launch_trace import Copy, Launch, LaunchTrace, MemoryRef, NotTraceable
+from .launch_trace import (
+    Argument,
+    Compiled,
+    Copy,
+    Launch,
+    LaunchTrace,
+    MemoryRef,
+    NotTraceable,
+    Traced,
+)
 from .symbolic_numbers import Number
 
 ALIGNMENT = 16  # bytes
@@ -46,8 +55,9 @@ class Replay:
     """
 
     def __init__(
-        self, function: Callable[..., Any], trace: LaunchTrace, result: Any, names: Sequence[str]
-    ) -> None:
+        self, function: Callable[..., object], trace: LaunchTrace, result: object,
+        names: Sequence[str],
+    ) -> None:  # fmt: skip
         self.function = function
         self.device, self.index = trace.device, trace.index
         self.given = trace.given
@@ -57,7 +67,8 @@ class Replay:
         self.names = names
         self.several = type(result) is tuple
         self.results: list[MemoryRef | None] = []
-        for x in result if self.several else (result,):
+        members: Sequence[object] = result if type(result) is tuple else (result,)
+        for x in members:
             self.results.append(None if x is None else self._result(trace.memory_ref(x)))
 
     def _result(self, place: MemoryRef) -> MemoryRef:
@@ -73,9 +84,9 @@ class Replay:
 
     def like(self, other: Replay) -> bool:
         """Whether both recorded the same."""
-        return bool(self._recorded() == other._recorded())
+        return self._recorded() == other._recorded()
 
-    def _recorded(self) -> Any:
+    def _recorded(self) -> tuple[object, ...]:
         steps = [
             (step.kernel, step.grid, [(type(x), repr(x)) for x in step.all_args], step.options)
             if isinstance(step, Launch)
@@ -84,7 +95,9 @@ class Replay:
         ]
         return self.places, steps, self.guarded, self.several, self.results
 
-    def once(self, tensors: Sequence[Tensor], args: Sequence[Any]) -> tuple[Any, list[Any]]:
+    def once(
+        self, tensors: Sequence[Tensor], args: Sequence[object]
+    ) -> tuple[object, list[Compiled]]:
         """The function's result for these arguments, and the compiled forms."""
         sources = list(tensors)
         for place in self.places[self.given :]:
@@ -93,7 +106,7 @@ class Replay:
                     place.shape, place.strides, dtype=place.dtype, device=self.device
                 )
             )
-        forms = []
+        forms: list[Compiled] = []
         for step in self.steps:
             if isinstance(step, Copy):
                 self._at(step.target, sources).copy_(self._at(step.source, sources))
@@ -102,11 +115,13 @@ class Replay:
                 step()
                 continue
             given = [self._given(x, sources, args) for x in step.args]
-            forms.append(step.kernel.launch(step.grid, given, step.constants, *step.options))
+            form = step.kernel.launch(step.grid, given, step.constants, *step.options)
+            if form is not None:  # as in the interpreter
+                forms.append(form)
         found = [None if place is None else self._at(place, sources) for place in self.results]
         return tuple(found) if self.several else found[0], forms
 
-    def _given(self, x: Any, sources: Sequence[Tensor], args: Sequence[Any]) -> Any:
+    def _given(self, x: Traced, sources: Sequence[Tensor], args: Sequence[object]) -> Argument:
         if isinstance(x, MemoryRef):
             return self._at(x, sources)
         return x.of(args) if isinstance(x, Number) else x
@@ -126,7 +141,7 @@ class Replay:
             state() == value for state, value in self.guarded
         )
 
-    def written(self, forms: Sequence[Any]) -> Callable[..., Any]:
+    def written(self, forms: Sequence[Compiled]) -> Callable[..., object]:
         """Generate the function that replays the trace with these compiled forms."""
         current, stream = jit_kernel.driver_functions()
         values: dict[str, Any] = {
@@ -137,10 +152,10 @@ class Replay:
             "empty": _EMPTY[self.device.type],
         }
         exec("\n    ".join(self._lines(values, forms)), values)
-        function: Callable[..., Any] = values["replay"]
+        function: Callable[..., object] = values["replay"]
         return function
 
-    def _lines(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
+    def _lines(self, values: dict[str, Any], forms: Sequence[Compiled]) -> Iterator[str]:
         """The lines of the function; adds the values of its names."""
         parameters = [name if name[0] in "xn" else f"g{i}" for i, name in enumerate(self.names)]
         plainly = f": return plainly({', '.join(parameters)})"
@@ -179,7 +194,7 @@ class Replay:
         at = f"{name}.storage_offset() + {start}" if place.source < self.given else start
         return f"{name}.as_strided({tuple(place.shape)}, {tuple(place.strides)}, {at})"
 
-    def _runs(self, values: dict[str, Any], forms: Sequence[Any]) -> Iterator[str]:
+    def _runs(self, values: dict[str, Any], forms: Sequence[Compiled]) -> Iterator[str]:
         left = iter(forms)
         if forms:
             yield "s = stream(device)"
@@ -199,7 +214,7 @@ class Replay:
             yield f"run{i}({grid}, s, form{i}, data{i}, None, None, None, {', '.join(args)})"
 
 
-def _argument(arg: Any, name: str, values: dict[str, Any]) -> str:
+def _argument(arg: object, name: str, values: dict[str, Any]) -> str:
     """An argument of a launch as text."""
     if isinstance(arg, MemoryRef):
         return f"a{arg.source}" + (f" + {arg.offset}" if arg.offset else "")

@@ -22,7 +22,7 @@ from torch import Tensor
 from triton import knobs
 from triton.runtime import driver
 
-from .launch_trace import active
+from .launch_trace import Argument, Compiled, Grid, active
 
 _ALIGNMENT = 16  # bytes; integers are specialized on being a multiple of it
 _NARROW = 2**31  # bytes; on AMD, loads of smaller tensors use 32-bit offsets
@@ -45,21 +45,28 @@ class Kernel:
     def __init__(self, function: Callable[..., None]) -> None:
         self.name = function.__name__
         given = signature(function).parameters.values()
-        plain = [parameter.name for parameter in given if "int64" in str(parameter.annotation)]
+        notes = {parameter.name: str(parameter.annotation) for parameter in given}
+        plain = [name for name, note in notes.items() if "int64" in note]
         self.jit: Any = triton.jit(function, do_not_specialize=plain)
         self.names: tuple[str, ...] = tuple(self.jit.arg_names)
         self.plain = [name in plain for name in self.names]
-        self._compiled: dict[Any, Any] = {}
+        # What its numbers are by default in an ahead-of-time case.
+        self.types = [
+            "i64?" if "int64" in note else "fp64" if "float64" in note else "i32"
+            for note in notes.values()
+            if "constexpr" not in note
+        ]
+        self._compiled: dict[tuple[object, ...], Compiled] = {}
 
     def launch(
         self,
-        grid: tuple[int, ...],
-        args: Sequence[Any],
-        constants: Sequence[Any] = (),
+        grid: Grid,
+        args: Sequence[Argument],
+        constants: Sequence[object] = (),
         warps: int = 4,
         stages: int = 3,
         fused: bool = True,
-    ) -> Any:
+    ) -> Compiled | None:
         """Run `grid` programs and return the compiled form. A grid with a zero does nothing.
 
         `fused=False` prevents the contraction of multiplications and additions to fma, for kernels
@@ -75,9 +82,11 @@ class Kernel:
         if INTERPRETED:
             self.jit[grid](*args, *constants)
             return None
-        device = args[0].get_device()
-        key: list[Any] = [device, warps, stages, fused, *constants]
-        passed: list[Any] = []
+        first = args[0]
+        assert isinstance(first, Tensor), f"{self.name}: the first argument is no tensor"
+        device = first.get_device()
+        key: list[object] = [device, warps, stages, fused, *constants]
+        passed: list[object] = []
         for arg, plain in zip(args, self.plain, strict=False):
             if isinstance(arg, Tensor):
                 at = arg.data_ptr()
@@ -97,18 +106,19 @@ class Kernel:
         return compiled
 
     def _compile(
-        self, grid: tuple[int, ...], device: int, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
+        self, grid: Grid, device: int, args: tuple[object, ...], options: dict[str, int]
+    ) -> Compiled:
         """Compile the form for these arguments and run it once."""
         assert device >= 0, f"{self.name}: the first argument is no tensor on a GPU"
         with torch.cuda.device(device):
-            return self.jit[grid](*args, **options)
+            compiled: Compiled = self.jit[grid](*args, **options)
+        return compiled
 
     def prepared(
         self,
-        grid: tuple[int, ...],
+        grid: Grid,
         numbers: Sequence[int],
-        constants: Sequence[Any],
+        constants: Sequence[object],
         tensors: int,
         warps: int = 4,
         fused: bool = True,
@@ -119,7 +129,7 @@ class Kernel:
         dtypes, then floats, or integers that are annotated `tl.int64`.
         """
         ends = (*numbers, *constants)
-        handles: dict[int, Any] = {}  # by device, for tensors that are all aligned
+        handles: dict[int, Compiled] = {}  # by device, for tensors that are all aligned
 
         def run(args: Sequence[Any]) -> None:
             if active() is not None:
@@ -142,7 +152,7 @@ class Kernel:
         return run
 
 
-def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ...]) -> None:
+def start(compiled: Compiled, grid: Grid, device: int, args: tuple[object, ...]) -> None:
     """Run a compiled kernel on a device, in torch's current stream there."""
     current, stream_of = driver_functions()
     if current() != device:
@@ -155,7 +165,7 @@ def start(compiled: Any, grid: tuple[int, ...], device: int, args: tuple[Any, ..
     )  # fmt: skip
 
 
-def three(grid: tuple[int, ...]) -> tuple[int, ...]:
+def three(grid: Grid) -> Grid:
     """The grid, filled up with ones to three dims."""
     return grid if len(grid) == 3 else (*grid, 1, 1)[:3]
 

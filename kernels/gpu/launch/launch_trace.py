@@ -9,21 +9,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .symbolic_numbers import ValueNeeded, is_symbol, kind_of
+from .symbolic_numbers import Number, ValueNeeded, is_symbol, kind_of
 
 _ALLOCATIONS = set("empty empty_like empty_strided new_empty new_empty_strided".split())
 _VIEWS = {"_unsafe_view", "_reshape_alias"}  # views that their schema does not declare
 
+Grid: TypeAlias = tuple[int, ...]
+Argument: TypeAlias = Tensor | int | float | None  # of a launch; constants come besides
+Options: TypeAlias = tuple[int, int, bool]  # warps, stages, fused
+Found = TypeVar("Found")
+
 
 class NotTraceable(Exception):
     """The function does something that cannot be recorded."""
+
+
+class Compiled(Protocol):
+    """A compiled form of a kernel, as Triton's launcher takes it."""
+
+    run: Callable[..., None]
+    function: object
+    packed_metadata: object
+
+
+class Launchable(Protocol):
+    """A `Kernel` of `jit_kernel`. `plain` tells which arguments have any 64-bit value."""
+
+    @property
+    def plain(self) -> Sequence[bool]: ...
+
+    def launch(
+        self, grid: Grid, args: Sequence[Argument], constants: Sequence[object] = (),
+        warps: int = 4, stages: int = 3, fused: bool = True,
+    ) -> Compiled | None: ...  # fmt: skip
 
 
 class MemoryRef(NamedTuple):
@@ -36,17 +62,20 @@ class MemoryRef(NamedTuple):
     dtype: torch.dtype
 
 
+Traced: TypeAlias = MemoryRef | Number | int | float | None  # an argument, as it is recorded
+
+
 class Launch(NamedTuple):
     """One launch. Its tensors are memory references, its symbolic numbers are `Number`s."""
 
-    kernel: Any
-    grid: tuple[int, ...]
-    args: tuple[Any, ...]
-    constants: tuple[Any, ...]
-    options: tuple[int, int, bool]  # warps, stages, fused
+    kernel: Launchable
+    grid: Grid
+    args: tuple[Traced, ...]
+    constants: tuple[object, ...]
+    options: Options
 
     @property
-    def all_args(self) -> tuple[Any, ...]:
+    def all_args(self) -> tuple[object, ...]:
         return self.args + self.constants
 
 
@@ -76,7 +105,7 @@ class FakeTensor(Tensor):
         return fake
 
     @classmethod
-    def __torch_dispatch__(cls, *_: Any) -> Any:
+    def __torch_dispatch__(cls, *_: object) -> NoReturn:
         raise NotTraceable
 
     def data_ptr(self) -> int:
@@ -91,8 +120,8 @@ class LaunchTrace(TorchDispatchMode):
         on_device = tensors[0] if tensors else torch.empty(0, device=device)
         self.device, self.index = on_device.device, on_device.get_device()
         self.places: list[MemoryRef] = []  # of the arguments, then of the allocations
-        self.steps: list[Launch | Copy | Callable[[], Any]] = []
-        self.guarded: list[tuple[Callable[[], Any], Any]] = []
+        self.steps: list[Launch | Copy | Callable[[], object]] = []
+        self.guarded: list[tuple[Callable[[], object], object]] = []
         self._sources: dict[int, int] = {}  # by storage
         self._kept: list[Tensor] = []  # keeps storages alive, so that no address is used twice
         self.fake_tensors = [self._source(x) for x in tensors]
@@ -110,8 +139,8 @@ class LaunchTrace(TorchDispatchMode):
         return FakeTensor(inner, self.device)
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        self, function: OpOverload, types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
         name = function._schema.name.removeprefix("aten::")
         given, kwargs = tree_flatten((args, kwargs or {}))[0], dict(kwargs or {})
         of_fakes = any(isinstance(x, FakeTensor) for x in given)
@@ -146,7 +175,7 @@ class LaunchTrace(TorchDispatchMode):
     def _is_here(self, device: torch.device) -> bool:
         return device.type == self.device.type and device.index in (None, self.device.index)
 
-    def memory_ref(self, x: Any) -> MemoryRef:
+    def memory_ref(self, x: object) -> MemoryRef:
         """Raises NotTraceable unless x is a fake tensor with the values of its memory."""
         if not isinstance(x, FakeTensor):
             raise NotTraceable
@@ -158,9 +187,10 @@ class LaunchTrace(TorchDispatchMode):
         return MemoryRef(source, offset, tuple(inner.shape), inner.stride(), inner.dtype)
 
     def launched(
-        self, kernel: Any, grid: Any, args: Any, constants: Any, options: tuple[int, int, bool]
-    ) -> None:
-        given = []
+        self, kernel: Launchable, grid: Grid, args: Sequence[Argument],
+        constants: Sequence[object], options: Options,
+    ) -> None:  # fmt: skip
+        given: list[Traced] = []
         for x, any_value in zip(args, kernel.plain, strict=False):
             if isinstance(x, Tensor):
                 given.append(self.memory_ref(x))
@@ -170,13 +200,13 @@ class LaunchTrace(TorchDispatchMode):
                 given.append(x.number)
             else:
                 given.append(x)
-        for x in (*grid, *constants, *options):
-            if is_symbol(x):
-                raise ValueNeeded(x.number.place)
+        for value in (*grid, *constants, *options):
+            if is_symbol(value):
+                raise ValueNeeded(value.number.place)
         self.steps.append(Launch(kernel, tuple(grid), tuple(given), tuple(constants), options))
 
 
-def _is_view(schema: Any) -> bool:
+def _is_view(schema: torch._C.FunctionSchema) -> bool:
     aliases = [value.alias_info for value in schema.returns]
     return bool(aliases) and all(info is not None and not info.is_write for info in aliases)
 
@@ -185,7 +215,7 @@ _active: ContextVar[LaunchTrace | None] = ContextVar("tape", default=None)
 active = _active.get
 
 
-def record(function: Callable[..., Any], trace: LaunchTrace, args: Sequence[Any]) -> Any:
+def record(function: Callable[..., Found], trace: LaunchTrace, args: Sequence[object]) -> Found:
     """Run the function under the trace, with the trace's fake tensors among the arguments."""
     token = _active.set(trace)
     try:
@@ -195,7 +225,7 @@ def record(function: Callable[..., Any], trace: LaunchTrace, args: Sequence[Any]
         _active.reset(token)
 
 
-def before_launch(call: Callable[[], Any]) -> None:
+def before_launch(call: Callable[[], object]) -> None:
     """Call `call` now, and at this point of every replay."""
     trace = active()
     if trace is not None:
@@ -203,7 +233,7 @@ def before_launch(call: Callable[[], Any]) -> None:
     call()
 
 
-def guarded(state: Callable[[], Any]) -> Any:
+def guarded(state: Callable[[], Found]) -> Found:
     """Read a setting of torch. The trace is only valid for the value that it had."""
     value = state()
     trace = active()

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...attention_ref import Pairs
 from ...cross_entropy_ref import Classes
@@ -29,6 +30,8 @@ from .launch_trace import LaunchTrace, NotTraceable, record
 from .symbolic_numbers import Number, ValueNeeded, probes, symbol
 
 Function = Callable[..., Any]
+Arguments = Sequence[Any]  # of a function that is traced
+Plans = dict[object, Function]
 
 AT_ONCE = False  # whether to trace at the first call; set by tests
 _MOST = 4096  # traces of one function
@@ -62,12 +65,12 @@ def replayed(function: Function) -> Function:
     """
     if ON_AMD:
         return function
-    plans: dict[Any, Function] = {}
-    met: set[Any] = set()  # keys that were seen once
+    plans: Plans = {}
+    met: set[object] = set()  # keys that were seen once
     read: set[int] = set()  # positions of the numbers that the function reads
 
     @wraps(function)
-    def call(*args: Any, **named: Any) -> Any:
+    def call(*args: object, **named: object) -> object:
         names = tuple(named)
         if names:
             args = (*args, *named.values())
@@ -110,17 +113,17 @@ def _by_name(function: Function, names: tuple[str, ...]) -> Function:
         return function
     count = len(names)
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> object:
         return function(*args[:-count], **dict(zip(names, args[-count:], strict=True)))
 
     return call
 
 
-def _first(function: Function, replay: Replay, plans: dict[Any, Function], key: Any) -> Function:
+def _first(function: Function, replay: Replay, plans: Plans, key: object) -> Function:
     """The first replay of a trace, which replaces itself by generated code."""
 
-    def slowly(*args: Any) -> Any:
-        tensors = list(_tensors(args))
+    def slowly(*args: object) -> object:
+        tensors = _tensors(args)
         if not replay.fits(tensors):
             return function(*args)
         result, forms = replay.once(tensors, args)
@@ -131,7 +134,7 @@ def _first(function: Function, replay: Replay, plans: dict[Any, Function], key: 
     return slowly
 
 
-def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay | None:
+def _recorded(function: Function, args: Arguments, read: set[int]) -> Replay | None:
     """The replay of a call, or None if the function is not traceable.
 
     It is valid for all values of the numbers, except for those at the positions in `read`.
@@ -158,7 +161,7 @@ def _recorded(function: Function, args: Sequence[Any], read: set[int]) -> Replay
 
 
 def _for_all_values(
-    replay: Replay, function: Function, args: Sequence[Any], left: Sequence[int], place: int
+    replay: Replay, function: Function, args: Arguments, left: Sequence[int], place: int
 ) -> bool:
     """Whether the trace stays the same for other numbers at a position."""
     try:
@@ -170,14 +173,15 @@ def _for_all_values(
         return False
 
 
-def _replay(function: Function, args: Sequence[Any], left: Sequence[int]) -> Replay:
+def _replay(function: Function, args: Arguments, left: Sequence[int]) -> Replay:
     """Trace a call, with symbolic numbers at the positions in `left`."""
-    tensors = list(_tensors(args))
+    tensors = _tensors(args)
     devices = [x.device for x in tensors] or [x for x in args if type(x) is torch.device]
     if len(set(devices)) != 1 or any(x.requires_grad for x in tensors):
         raise NotTraceable
     trace = LaunchTrace(tensors, devices[0])
-    given = _put(args, iter(trace.fake_tensors))
+    fakes = iter(trace.fake_tensors)
+    given = tree_map_only(Tensor, lambda _: next(fakes), list(args))
     names = _unpacked(args, count())
     for i in left:
         given[i] = symbol(args[i], Number(i))
@@ -185,7 +189,7 @@ def _replay(function: Function, args: Sequence[Any], left: Sequence[int]) -> Rep
     return Replay(function, trace, record(function, trace, given), names)
 
 
-def _key_of(arg: Any, read: bool = True) -> Any:
+def _key_of(arg: Any, read: bool = True) -> object:
     """The part of an argument that belongs to the key; of a number that is not read, the type."""
     kind = type(arg)
     if kind in _NUMBERS and not read:
@@ -205,32 +209,11 @@ def _key_of(arg: Any, read: bool = True) -> Any:
     raise _NoKey
 
 
-def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
-    for arg in args:
-        if isinstance(arg, Tensor):
-            yield arg
-        elif isinstance(arg, _GROUPS):
-            yield from _tensors(arg)
+def _tensors(args: Arguments) -> list[Tensor]:
+    return [x for x in tree_leaves(list(args)) if isinstance(x, Tensor)]
 
 
-def _put(args: Sequence[Any], tensors: Iterator[Any]) -> list[Any]:
-    """The arguments with others in place of their tensors."""
-    return [
-        next(tensors)
-        if isinstance(arg, Tensor)
-        else _remade(type(arg), _put(arg, tensors))
-        if isinstance(arg, _GROUPS)
-        else arg
-        for arg in args
-    ]
-
-
-def _remade(kind: Any, parts: Sequence[Any]) -> Any:
-    """A list, tuple or named tuple of these parts."""
-    return kind(parts) if kind in (tuple, list, torch.Size) else kind._make(parts)
-
-
-def _unpacked(args: Sequence[Any], numbers: Iterator[int]) -> list[str]:
+def _unpacked(args: Arguments, numbers: Iterator[int]) -> list[str]:
     """How the arguments unpack into tensors, as text."""
     return [
         f"x{next(numbers)}"

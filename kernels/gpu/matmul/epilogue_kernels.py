@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ... import matmul_ref as products
-from ...pointwise_chain_ref import Chain
+from ... import epilogue_ref as reference, matmul_ref as products
+from ...pointwise_chain_ref import Chain, Function
 from ...select import triton_kernel
-from ..launch.aot_cases import Case
 from ..pointwise.pointwise_chain_kernels import expression_of, one
 from ..pointwise.prologue import function_of
 from ..update.pointer_table import DTYPES
 from .gemm import Epilogue, product
 
-TORCH = {"nothing by itself": "what has no such ending is made by the Triton kernels of both parts"}
-CASES: list[Case] = []  # its kernels are those of `gemm_tiles` and `gemm_tma`
-
 _BY_ROWS = (products.linear, products.matmul_nt, products.mm_nt)  # of the right operand
 
 
 def with_epilogue(
-    made: Callable[..., Tensor], operands: int, chain: Chain, kept: bool
-) -> Callable[..., Any]:
-    by_parts = _by_parts(made, operands, chain, kept)
-    functions: dict[tuple[torch.dtype, ...], tuple[Any, torch.dtype]] = {}
+    made: Function, operands: int, chain: Chain, kept: bool
+) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
+    alone = triton_kernel(made)
+    assert alone is not None
+    by_parts = reference.in_parts(alone, one(chain), operands, kept)
+    functions: dict[tuple[torch.dtype, ...], tuple[object, torch.dtype]] = {}
 
-    def run(*tensors: Tensor) -> Any:
+    def run(*tensors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         a, b, *bias = tensors[:operands]
         a = a.t() if made is products.mm_tn else a
         b = b.t() if made in _BY_ROWS else b
@@ -51,22 +48,7 @@ def with_epilogue(
         end = Epilogue(bias[0] if bias else None, x, z, value, function, a.dtype)
         matrix = a.reshape(prod(a.shape[:-1]), a.shape[-1])
         result = product(matrix, b, end, dtype=output).view(shape)
-        return (result, value) if kept else result
-
-    return run
-
-
-def _by_parts(
-    made: Callable[..., Tensor], operands: int, chain: Chain, kept: bool
-) -> Callable[..., Any]:
-    """The same result with one kernel for the product and one for the chain."""
-    alone, end = triton_kernel(made), one(chain)
-    assert alone is not None
-
-    def run(*tensors: Tensor) -> Any:
-        value = alone(*tensors[:operands])
-        result = end(value, *tensors[operands:])
-        return (result, value) if kept else result
+        return result if value is None else (result, value)
 
     return run
 

@@ -18,12 +18,8 @@ from ..pointwise.copy_kernels import contiguous
 from ..reduce.reduction_tiles import cdiv, power_of_2
 from .gemm_tiles import GROUP_OF_ROWS, place
 
-TORCH = {
-    "float8 that the GPU has not": "before sm_89 there is none; AMD's gfx942 has the fnuz types",
-    "quantizing blocks of more than 16384 numbers": "a block is held in registers",
-    "scales that are not float32": "quantize_fp8 gives no others",
-    "no elements": "nothing to do",
-}
+# Left to torch: float8 types that the GPU lacks (all before sm_89, all but fnuz types on gfx942),
+# blocks that registers do not hold, and scales that are not float32.
 
 _TILE = 2048  # elements that a program quantizes where each row has a scale
 _MOST = 16384  # elements of a block
@@ -197,7 +193,7 @@ def _cases(targets: tuple[str, ...], dtype: str, top: float, stages: int) -> lis
     found = [
         Case(
             _quantize, ("*bf16", q, "*fp32", *sizes), (top, high, 128, rows, 128), warps,
-            targets=targets, why=why,
+            targets=targets, why=why
         )
         for high, rows, warps in ((1, 16, 4), (128, 128, 8))
     ]  # fmt: skip

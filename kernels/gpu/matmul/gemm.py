@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton.language as tl
 from torch import Tensor
 
 from ..launch.aot_cases import Case
-from ..launch.configs import Config, Tuned
+from ..launch.configs import Config, Tuned, random_inputs
 from ..launch.jit_kernel import Kernel
+from ..launch.launch_trace import Argument
 from ..reduce.reduction_tiles import cdiv
 from ..update.pointer_table import DTYPES as POINTED
 from . import gemm_tma as descriptors
@@ -33,24 +34,22 @@ class Epilogue(NamedTuple):
     x: Tensor | None = None
     z: Tensor | None = None
     kept: Tensor | None = None
-    chain: Any = None
+    chain: object = None  # a function of Triton
     dtype: torch.dtype | None = None  # to which the product is rounded for the chain
 
-    def args(self, n: int) -> tuple[Any, ...]:
+    def args(self, n: int) -> tuple[Argument, ...]:
         """The arguments of `apply_epilogue`: bias, x, z, kept, and the steps of the rows of x
         and z.
         """
         bias = self.bias
-        if bias is not None and bias.shape != (n,):
-            bias = bias.expand(n)
         if bias is not None:
-            bias = bias.contiguous()
+            bias = (bias if bias.shape == (n,) else bias.expand(n)).contiguous()
         x, x_row = _by_rows(self.x)
         z, z_row = _by_rows(self.z)
         return bias, x, z, self.kept, x_row, z_row
 
     @property
-    def form(self) -> tuple[Any, Any]:
+    def form(self) -> tuple[object, tl.dtype | None]:
         """The constants of `apply_epilogue`."""
         return self.chain, None if self.dtype is None else POINTED[self.dtype]
 
@@ -94,6 +93,11 @@ def sum_parts(parts: Tensor, y: Tensor, m: int, n: int, end: Epilogue = NOTHING)
     )
 
 
+def left_out(x: Tensor) -> bool:
+    """Whether torch has the product, or the error: complex numbers and bools."""
+    return x.dtype.is_complex or x.dtype is torch.bool
+
+
 def product(
     a: Tensor, b: Tensor, end: Epilogue = NOTHING, exact: bool = False,
     dtype: torch.dtype | None = None,
@@ -102,6 +106,9 @@ def product(
 
     `dtype` is the dtype of the result if the epilogue `end` changes it.
     """
+    if left_out(a):
+        assert end is NOTHING and dtype is None, "torch's product has no epilogue"
+        return torch.matmul(a, b)
     lead: tuple[int, ...] = ()
     if a.ndim > 2 or b.ndim > 2:  # torch takes 10 microseconds to say that nothing is broadcast
         lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -160,10 +167,8 @@ def _allowed(dtype: torch.dtype, sizes: tuple[int, ...]) -> list[dict[str, int]]
 
 def _call(config: Config, dtype: torch.dtype, sizes: tuple[int, ...]) -> Callable[[], Tensor]:
     m, n, k = sizes
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    draws = torch.Generator(device).manual_seed(0)
-    a, b = (torch.randn(r, k, dtype=dtype, device=device, generator=draws) for r in (m, n))
-    p, y = pair(a, b.t()), torch.empty(m, n, dtype=dtype, device=device)
+    a, b, y = random_inputs(dtype, (m, k), (n, k), (m, n))
+    p = pair(a, b.t())
 
     def run() -> Tensor:
         tile = Tile(**config)
@@ -204,10 +209,6 @@ TUNED = [
     )
 ]
 CASES = [
-    Case(
-        _sum_parts,
-        ("*fp32", f"*{dtype}", *(None,) * 4, *("i32",) * 6),
-        (None, None, _BLOCK),
-    )
+    Case(_sum_parts, ("*fp32", f"*{dtype}", *(None,) * 4), (None, None, _BLOCK))
     for dtype in ("bf16", "fp32")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import starmap
 from typing import NamedTuple
 
 import torch
@@ -26,39 +27,21 @@ class Tile(NamedTuple):
 
 # From the fastest per element to the smallest. By how the sum is made: "half" and "tf32" on tensor
 # cores, "ieee" and "double" by multiply-add, "whole" numbers by product and sum of whole tiles.
+# Rows of (m, n, k, warps, stages).
 _TILES = {
-    "half": (
-        Tile(128, 256, 64, 8, 3),
-        Tile(128, 128, 64, 8, 3),
-        Tile(64, 128, 64, 4, 4),
-        Tile(64, 64, 64, 4, 4),
-        Tile(32, 64, 64, 4, 4),
-        Tile(16, 64, 128, 4, 3),
-        Tile(64, 16, 128, 4, 3),
-        Tile(16, 16, 128, 4, 3),
-    ),
-    "tf32": (
-        Tile(128, 128, 32, 8, 3),
-        Tile(64, 64, 32, 4, 4),
-        Tile(16, 64, 64, 4, 3),
-        Tile(64, 16, 64, 4, 3),
-        Tile(16, 16, 64, 4, 3),
-    ),
-    "ieee": (
-        Tile(128, 64, 16, 8, 3),
-        Tile(64, 64, 16, 4, 3),
-        Tile(32, 32, 32, 4, 3),
-        Tile(16, 32, 32, 4, 3),
-        Tile(32, 16, 32, 4, 3),
-        Tile(16, 16, 32, 4, 3),
-    ),
-    "double": (
-        Tile(64, 64, 16, 4, 3),
-        Tile(32, 32, 16, 4, 3),
-        Tile(16, 16, 16, 4, 3),
-    ),
-    "whole": (Tile(16, 16, 16, 4, 1),),
-}
+    kind: tuple(starmap(Tile, rows))
+    for kind, rows in {
+        "half": ((128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (64, 128, 64, 4, 4),
+                 (64, 64, 64, 4, 4), (32, 64, 64, 4, 4), (16, 64, 128, 4, 3), (64, 16, 128, 4, 3),
+                 (16, 16, 128, 4, 3)),
+        "tf32": ((128, 128, 32, 8, 3), (64, 64, 32, 4, 4), (16, 64, 64, 4, 3), (64, 16, 64, 4, 3),
+                 (16, 16, 64, 4, 3)),
+        "ieee": ((128, 64, 16, 8, 3), (64, 64, 16, 4, 3), (32, 32, 32, 4, 3), (16, 32, 32, 4, 3),
+                 (32, 16, 32, 4, 3), (16, 16, 32, 4, 3)),
+        "double": ((64, 64, 16, 4, 3), (32, 32, 16, 4, 3), (16, 16, 16, 4, 3)),
+        "whole": ((16, 16, 16, 4, 1),),
+    }.items()
+}  # fmt: skip
 # 64 KiB of shared memory and no asynchronous copies: two stages, and no tile wider than 128.
 _TILES_AMD = {
     kind: tuple(tile._replace(stages=min(tile.stages, 2)) for tile in tiles if tile.n <= 128)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import INTERPRETED, Kernel
-from ..launch.launch_trace import aligned, before_launch
+from ..launch.launch_trace import Argument, aligned, before_launch
 from .gemm_config import Tile, count
 from .gemm_operands import Pair
 from .gemm_tiles import GELU_AND_SUM, GROUP_OF_ROWS, apply_epilogue, place
@@ -113,7 +113,7 @@ def suit(p: Pair, y: Tensor, kind: str, tile: Tile) -> bool:
 
 
 def run(
-    p: Pair, y: Tensor, args: tuple[object, ...], out: tuple[object, ...], kind: str, tile: Tile,
+    p: Pair, y: Tensor, args: tuple[Argument, ...], out: tuple[object, ...], kind: str, tile: Tile,
     programs: int = 0,
 ) -> None:  # fmt: skip
     """Compute y; `args` and `out` are the arguments and constants of `apply_epilogue`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..reduce.reduction_tiles import cdiv, power_of_2
-from .gemm import Epilogue, sum_parts
+from .gemm import left_out, sum_parts
 from .gemm_operands import dense
 
 _PROGRAMS = 512  # that keep a device busy
@@ -57,6 +57,8 @@ def _form(rows: int, k: int, columns: bool) -> tuple[int, int, int, int]:
 
 def by_vector(x: Tensor, vector: Tensor | None) -> Tensor:
     """The (rows,) sums of x[r, k] * vector[k], or of x[r, k] without a vector."""
+    if vector is not None and left_out(x):
+        return torch.mv(x, vector)
     rows, k = x.shape
     y = torch.empty(rows, dtype=x.dtype, device=x.device)
     if rows == 0:
@@ -73,7 +75,7 @@ def by_vector(x: Tensor, vector: Tensor | None) -> Tensor:
         (columns, vector is not None, wide, deep),
     )
     if parts > 1:
-        sum_parts(partial, y, 1, rows, Epilogue())
+        sum_parts(partial, y, 1, rows)
     return y
 
 
@@ -82,7 +84,7 @@ CASES = [
         _by_vector,
         (f"*{dtype}", f"*{dtype}" if vector else None, "*fp32", *("i32",) * 3, "i32?", "i32?",
          "i32"),
-        (columns, vector, *((64, 32) if columns else (4, 512))),
+        (columns, vector, *((64, 32) if columns else (4, 512)))
     )
     for dtype in ("bf16", "fp32")
     for columns, vector in ((False, True), (True, True), (True, False))

@@ -4,69 +4,39 @@ from __future__ import annotations
 
 from math import prod
 
-import torch
 from torch import Tensor
 
 from ... import matmul_ref as reference
-from .gemm import NOTHING, Epilogue, product
+from .gemm import NOTHING, Epilogue, left_out, product
 from .gemv import by_vector
 
-TORCH = {
-    "complex numbers": "Triton has none",
-    "bool": "torch has no such product, and says so",
-    "linear with a bias that is not a vector along the outputs": "a rarity",
-}
+# Left to torch: complex numbers, the error for bools, and a bias that is not a vector along the
+# outputs.
 
 
-def _left_out(x: Tensor) -> bool:
-    return x.dtype.is_complex or x.dtype is torch.bool
-
-
-def mm(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.mm(a, b)
-    return product(a, b)
+mm = bmm = product
+mv = by_vector
 
 
 def mm_nt(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.mm_nt(a, b)
     return product(a, b.t())
 
 
 def mm_tn(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.mm_tn(a, b)
     return product(a.t(), b)
 
 
-def bmm(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.bmm(a, b)
-    return product(a, b)
-
-
-def mv(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.mv(a, b)
-    return by_vector(a, b)
-
-
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.dot(a, b)
-    return by_vector(a[None], b)[0]
+    return reference.dot(a, b) if left_out(a) else by_vector(a[None], b)[0]
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a) or a.dtype is not b.dtype:
+    if left_out(a) or a.dtype is not b.dtype:
         return reference.outer(a, b)
     return product(a[:, None], b[None], exact=True)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    if _left_out(a):
-        return reference.matmul(a, b)
     if b.ndim == 1:
         lead = a.shape[:-1]
         return by_vector(a.reshape(prod(lead), a.shape[-1]), b).view(lead)
@@ -88,7 +58,7 @@ def matmul_tn(a: Tensor, b: Tensor) -> Tensor:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.ndim == 1 and bias is None:
         return matmul(x, weight)
-    if _left_out(x) or weight.ndim == 1 or (bias is not None and bias.ndim > 1):
+    if left_out(x) or weight.ndim == 1 or (bias is not None and bias.ndim > 1):
         return reference.linear(x, weight, bias)
     if bias is None and x.ndim == 1:
         return by_vector(weight, x)
@@ -105,7 +75,7 @@ def rows_tn(a: Tensor, b: Tensor) -> Tensor:
 
 
 def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
-    if _left_out(a):
+    if left_out(a):
         return reference.contraction(a, b, equation)
     terms, out = equation.split("->")
     of_a, of_b = terms.split(",")
@@ -123,3 +93,17 @@ def contraction(a: Tensor, b: Tensor, equation: str) -> Tensor:
 
 def _permuted(x: Tensor, letters: str, order: list[str]) -> Tensor:
     return x.permute([letters.index(letter) for letter in order])
+
+
+def addmm(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    if left_out(a):
+        return reference.addmm(x, a, b)
+    return product(a, b, Epilogue(x=x.expand(a.shape[0], b.shape[1])))
+
+
+def addmm_nt(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return addmm(x, a, b.t())
+
+
+def addmm_tn(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return addmm(x, a.t(), b)

@@ -11,18 +11,12 @@ from functools import lru_cache
 import torch
 
 from ..launch.jit_kernel import Kernel
-from .expression import WORK, Expression, short
-from .scalar_functions import cast, max_of_row, min_of_row, sum_of_row
+from .expression import Expression, short
+from .scalar_functions import cast
 from .strided_layout import Pattern
 from .triton_functions import from_text
 
 _LONGEST = 60  # letters of a kernel's name
-HELPERS = {
-    "cast": cast,
-    "sum_of_row": sum_of_row,
-    "max_of_row": max_of_row,
-    "min_of_row": min_of_row,
-}
 
 
 @lru_cache(maxsize=4096)
@@ -34,13 +28,12 @@ def generate(expression: Expression, pattern: Pattern) -> Kernel:
     inputs that are no numbers and to the outputs, in this order.
     """
     text = source(expression, pattern)
-    return Kernel(from_text(text, _name(expression), __name__=__name__, **HELPERS))
+    return Kernel(from_text(text, _name(expression), __name__=__name__, cast=cast))
 
 
 def _name(expression: Expression) -> str:
     """What the kernel is called in profiles; no name of a function that it calls."""
-    words = ["pointwise", *[step.function for step in expression.steps], expression.reduction]
-    return "_".join(filter(None, words))[:_LONGEST]
+    return "_".join(["pointwise", *[step.function for step in expression.steps]])[:_LONGEST]
 
 
 def source(expression: Expression, pattern: Pattern) -> str:
@@ -57,7 +50,7 @@ class _Text:
         self.strided = [
             f"x{i}" for i, given in enumerate(expression.inputs) if given.kind != "number"
         ] + [f"y{i}" for i in range(len(expression.outputs))]
-        self.flat = pattern.rows == 0 and not expression.reduction
+        self.flat = pattern.rows == 0
 
     # Names.
 
@@ -87,9 +80,6 @@ class _Text:
     def _body(self) -> Iterator[str]:
         yield from self._numbers()
         yield from self._places()
-        if self.expression.reduction:
-            yield from self._reduced()
-            return
         full = "column + COLUMNS <= width"
         if not self.flat:
             full += " and row + ROWS <= height"
@@ -108,12 +98,9 @@ class _Text:
     def _places(self) -> Iterator[str]:
         """Where the tile lies: `row`, `column`, and the tensors moved to its batch."""
         yield f"width = size{self.dims - 1}"
-        rest = "tl.program_id(0)"
-        if not self.expression.reduction:
-            yield "rest = tl.program_id(0)"
-            yield "across = tl.cdiv(width, COLUMNS)"
-            yield "column = (rest % across).to(tl.int64) * COLUMNS"
-            rest = "rest // across"
+        yield "rest = tl.program_id(0)"
+        yield "across = tl.cdiv(width, COLUMNS)"
+        yield "column = (rest % across).to(tl.int64) * COLUMNS"
         if self.flat:
             yield "columns = tl.arange(0, COLUMNS)"
             yield from self._bases()
@@ -121,7 +108,7 @@ class _Text:
         rows = range(self.pattern.batch, self.dims - 1)
         yield "height = " + (" * ".join(f"size{dim}" for dim in rows) or "1")
         if self.pattern.batch:
-            yield f"rest = {rest}"
+            yield "rest = rest // across"
             yield "down = tl.cdiv(height, ROWS)"
             yield "row = rest % down * ROWS"
             yield "rest = rest // down"
@@ -129,7 +116,7 @@ class _Text:
                 yield f"b{dim} = (rest % size{dim}).to(tl.int64)"
                 yield f"rest = rest // size{dim}"
         else:
-            yield f"row = {rest} * ROWS"
+            yield "row = rest // across * ROWS"
         yield "rows = row + tl.arange(0, ROWS)"
         yield "left = rows"
         for dim in reversed(rows):
@@ -147,9 +134,7 @@ class _Text:
             terms = [
                 _times(f"b{dim}", self._stride(tensor, dim)) for dim in range(self.pattern.batch)
             ]
-            if not self.expression.reduction:
-                terms.append(_times("column", last))
-            base = _sum(terms)
+            base = _sum([*terms, _times("column", last)])
             wide = [
                 _times(f"r{dim}.to(tl.int64)", self._stride(tensor, dim))
                 for dim in range(self.pattern.batch, self.dims - 1)
@@ -202,33 +187,6 @@ class _Text:
             stored = f"cast(v{value}, {kind_of(self.expression.dtype(value))})"
             yield f"tl.store(y{i} + {at}, {stored}{masking})"
 
-    # Reductions.
-
-    def _reduced(self) -> Iterator[str]:
-        """The rows' results: lanes are combined over the tiles in order, then with each other."""
-        expression, reduction = self.expression, self.expression.reduction
-        kinds = [WORK[expression.dtype(value)] for value in expression.outputs]
-        for i, kind in enumerate(kinds):
-            yield f"total{i} = tl.full((ROWS, COLUMNS), {_start(reduction, kind)}, {kind_of(kind)})"
-        yield "in_rows = (rows < height)[:, None]"
-        yield "for column in range(0, width, COLUMNS):"
-        yield "    columns = column + tl.arange(0, COLUMNS)"
-        yield "    in_columns = (columns < width)[None, :]"
-        yield from _indent(self._loads(masked=True))
-        yield from _indent(steps_of(self.expression))
-        combine, row = _COMBINED[reduction]
-        for i, (value, kind) in enumerate(zip(expression.outputs, kinds, strict=True)):
-            joined = f"{combine}(total{i}, cast(v{value}, {kind_of(kind)}))"
-            yield f"    total{i} = tl.where(in_columns, {joined}, total{i})"
-        first = len(self.strided) - len(expression.outputs)
-        for i, value in enumerate(expression.outputs):
-            yield f"total{i} = {row}(total{i})[:, None]"
-            if reduction == "mean":
-                yield f"total{i} = div(total{i}, cast(width, {kind_of(kinds[i])}))"
-            at, _ = self._at(first + i)
-            stored = f"cast(total{i}, {kind_of(expression.dtype(value))})"
-            yield f"tl.store(y{i} + {at} + tl.zeros((ROWS, 1), tl.int32), {stored}, mask=in_rows)"
-
 
 def steps_of(expression: Expression) -> Iterator[str]:
     """The lines that compute the steps' values v<number> from those of the inputs."""
@@ -237,30 +195,7 @@ def steps_of(expression: Expression) -> Iterator[str]:
             f"cast(v{value}, {kind_of(wanted)})"
             for value, wanted in zip(step.arguments, step.types, strict=True)
         )
-        found = f"{step.function}({arguments})"
-        yield f"v{number} = " + (
-            f"cast({found}, {kind_of(step.dtype)})" if expression.rounded else found
-        )
-
-
-# How two values are combined, and the lanes of a row.
-_COMBINED = {
-    "sum": ("add", "sum_of_row"),
-    "mean": ("add", "sum_of_row"),
-    "max": ("maximum", "max_of_row"),
-    "min": ("minimum", "min_of_row"),
-}
-
-
-def _start(reduction: str, kind: torch.dtype) -> str:
-    """What is combined with values without a change."""
-    if reduction in ("sum", "mean"):
-        return "0"
-    largest = reduction == "min"
-    if kind.is_floating_point:
-        return f'float("{"" if largest else "-"}inf")'
-    limits = torch.iinfo(kind)
-    return str(limits.max if largest else limits.min)
+        yield f"v{number} = cast({step.function}({arguments}), {kind_of(step.dtype)})"
 
 
 def kind_of(dtype: torch.dtype) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import torch
 import triton.language as tl
@@ -19,16 +18,13 @@ from torch import Tensor
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import Kernel
 from ..launch.symbolic_numbers import through
-from .evaluate import Launch, TooLarge, plan
+from .evaluate import Launch, plan
 from .expression import WORK, Writer
 from .scalar_functions import cast
 from .strided_layout import Ints, dense_strides, merged, order_of, tile_of
 
-TORCH = {
-    "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
-    "tensors of 2^31 rows or more that do not merge": "rows are counted in int32",
-    "flips and rolls of no elements": "torch has the errors",
-}
+# Left to torch: dtypes that Triton lacks, tensors of 2^31 rows or more that do not merge (rows
+# are counted in int32), and errors of flips and rolls of no elements.
 
 _MOST = 8  # inputs that one launch joins
 
@@ -46,12 +42,7 @@ def _copying(
 ) -> Launch | None:
     w = Writer()
     expression = w.expression(w.step("copy", [w.tensor(source)], target))
-    order = order_of(shape, [outputs])
-    itemsize = max(source.itemsize, target.itemsize)
-    try:
-        return plan(expression, shape, [inputs], [outputs], order, itemsize)
-    except TooLarge:
-        return None
+    return plan(expression, shape, [inputs], [outputs])
 
 
 def copy_into(y: Tensor, x: Tensor) -> None:
@@ -85,24 +76,21 @@ def _filling(dtype: torch.dtype, shape: Ints, outputs: Ints) -> Launch | None:
     w = Writer()
     number = w.number(0.0 if dtype.is_floating_point else 0)
     expression = w.expression(w.step("copy", [number], dtype))
-    try:
-        return plan(expression, shape, [], [outputs], order_of(shape, [outputs]), dtype.itemsize)
-    except TooLarge:
-        return None
+    return plan(expression, shape, [], [outputs])
 
 
-def fill(y: Tensor, value: Any) -> Tensor:
+def fill(y: Tensor, value: float | complex) -> Tensor:
     """y with one number everywhere."""
     real = y.dtype.is_floating_point
-    usable = y.dtype in WORK and isinstance(value, (int, float)) and (real or value == int(value))
-    launch = _filling(y.dtype, y.shape, y.stride()) if usable else None
-    if launch is None:
-        return y.fill_(value)
-    launch((y, through(float if real else int, value)))
-    return y
+    if y.dtype in WORK and isinstance(value, (int, float)) and (real or value == int(value)):
+        launch = _filling(y.dtype, y.shape, y.stride())
+        if launch is not None:
+            launch((y, through(float if real else int, value)))
+            return y
+    return y.fill_(value)
 
 
-def full_like(x: Tensor, value: Any) -> Tensor:
+def full_like(x: Tensor, value: float | complex) -> Tensor:
     return fill(torch.empty_like(x), value)
 
 
@@ -205,7 +193,7 @@ def _as_rows(shape: Sequence[int], strides: Sequence[int], place: int) -> Ints |
 def _in_launches(rows: Sequence[Ints], y_step: int) -> Callable[[Sequence[Tensor], Tensor], None]:
     height = rows[0][0]
     widths, steps = [row[1] for row in rows], [row[2] for row in rows]
-    tile = tile_of(height, max(widths), 2, False, True)
+    tile = tile_of(height, max(widths), 2, widest=True)
     groups = []
     for low in range(0, len(rows), _MOST):
         group = slice(low, low + _MOST)
@@ -227,7 +215,9 @@ def _in_launches(rows: Sequence[Ints], y_step: int) -> Callable[[Sequence[Tensor
 
 
 @lru_cache(maxsize=4096)
-def _flipping(dtype: torch.dtype, shape: Ints, strides: Ints, dims: Ints) -> tuple[Any, ...]:
+def _flipping(
+    dtype: torch.dtype, shape: Ints, strides: Ints, dims: Ints
+) -> tuple[Launch | None, int, Ints]:
     """The launch, how far the first element read is from the start, and the result's strides."""
     turned = {dim % len(shape) for dim in dims}
     inputs = tuple(-step if dim in turned else step for dim, step in enumerate(strides))
@@ -263,7 +253,9 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ())
 
 
 @lru_cache(maxsize=4096)
-def _triangle(dtype: torch.dtype, shape: Ints, strides: Ints, lower: bool) -> Any:
+def _triangle(
+    dtype: torch.dtype, shape: Ints, strides: Ints, lower: bool
+) -> tuple[Launch | None, Ints]:
     w = Writer()
     x, above, diagonal = w.tensor(dtype), w.index(), w.number(0)
     value = w.number(0.0 if dtype.is_floating_point else 0)
@@ -271,12 +263,7 @@ def _triangle(dtype: torch.dtype, shape: Ints, strides: Ints, lower: bool) -> An
     expression = w.expression(w.step("where", [kept, x, value], dtype))
     outputs = dense_strides(shape, order_of(shape, [strides]))
     index = (*(0,) * (len(shape) - 2), -1, 1)
-    order = order_of(shape, [outputs])
-    try:
-        launch = plan(expression, shape, [strides, index], [outputs], order, dtype.itemsize)
-    except TooLarge:
-        return None, outputs
-    return launch, outputs
+    return plan(expression, shape, [strides, index], [outputs]), outputs
 
 
 def triangle(x: Tensor, diagonal: int, lower: bool, value: float = 0) -> Tensor | None:
@@ -284,9 +271,9 @@ def triangle(x: Tensor, diagonal: int, lower: bool, value: float = 0) -> Tensor 
 
     None where there is no kernel for it.
     """
-    launch, strides = (None, ())
-    if _all_supported(x) and x.ndim > 1:
-        launch, strides = _triangle(x.dtype, x.shape, x.stride(), lower)
+    if not _all_supported(x) or x.ndim < 2:
+        return None
+    launch, strides = _triangle(x.dtype, x.shape, x.stride(), lower)
     if launch is None:
         return None
     y = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
@@ -305,7 +292,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     return torch.triu(x, diagonal) if y is None else y
 
 
-MOVED: dict[Any, Callable[..., Any]] = {
+MOVED: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
     torch.cat: cat,
     torch.stack: stack,
     torch.flip: flip,
@@ -317,11 +304,7 @@ MOVED: dict[Any, Callable[..., Any]] = {
 }
 
 CASES = [
-    Case(
-        _cat,
-        (*tensors(dtype, *"abcdefgh", "y"), *("i32",) * 19),
-        (count, *tile_of(1024, 4096, 2, False, True)),
-    )
+    Case(_cat, tensors(dtype, *"abcdefgh", "y"), (count, *tile_of(1024, 4096, 2, widest=True)))
     for dtype in ("bf16", "fp32")
     for count in (2, 8)
 ]

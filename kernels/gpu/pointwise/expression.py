@@ -15,23 +15,13 @@ import torch
 from . import scalar_functions, special_functions  # noqa: F401  (importing them defines the functions)
 from .triton_functions import takes_of
 
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 # The type in which values of a dtype are worked on.
 WORK = {
     torch.bool: torch.int32,
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
-    **{
-        dtype: dtype
-        for dtype in (
-            torch.float32,
-            torch.float64,
-            torch.uint8,
-            torch.int8,
-            torch.int16,
-            torch.int32,
-            torch.int64,
-        )
-    },
+    **{dtype: dtype for dtype in (torch.float32, torch.float64, torch.uint8, *_SIGNED)},
 }
 
 
@@ -65,17 +55,14 @@ class ExpressionStep:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Steps over inputs, which of the values are written, and a last reduction over the last dim.
+    """Steps over inputs, and which of the values are written.
 
-    With `rounded` every step's value is rounded to its dtype, as it is where each step is a kernel
-    of its own; without, a chain of half types goes on in float32.
+    Every step's value is rounded to its dtype, as it is where each step is a kernel of its own.
     """
 
     inputs: tuple[Input, ...]
     steps: tuple[ExpressionStep, ...]
     outputs: tuple[int, ...]
-    reduction: Literal["", "sum", "mean", "max", "min"] = ""
-    rounded: bool = True
 
     def dtype(self, value: int) -> torch.dtype:
         """Of the value with this number."""
@@ -91,7 +78,7 @@ class Expression:
             )
             lines.append(f"v{number} = {step.function}({arguments}) -> {short(step.dtype)}")
         kept = ", ".join(f"v{value}" for value in self.outputs)
-        return "\n".join([*lines, f"{self.reduction or 'write'} {kept}"])
+        return "\n".join([*lines, f"write {kept}"])
 
 
 def short(dtype: torch.dtype) -> str:
@@ -143,10 +130,7 @@ class Writer:
             self._steps.append(step)
         return len(self._inputs) + self._steps.index(step)
 
-    def expression(
-        self, *outputs: int, reduction: Literal["", "sum", "mean", "max", "min"] = "",
-        rounded: bool = True,
-    ) -> Expression:  # fmt: skip
+    def expression(self, *outputs: int) -> Expression:
         """The expression, of which these values are written."""
         dtypes = [given.dtype for given in self._inputs] + [step[2] for step in self._steps]
         steps = tuple(
@@ -155,7 +139,7 @@ class Writer:
             )
             for name, args, dtype, common in self._steps
         )
-        return Expression(tuple(self._inputs), steps, outputs, reduction, rounded)
+        return Expression(tuple(self._inputs), steps, outputs)
 
 
 def _types(

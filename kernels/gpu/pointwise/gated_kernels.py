@@ -10,9 +10,9 @@ from torch import Tensor
 from ... import gated_ref as reference
 from ..launch.aot_cases import Case, tensors
 from ..launch.jit_kernel import Kernel
-from ..reduce.reduction_tiles import cdiv
+from ..reduce.reduction_tiles import cdiv, widened
 
-TORCH = {"complex tensors": "Triton has no complex numbers"}
+# Left to torch: complex numbers.
 
 _BLOCK = 1024
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -20,11 +20,6 @@ _SQRT_HALF = tl.constexpr(0.7071067811865476)
 _SQRT_TWO_BY_PI = tl.constexpr(0.7978845608028654)
 _BELL = tl.constexpr(0.3989422804014327)  # 1 / sqrt(2 pi)
 _CUBIC = tl.constexpr(0.044715)
-
-
-@triton.jit
-def _wide(x):
-    return x if x.dtype == tl.float64 else x.to(tl.float32)
 
 
 @triton.jit
@@ -51,8 +46,8 @@ def _act(x, ACT: tl.constexpr):
 
 @triton.jit
 def _forward(gate, up, y, at, mask, ACT: tl.constexpr):
-    value, _ = _act(_wide(tl.load(gate + at, mask=mask)), ACT)
-    value *= _wide(tl.load(up + at, mask=mask))
+    value, _ = _act(widened(tl.load(gate + at, mask=mask)), ACT)
+    value *= widened(tl.load(up + at, mask=mask))
     tl.store(y + at, value.to(y.dtype.element_ty), mask=mask)
 
 
@@ -68,9 +63,9 @@ def _gated(gate, up, y, count: tl.int64, ACT: tl.constexpr, BLOCK: tl.constexpr)
 
 @triton.jit
 def _backward(dy, gate, up, d_gate, d_up, at, mask, ACT: tl.constexpr):
-    value, slope = _act(_wide(tl.load(gate + at, mask=mask)), ACT)
-    g = _wide(tl.load(dy + at, mask=mask))
-    u = _wide(tl.load(up + at, mask=mask))
+    value, slope = _act(widened(tl.load(gate + at, mask=mask)), ACT)
+    g = widened(tl.load(dy + at, mask=mask))
+    u = widened(tl.load(up + at, mask=mask))
     tl.store(d_gate + at, (g * u * slope).to(d_gate.dtype.element_ty), mask=mask)
     tl.store(d_up + at, (g * value).to(d_up.dtype.element_ty), mask=mask)
 

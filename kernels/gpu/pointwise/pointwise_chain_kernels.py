@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,31 +10,26 @@ from torch import Tensor
 from ... import pointwise_chain_ref as reference
 from ...pointwise_chain_ref import At, Chain
 from ...select import triton_kernel
-from ..launch.aot_cases import Case
-from .evaluate import TooLarge, plan
+from .evaluate import plan_dense
 from .expression import WORK, Expression, Writer
 from .pointwise_kernels import Pointwise, key_of, numbers_are_real, stand_in, supported, write
 from .prologue import MOST_INPUTS, Prologue, function_of
-from .strided_layout import broadcast_strides, dense_strides, order_of
 
-TORCH = {
-    "functions that are no single pointwise kernel": "see `why_not`",
-    "tensors on several devices, or too large": "as the pointwise functions by themselves",
-}
-CASES: list[Case] = []  # its kernels are those of `pointwise_kernels` and `reductions`
+# Left to torch: functions that are no single pointwise kernel (see `why_not`), several devices,
+# and tensors that are too large.
 
 _MOST_PLANS = 256  # of one chain: other layouts of its inputs
 
 
-def why_not(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+def why_not(function: Callable[..., Tensor], arguments: tuple[object, ...]) -> str:
     made = triton_kernel(function)
     if not isinstance(made, Pointwise):
         return "no pointwise kernel"
     adapted, given = made.adapt(*[stand_in(arg) for arg in arguments])
     if not adapted or not all(map(supported, given)):
-        return "numbers that Triton has not"
+        return "dtypes that Triton lacks"
     dtype = function(*[stand_in(arg) for arg in arguments]).dtype
-    return "" if dtype in WORK else "numbers that Triton has not"
+    return "" if dtype in WORK else "dtypes that Triton lacks"
 
 
 def expression_of(chain: Chain, tensors: Sequence[Tensor]) -> tuple[Expression, list[float | int]]:
@@ -73,7 +67,7 @@ def expression_of(chain: Chain, tensors: Sequence[Tensor]) -> tuple[Expression, 
 
 
 def several(chain: Chain) -> Callable[..., tuple[Tensor, ...]]:
-    plans: dict[Any, Callable[..., tuple[Tensor, ...]]] = {}
+    plans: dict[tuple[object, ...], Callable[..., tuple[Tensor, ...]]] = {}
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(map(key_of, tensors))
@@ -91,17 +85,10 @@ def _plan(chain: Chain, tensors: Sequence[Tensor]) -> Callable[..., tuple[Tensor
     if len({x.device for x in tensors}) != 1:
         return reference.several(chain)
     expression, numbers = expression_of(chain, tensors)
-    dtypes = [expression.dtype(value) for value in expression.outputs]
-    shape = torch.broadcast_shapes(*[x.shape for x in tensors])
-    inputs = [broadcast_strides(x, shape) for x in tensors]
-    order = order_of(shape, inputs)
-    strides = dense_strides(shape, order)
-    itemsize = max(dtype.itemsize for dtype in (*dtypes, *[x.dtype for x in tensors]))
-    try:
-        launch = plan(expression, shape, inputs, [strides] * len(dtypes), order, itemsize)
-    except TooLarge:
+    shape, strides, launch = plan_dense(expression, tensors)
+    if launch is None:
         return reference.several(chain)
-    device = tensors[0].device
+    dtypes, device = [expression.dtype(value) for value in expression.outputs], tensors[0].device
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         made = tuple(
@@ -118,11 +105,11 @@ def one(chain: Chain) -> Callable[..., Tensor]:
     return lambda *tensors: run(*tensors)[0]
 
 
-def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Any, Tensor | None]]:
+def as_prologue(chain: Chain, kept: bool) -> Callable[..., tuple[Tensor | Prologue, Tensor | None]]:
     compute = one(chain)
-    expressions: dict[tuple[torch.dtype, ...], tuple[Expression, Any]] = {}
+    expressions: dict[tuple[torch.dtype, ...], tuple[Expression, object]] = {}
 
-    def run(*tensors: Tensor) -> tuple[Any, Tensor | None]:
+    def run(*tensors: Tensor) -> tuple[Tensor | Prologue, Tensor | None]:
         first = tensors[0]
         dense = all(
             x.shape == first.shape and x.is_contiguous() and x.device == first.device and x.ndim

@@ -14,22 +14,22 @@ from ..launch.aot_cases import Case
 from ..launch.symbolic_numbers import kind_of, through
 from .codegen import generate
 from .copy_kernels import MOVED, fill
-from .evaluate import TooLarge, plan
+from .evaluate import plan_dense
 from .expression import WORK, Expression, Writer
-from .strided_layout import Pattern, broadcast_strides, dense_strides, order_of
+from .strided_layout import Pattern
 from .triton_functions import is_known, takes_of
 
-# What Triton does not do here: the Triton kernel calls torch.
-TORCH = {
-    "complex numbers": "Triton has no complex type",
-    "uint16, uint32, uint64 and float8": "torch has few pointwise functions for them",
-    "digamma, polygamma": "libdevice has neither",
-    "isclose of integers": "torch compares them partly as floats",
-    "tensors of 2^31 rows or more that do not merge": "rows are counted in int32",
-    "tensors on several devices": "torch takes numbers on the host as 0-d tensors",
-}
+# Left to torch: dtypes that Triton lacks; digamma and polygamma, which libdevice lacks;
+# isclose of integers, which torch compares partly as floats; tensors of 2^31 rows or more that do
+# not merge, as rows are counted in int32; tensors on several devices, as torch takes 0-d tensors
+# on the host.
 
 _MOST_PLANS = 4096
+
+Function = Callable[..., Tensor]
+Given = Sequence[Any]  # tensors and numbers
+# A call: the arguments of the kernel's function, those of torch's function, and `out`.
+_Run = Callable[[Given, Given, Tensor | None], Tensor]
 
 
 class Pointwise:
@@ -39,12 +39,12 @@ class Pointwise:
     torch function itself come shapes, dtypes and errors.
     """
 
-    def __init__(self, torchs: Callable[..., Any], adapt: Adapt) -> None:
+    def __init__(self, torchs: Function, adapt: Adapt) -> None:
         self.torchs = torchs
         self.adapt = adapt
-        self._plans: dict[Any, Callable[..., Tensor]] = {}
+        self._plans: dict[tuple[object, ...], _Run] = {}
 
-    def __call__(self, *args: Any, out: Tensor | None = None) -> Any:
+    def __call__(self, *args: Any, out: Tensor | None = None) -> Tensor:
         """`out` is what the result may be put into: an argument, where all are in row-major order.
 
         Each element is read by the program that writes it, before it writes.
@@ -58,45 +58,33 @@ class Pointwise:
             found = self._plans[key] = self._plan(function, given, args)
         return found(given, args, out)
 
-    def _plan(self, function: str, given: Sequence[Any], args: Sequence[Any]) -> Any:
-        tensors = [arg for arg in given if isinstance(arg, Tensor)]
-        whole = not function or not all(map(supported, given))
-        if whole or len({x.device for x in tensors}) != 1:
-            return lambda given, args, out: self.torchs(*args)
-        # On tensors without elements torch says what it gives, and raises what it raises.
-        dtype = self.torchs(*map(stand_in, args)).dtype
-        if dtype not in WORK:
-            return lambda given, args, out: self.torchs(*args)
-        shape = torch.broadcast_shapes(*[x.shape for x in tensors])
-        inputs = [broadcast_strides(x, shape) for x in tensors]
-        order = order_of(shape, inputs)
-        strides = dense_strides(shape, order)
-        itemsize = max(dtype.itemsize, *[x.itemsize for x in tensors])
-        expression = single(function, given, dtype)
-        try:
-            launch = plan(expression, shape, inputs, [strides], order, itemsize)
-        except TooLarge:
-            return lambda given, args, out: self.torchs(*args)
-        return _runner(expression, given, launch, shape, strides, dtype, tensors[0].device)
+    def _plan(self, function: str, given: Given, args: Given) -> _Run:
+        devices = {arg.device for arg in given if isinstance(arg, Tensor)}
+        if function and all(map(supported, given)) and len(devices) == 1:
+            # On tensors without elements torch says what it gives, and raises what it raises.
+            dtype = self.torchs(*map(stand_in, args)).dtype
+            run = _runner(function, given, dtype) if dtype in WORK else None
+            if run is not None:
+                return run
+        return lambda given, args, out: self.torchs(*args)
 
 
-def _runner(
-    expression: Expression,
-    given: Sequence[Any],
-    launch: Callable[..., None],
-    shape: Sequence[int],
-    strides: Sequence[int],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Callable[..., Tensor]:
+def _runner(function: str, given: Given, dtype: torch.dtype) -> _Run | None:
+    """The launch for arguments of these layouts; None if they are too large."""
     at = [i for i, arg in enumerate(given) if isinstance(arg, Tensor)]
+    tensors = [given[i] for i in at]
+    expression = single(function, given, dtype)
+    shape, strides, launch = plan_dense(expression, tensors)
+    if launch is None:
+        return None
+    device = tensors[0].device
     numbers = [
         (i, float if made.dtype.is_floating_point else int)
         for i, made in enumerate(expression.inputs)
         if made.kind == "number"
     ]
 
-    def run(given: Sequence[Any], args: Sequence[Any], out: Tensor | None) -> Tensor:
+    def run(given: Given, args: Given, out: Tensor | None) -> Tensor:
         y = out
         if y is None:
             y = torch.empty_strided(shape, strides, dtype=dtype, device=device)
@@ -106,7 +94,7 @@ def _runner(
     return run
 
 
-def single(function: str, given: Sequence[Any], dtype: torch.dtype) -> Expression:
+def single(function: str, given: Given, dtype: torch.dtype) -> Expression:
     """The expression of one function of tensors and numbers that gives this dtype."""
     w = Writer()
     inputs = [
@@ -118,14 +106,12 @@ def single(function: str, given: Sequence[Any], dtype: torch.dtype) -> Expressio
     return w.expression(write(w, function, inputs, given, dtype))
 
 
-def numbers_are_real(given: Sequence[Any], dtype: torch.dtype) -> bool:
+def numbers_are_real(given: Given, dtype: torch.dtype) -> bool:
     """Whether a function that gives this dtype takes numbers as float64, not as int64."""
     return WORK[_common(given) if dtype is torch.bool else dtype].is_floating_point
 
 
-def write(
-    w: Writer, function: str, values: Sequence[int], given: Sequence[Any], dtype: torch.dtype
-) -> int:
+def write(w: Writer, function: str, values: Sequence[int], given: Given, dtype: torch.dtype) -> int:
     """Write a function of these values, which are `given` as tensors and numbers."""
     common = _common(given)
     inputs = list(values)
@@ -136,7 +122,7 @@ def write(
     return w.step(function, inputs, dtype, common)
 
 
-def _common(given: Sequence[Any]) -> torch.dtype:
+def _common(given: Given) -> torch.dtype:
     """The type to which torch promotes the first two."""
     first = given[0]
     if len(given) == 1:
@@ -144,7 +130,7 @@ def _common(given: Sequence[Any]) -> torch.dtype:
     return torch.result_type(first, given[1])
 
 
-def key_of(arg: Any) -> Any:
+def key_of(arg: Any) -> object:
     if isinstance(arg, Tensor):
         return arg.dtype, arg.shape, arg.stride(), arg.device
     kind = kind_of(arg)
@@ -153,7 +139,7 @@ def key_of(arg: Any) -> Any:
     return kind if kind in (float, int, bool) else arg
 
 
-def supported(arg: Any) -> bool:
+def supported(arg: object) -> bool:
     return arg.dtype in WORK if isinstance(arg, Tensor) else isinstance(arg, (int, float))
 
 
@@ -165,7 +151,7 @@ def stand_in(arg: Any) -> Any:
 
 
 @cache
-def of_torch(function: Any) -> Callable[..., Any] | None:
+def of_torch(function: Function) -> Function | None:
     """What Triton has for an elementwise function, or for one of torch that moves values."""
     adapt = adapt_of(function)
     if adapt is None or not (is_declared(function) or is_known(function.__name__)):
@@ -173,7 +159,7 @@ def of_torch(function: Any) -> Callable[..., Any] | None:
     return Pointwise(function, adapt)
 
 
-def filled(x: Tensor, shape: Sequence[int], value: Any) -> Tensor:
+def filled(x: Tensor, shape: Sequence[int], value: float | complex) -> Tensor:
     return fill(torch.empty(tuple(shape), dtype=x.dtype, device=x.device), value)
 
 
@@ -208,10 +194,6 @@ def _cases() -> Iterator[Case]:
         mask = torch.empty(8, 8, dtype=torch.bool)
         yield _case(single("where", (mask, 0.0, x), dtype), three, flat, "i32")
     yield _case(single("copy", (x,), torch.bfloat16), two, flat, "i32")
-    w = Writer()
-    v = w.tensor(torch.bfloat16)
-    squares = w.expression(w.step("square", [v], torch.float32), reduction="mean")
-    yield _case(squares, Pattern(0, 1, ((None, 1), (1, 0))), (1, 1024), "i32")
 
 
 _TYPES = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from .codegen import HELPERS, kind_of, steps_of
+from .codegen import kind_of, steps_of
 from .expression import Expression, Writer
+from .scalar_functions import cast
 from .triton_functions import from_text
 
 MOST_INPUTS = 4
@@ -27,7 +27,7 @@ class Prologue:
     """
 
     tensors: tuple[Tensor, ...]
-    function: Any
+    function: object  # of Triton
     dtype: torch.dtype
     whole: Tensor | None = None
 
@@ -51,10 +51,10 @@ class Prologue:
 
 
 @lru_cache(maxsize=1024)
-def function_of(expression: Expression, numbers: Sequence[float | int]) -> Any:
+def function_of(expression: Expression, numbers: Sequence[float | int]) -> object:
     """A function of Triton for the only output of an expression, with its numbers in it."""
     text = _source(expression, numbers)
-    return triton.jit(from_text(text, "chain_of_values", __name__=__name__, **HELPERS))
+    return triton.jit(from_text(text, "chain_of_values", __name__=__name__, cast=cast))
 
 
 def _source(expression: Expression, numbers: Sequence[float | int]) -> str:

@@ -50,17 +50,6 @@ def div_number(x, NUMBER: tl.constexpr):
     return div(x, tl.full((), NUMBER, x.dtype))
 
 
-@scalar("r")
-def reciprocal(x):
-    return div(tl.full((), 1, x.dtype), x)
-
-
-@scalar("rr")
-def number_div(n, x):
-    """As torch divides a number by a tensor: times the reciprocal."""
-    return reciprocal(x) * n
-
-
 @scalar("rr")
 def div_trunc(a, b):
     if a.dtype.is_floating():
@@ -202,15 +191,6 @@ def bitwise_right_shift(a, b):
     return tl.where((b >= 0) & (b < bits), a >> tl.where(b < bits, b, 0), 0)
 
 
-# Rounding.
-
-
-@scalar("r")
-def round(x):
-    """Halves go to the even neighbour."""
-    return libdevice.rint(x)
-
-
 # Functions of one line.
 
 for _signature, _takes, _value in (
@@ -221,6 +201,8 @@ for _signature, _takes, _value in (
     ("sub(a, b)", "rr", "a - b"),
     ("rsub(a, b)", "rr", "b - a"),
     ("mul(a, b)", "rr", "a * b"),
+    ("reciprocal(x)", "r", "div(tl.full((), 1, x.dtype), x)"),
+    ("number_div(n, x)", "rr", "reciprocal(x) * n"),  # as torch divides a number by a tensor
     ("square(x)", "r", "x * x"),
     ("cube(x)", "r", "x * x * x"),
     ("inverse_square(x)", "r", "reciprocal(x * x)"),
@@ -261,32 +243,8 @@ for _signature, _takes, _value in (
     ("ceil(x)", "r", "tl.ceil(x)"),
     ("trunc(x)", "r", "libdevice.trunc(x)"),
     ("frac(x)", "r", "x - libdevice.trunc(x)"),
+    ("round(x)", "r", "libdevice.rint(x)"),  # halves go to the even neighbour
     ("round_scaled(x, scale)", "rr", "div(libdevice.rint(x * scale), scale)"),
     ("round_coarse(x, scale)", "rr", "libdevice.rint(div(x, scale)) * scale"),
 ):
     written(_signature, _takes, _value)
-
-
-# The end of a reduction: the lanes of each row.
-
-
-@triton.jit
-def sum_of_row(x):
-    return tl.sum(x, axis=1)
-
-
-@triton.jit
-def max_of_row(x):
-    """nan where there is one, which tl.max overlooks."""
-    found = tl.max(x, axis=1)
-    if x.dtype.is_floating():
-        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
-    return found
-
-
-@triton.jit
-def min_of_row(x):
-    found = tl.min(x, axis=1)
-    if x.dtype.is_floating():
-        found = tl.where(tl.max(isnan(x).to(tl.int32), axis=1) != 0, float("nan"), found)
-    return found

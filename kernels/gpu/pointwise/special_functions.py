@@ -22,6 +22,7 @@ for _name in """expm1 log10 log1p tan asin acos atan sinh cosh tanh asinh acosh 
     written(f"{_name}(x)", "r", f"libdevice.{_name}(x)")
 for _name in ("atan2", "hypot"):
     written(f"{_name}(a, b)", "rr", f"libdevice.{_name}(a, b)")
+written("xlogy(a, b)", "rr", "tl.where(isnan(b), b, tl.where(a == 0, 0, a * tl.log(b)))")
 
 
 @scalar("r")
@@ -45,11 +46,6 @@ def logaddexp(a, b):
 @scalar("rr")
 def logaddexp2(a, b):
     return _log_of_sum(a, b, libdevice.log1p(tl.exp2(-tl.abs(a - b))) / _LOG_TWO)
-
-
-@scalar("rr")
-def xlogy(a, b):
-    return tl.where(isnan(b), b, tl.where(a == 0, 0, a * tl.log(b)))
 
 
 @scalar("r")

@@ -14,6 +14,8 @@ from math import prod
 
 from torch import Tensor
 
+from ..reduce.reduction_tiles import cdiv, power_of_2
+
 Ints = tuple[int, ...]
 
 _TILE_BYTES = 4096  # of one tensor in one tile: 32 for each of 128 threads
@@ -78,33 +80,27 @@ def broadcast_strides(x: Tensor, shape: Sequence[int]) -> Ints:
 
 
 def merged(
-    shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int], apart: int = 0
+    shape: Sequence[int], strides: Sequence[Sequence[int]], order: Sequence[int]
 ) -> tuple[list[int], list[list[int]]]:
     """Sizes and strides with dims of size 1 left out and neighbours made one where all allow it.
-
-    The last `apart` dims of the order stay on their own.
 
     >>> merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)], (0, 1, 2))
     ([2, 12], [[12, 1], [0, 1]])
     """
     sizes: list[int] = []
     found: list[list[int]] = [[] for _ in strides]
-    for place, dim in enumerate(order):
-        alone = place >= len(order) - apart
-        if shape[dim] == 1 and not alone:
+    for dim in order:
+        size = shape[dim]
+        if size == 1:
             continue
         steps = [own[dim] for own in strides]
-        joins = sizes and not alone and all(
-            own[-1] == step * shape[dim] for own, step in zip(found, steps, strict=True)
-        )  # fmt: skip
-        if joins:
-            sizes[-1] *= shape[dim]
-            for own, step in zip(found, steps, strict=True):
-                own[-1] = step
-        else:
-            sizes.append(shape[dim])
-            for own, step in zip(found, steps, strict=True):
-                own.append(step)
+        if sizes and all(own[-1] == n * size for own, n in zip(found, steps, strict=True)):
+            size *= sizes.pop()
+            for own in found:
+                own.pop()
+        sizes.append(size)
+        for own, step in zip(found, steps, strict=True):
+            own.append(step)
     if not sizes:
         return [1], [[0] for _ in strides]
     return sizes, found
@@ -115,15 +111,13 @@ def layout_of(
     strides: Sequence[Sequence[int]],
     order: Sequence[int],
     itemsize: int,
-    reduced: bool = False,
 ) -> Layout | None:
     """How a kernel runs over tensors of this shape; None where it cannot count the rows.
 
-    `itemsize` is the largest in bytes. With `reduced` the last dim of the order is reduced over:
-    it gives the columns.
+    `itemsize` is the largest in bytes.
     """
-    sizes, found = merged(shape, strides, order, apart=1 if reduced else 0)
-    across = None if reduced else _crossing(sizes, found)
+    sizes, found = merged(shape, strides, order)
+    across = _crossing(sizes, found)
     last = len(sizes) - 1
     if across is None:
         rows, batch = list(range(last)), []
@@ -133,7 +127,7 @@ def layout_of(
     height = prod(sizes[dim] for dim in rows)
     if height > _LARGEST:
         return None
-    tile = tile_of(height, sizes[last], max(itemsize, 1), across is not None, reduced)
+    tile = tile_of(height, sizes[last], itemsize, across is not None)
     fixed = tuple(tuple(own[dim] if own[dim] in (0, 1) else None for dim in dims) for own in found)
     open_ = tuple(
         own[dim]
@@ -141,9 +135,8 @@ def layout_of(
         for dim, step in zip(dims, known, strict=True)
         if step is None
     )
-    programs = _parts(height, tile[0]) * prod(sizes[dim] for dim in batch)
-    if not reduced:
-        programs *= _parts(sizes[last], tile[1])
+    programs = prod(sizes[dim] for dim in batch)
+    programs *= cdiv(height, tile[0]) * cdiv(sizes[last], tile[1])
     pattern = Pattern(len(batch), len(rows), fixed)
     return Layout(pattern, tuple(sizes[dim] for dim in dims), open_, tile, programs)
 
@@ -158,30 +151,21 @@ def _crossing(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> int | N
     return None
 
 
-def _parts(size: int, block: int) -> int:
-    return -(-size // block)
-
-
 def tile_of(
-    rows: int, columns: int, itemsize: int, crossing: bool, reduced: bool
+    rows: int, columns: int, itemsize: int, crossing: bool = False, widest: bool = False
 ) -> tuple[int, int]:
-    """Rows and columns of a tile, powers of two."""
+    """Rows and columns of a tile, powers of two. With `widest`, lanes may be idle."""
     total = _TILE_BYTES // max(itemsize, 2)
     if crossing:
         side = 64 if itemsize <= 2 else 32
-        return min(side, _power(rows)), min(side, _power(columns))
-    if rows == 1 and not reduced:
+        return min(side, power_of_2(rows)), min(side, power_of_2(columns))
+    if rows == 1 and not widest:
         return 1, total
-    width = min(_power(columns), total)
-    if not reduced:
+    width = whole = min(power_of_2(columns), total)
+    if not widest:
         # Narrower columns where the widest would leave more than an eighth of the lanes idle.
-        while width > 64 and _parts(columns, width) * width * 8 > columns * 9:
+        while width > 64 and cdiv(columns, width) * width * 8 > columns * 9:
             width //= 2
-        if _parts(columns, width) * width * 8 > columns * 9:
-            width = min(_power(columns), total)
-    return min(_power(rows), total // width), width
-
-
-def _power(size: int) -> int:
-    """The least power of two that is no smaller."""
-    return 1 << max(size - 1, 0).bit_length()
+        if cdiv(columns, width) * width * 8 > columns * 9:
+            width = whole
+    return min(power_of_2(rows), total // width), width

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from ...random_transforms import DOUBLE, ERFINV_CENTRE, ERFINV_TAIL, MINUS_TWO_LOG_TWO, SINGLE
+from ..pointwise.special_functions import sqrt
 
 _LOG = tl.constexpr(SINGLE.log)
 _SIN = tl.constexpr(SINGLE.sin)
@@ -77,14 +78,6 @@ def _polynomial(x, COEFFICIENTS: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _sqrt(x):
-    if x.dtype == tl.float64:
-        return tl.sqrt(x)
-    else:
-        return tl.sqrt_rn(x)
-
-
-@triton.jit
 def _minus_two_log(u):
     if u.dtype == tl.float64:
         pattern = u.to(tl.int64, bitcast=True) + _DOUBLE_RAISED
@@ -116,7 +109,7 @@ def box_muller(even, odd, REAL: tl.constexpr):
         square = t * t
         sin = _polynomial(square, _SIN, len(_SIN.value)) * t
         cos = _polynomial(square, _COS, len(_COS.value))
-    radius = _sqrt(_minus_two_log(u))
+    radius = sqrt(_minus_two_log(u))
     return (1.0 - sin * sin) * radius, cos * sin * radius
 
 
@@ -125,7 +118,7 @@ def erfinv(x):
     """The inverse of erf, of float32."""
     w = _minus_two_log((1.0 - x) * (x + 1.0)) * 0.5
     centre = _polynomial(w - 2.5, _CENTRE, len(_CENTRE.value))
-    tail = _polynomial(_sqrt(w) - 3.0, _TAIL, len(_TAIL.value))
+    tail = _polynomial(sqrt(w) - 3.0, _TAIL, len(_TAIL.value))
     return tl.where(w < 5.0, centre, tail) * x
 
 

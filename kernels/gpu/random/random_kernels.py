@@ -5,7 +5,8 @@ The bits are those of the torch reference, on every device and for every split o
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from inspect import unwrap
 
 import torch
 import triton
@@ -13,11 +14,13 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import random_ref as reference
-from ...philox import Rows
+from ...philox import Ints, Rows
+from ...random_ref import Fill, Plan
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from ..launch.symbolic_numbers import through
-from ..pointwise.copy_kernels import contiguous, copy_into
+from ..pointwise.copy_kernels import copy_into
+from ..pointwise.scalar_functions import cast
 from ..sort.radix_sort import radix_sort
 from .philox_kernels import (
     as_bits,
@@ -30,10 +33,7 @@ from .philox_kernels import (
     words_of,
 )
 
-Ints = tuple[int, ...]
-
 _GROUPS = 256  # of one program
-_FULL_RANGE = 1 << 64  # values that 64 bits can choose from
 _EDGE = tl.constexpr(1.0 - 2.0**-24)
 _SQRT_TWO = tl.constexpr(2.0**0.5)
 
@@ -48,14 +48,10 @@ def _value(word, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
     """The value of one word. The numbers a to f are explained at the launch of each kind."""
     if KIND == "bits":
         return word.to(tl.int64)
-    elif KIND == "chance":
-        return word.to(tl.float64)
     elif KIND == "wide":
         return word.to(tl.int64, bitcast=True)
     elif KIND == "keep":
         return word.to(tl.int64) >= a
-    elif KIND == "bernoulli":
-        return word.to(tl.int64) < a
     elif KIND == "mask":
         return tl.where(word.to(tl.int64) >= a, number_of(b, REAL), 0.0)
     elif KIND == "uniform":
@@ -89,24 +85,11 @@ def _pair(even, odd, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
 
 
 @triton.jit
-def _cast(v, TO: tl.constexpr):
-    if TO == tl.int1:
-        return v != 0
-    elif v.dtype.is_int() and TO.primitive_bitwidth == 16 and TO.is_floating():
-        return v.to(tl.float32).to(TO)
-    else:
-        return v.to(TO)
-
-
-@triton.jit
 def _finish(
     v, x, at, mask, KIND: tl.constexpr, OUT: tl.constexpr, REAL: tl.constexpr, TIMES: tl.constexpr
 ):
     """The value in the result's type; for dropout, rounded and then multiplied by the input."""
-    if KIND == "chance":
-        chance = tl.load(x + at, mask=mask).to(tl.float64)
-        v = v < tl.floor(chance * 4294967296.0)
-    v = _cast(v, OUT)
+    v = cast(v, OUT)
     if TIMES:
         v = (v.to(REAL) * tl.load(x + at, mask=mask).to(REAL)).to(OUT)
     return v
@@ -166,33 +149,24 @@ def _fill(
 
 
 def _run(
-    kind: str,
-    out: Tensor,
-    shape: Ints,
-    offset: Ints,
-    draw: dict[str, Any],
-    numbers: tuple[int, ...] = (),
-    wide: bool = False,
+    plan: Plan, out: Tensor, shape: Ints, offset: Ints, seed: int, call: int,
     x: Tensor | None = None,
-) -> Tensor:
-    """Fill `out` with the box of its size from `offset` on.
-
-    x has the same shape: the input of dropout, or the probability of each element.
-    """
+) -> Tensor:  # fmt: skip
+    """Fill `out` with the box of its size from `offset` on; x, of its shape, is dropout's input."""
     if out.numel() == 0:
         return out
     rows = Rows.of_box(shape, offset, tuple(out.shape))
-    lanes = 2 if wide else 4
+    lanes = 2 if plan.wide else 4
+    numbers = [signed(n) if isinstance(n, int) else as_bits(n) for n in plan.numbers]
     six = (*numbers, *(0,) * 6)[:6]
-    double = out.dtype is torch.float64 and kind != "trunc_normal"
-    seed, call = (through(signed, draw[name]) for name in ("seed", "call"))
+    double = out.dtype is torch.float64 and plan.kind != "trunc_normal"
+    seed, call = through(signed, seed), through(signed, call)
 
-    def fill(table: Tensor, given: Tensor, start: int, outer: Any) -> None:
+    def fill(table: Tensor, given: Tensor, start: int, outer: Sequence[tuple[int, int]]) -> None:
         if len(outer) > 3:  # more dims than the kernel takes: one launch for each place in one
             (count, stride), *rest = outer
-            for i, (part, source) in enumerate(
-                zip(table.chunk(count), given.chunk(count), strict=True)
-            ):
+            parts = zip(table.chunk(count), given.chunk(count), strict=True)
+            for i, (part, source) in enumerate(parts):
                 fill(part, source, start + i * stride, rest)
             return
         count, length = table.shape
@@ -206,7 +180,7 @@ def _run(
             (-(-count * width // _GROUPS),),
             (table, given, count, width, size0, size1, seed, call, start, length,
              stride0, stride1, stride2, *six),
-            (kind, double, wide, one_row, whole, kind == "mask" and x is not None, _GROUPS),
+            (plan.kind, double, plan.wide, one_row, whole, x is not None, _GROUPS),
             fused=False,
         )  # fmt: skip
 
@@ -215,108 +189,57 @@ def _run(
     return out
 
 
-def _made(size: Ints, dtype: torch.dtype, draw: dict[str, Any]) -> Tensor:
-    return torch.empty(size, dtype=dtype, device=draw.get("device", "cpu"))
+def _by_triton(reference: Fill) -> Fill:
+    """The same boxes as the reference, whose plan it takes."""
+    plan = unwrap(reference)
+
+    def run(
+        shape: Ints, offset: Ints, size: Ints, *, seed: int, call: int,
+        device: torch.device | str = "cpu", **options: object,
+    ) -> Tensor:  # fmt: skip
+        planned: Plan = plan(**options)
+        out = torch.empty(size, dtype=planned.dtype, device=device)
+        return _run(planned, out, shape, offset, seed, call)
+
+    return run
 
 
-def bits(shape: Ints, offset: Ints, size: Ints, **draw: Any) -> Tensor:
-    return _run("bits", _made(size, torch.int64, draw), shape, offset, draw)
-
-
-def uniform(
-    shape: Ints, offset: Ints, size: Ints, *, low: float = 0.0, high: float = 1.0,
-    dtype: torch.dtype = torch.float32, **draw: Any,
-) -> Tensor:  # fmt: skip
-    reference.real_of(dtype, "uniform")
-    first, last = reference.uniform_bounds(low, high, dtype)
-    numbers = tuple(map(as_bits, (high - low, low, first, last)))
-    out = _made(size, dtype, draw)
-    return _run("uniform", out, shape, offset, draw, numbers, dtype is torch.float64)
-
-
-def normal(
-    shape: Ints, offset: Ints, size: Ints, *, mean: float = 0.0, std: float = 1.0,
-    dtype: torch.dtype = torch.float32, **draw: Any,
-) -> Tensor:  # fmt: skip
-    reference.real_of(dtype, "normal")
-    reference.check_std(std)
-    out, numbers = _made(size, dtype, draw), (as_bits(std), as_bits(mean))
-    return _run("normal", out, shape, offset, draw, numbers, dtype is torch.float64)
-
-
-def trunc_normal(
-    shape: Ints, offset: Ints, size: Ints, *, mean: float = 0.0, std: float = 1.0,
-    low: float = -2.0, high: float = 2.0, dtype: torch.dtype = torch.float32, **draw: Any,
-) -> Tensor:  # fmt: skip
-    above, below, first, last = reference.trunc_bounds(mean, std, low, high, dtype)
-    numbers = tuple(map(as_bits, (above - below, below, first, last, std, mean)))
-    return _run("trunc_normal", _made(size, dtype, draw), shape, offset, draw, numbers)
-
-
-def randint(
-    shape: Ints, offset: Ints, size: Ints, *, low: int, high: int,
-    dtype: torch.dtype = torch.int64, **draw: Any,
-) -> Tensor:  # fmt: skip
-    reference.check_range(low, high, dtype)
-    kind = "any integer" if high - low == _FULL_RANGE else "randint"
-    out, numbers = _made(size, dtype, draw), (signed(high - low), low)
-    return _run(kind, out, shape, offset, draw, numbers, wide=True)
-
-
-def keep_mask(shape: Ints, offset: Ints, size: Ints, *, p: float, **draw: Any) -> Tensor:
-    numbers = (reference.drop_threshold(p, "keep_mask"),)
-    return _run("keep", _made(size, torch.bool, draw), shape, offset, draw, numbers)
-
-
-def _scale(p: float) -> int:
-    return as_bits(1.0 / (1.0 - p) if p < 1.0 else 0.0)
-
-
-def dropout_mask(
-    shape: Ints, offset: Ints, size: Ints, *, p: float, dtype: torch.dtype = torch.float32,
-    **draw: Any,
-) -> Tensor:  # fmt: skip
-    reference.real_of(dtype, "dropout_mask")
-    numbers = (reference.drop_threshold(p, "dropout_mask"), _scale(p))
-    return _run("mask", _made(size, dtype, draw), shape, offset, draw, numbers)
+bits = _by_triton(reference.bits)
+uniform = _by_triton(reference.uniform)
+normal = _by_triton(reference.normal)
+trunc_normal = _by_triton(reference.trunc_normal)
+randint = _by_triton(reference.randint)
+keep_mask = _by_triton(reference.keep_mask)
+dropout_mask = _by_triton(reference.dropout_mask)
+words_of_64_bits = _by_triton(reference.words_of_64_bits)
 
 
 def dropout(x: Tensor, shape: Ints, offset: Ints, *, p: float, seed: int, call: int) -> Tensor:
-    reference.real_of(x.dtype, "dropout")
-    numbers = (reference.drop_threshold(p, "dropout"), _scale(p))
+    plan: Plan = unwrap(reference.dropout_mask)(p=p, dtype=x.dtype)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    draw = {"seed": seed, "call": call}
-    return _run("mask", y, shape, offset, draw, numbers, x=x.contiguous())
+    return _run(plan, y, shape, offset, seed, call, x.contiguous())
 
 
-def bernoulli(
-    shape: Ints, offset: Ints, size: Ints, *, p: float | Tensor,
-    dtype: torch.dtype = torch.float32, **draw: Any,
+def randperm(
+    n: int, *, seed: int, call: int, dtype: torch.dtype = torch.int64,
+    device: torch.device | str = "cpu",
 ) -> Tensor:  # fmt: skip
-    if isinstance(p, Tensor):
-        chances = contiguous(p.expand(size))
-        return _run("chance", _made(size, dtype, draw), shape, offset, draw, x=chances)
-    numbers = (reference.drop_threshold(p, "bernoulli"),)
-    return _run("bernoulli", _made(size, dtype, draw), shape, offset, draw, numbers)
-
-
-def randperm(n: int, *, dtype: torch.dtype = torch.int64, **draw: Any) -> Tensor:
     reference.check_count(n)
-    keys = _run("wide", _made((n,), torch.int64, draw), (n,), (0,), draw, wide=True)
+    keys = words_of_64_bits((n,), (0,), (n,), seed=seed, call=call, device=device)
     if n == 0:
         return keys.to(dtype)
     order = radix_sort(keys)[1]
     if order.dtype is dtype:
         return order
-    y = _made((n,), dtype, draw)
+    y = torch.empty(n, dtype=dtype, device=device)
     copy_into(y, order)
     return y
 
 
 def _case(dtype: str, kind: str, wide: bool, whole: bool, times: bool = False) -> Case:
-    pointers = (f"*{dtype}", f"*{dtype}", *("i32",) * 4)
+    pointers = (f"*{dtype}", f"*{dtype}")
     constants = (kind, dtype == "fp64", wide, True, whole, times, _GROUPS)
-    return Case(_fill, (*pointers, *("i64?",) * 13), constants, fused=False)
+    return Case(_fill, pointers, constants, fused=False)
 
 
 CASES = [
@@ -327,5 +250,4 @@ CASES = [
     _case("i64", "randint", wide=True, whole=True),
     _case("bf16", "mask", wide=False, whole=True, times=True),
     _case("bf16", "mask", wide=False, whole=False, times=True),
-    _case("fp32", "chance", wide=False, whole=True),
 ]

@@ -79,11 +79,8 @@ def extreme(
         values = torch.empty(
             size if kept_values else (0,), dtype=x.dtype if done else wide, device=x.device
         )
-        _extreme.launch(
-            t.grid,
-            (dense, places, values, indices, t.kept, n, inner, t.chunk),
-            (least, places is not None, kept_values, *worked, t.rows, t.kept_block, t.block),
-        )
+        constants = (least, places is not None, kept_values, *worked)
+        t.launch(_extreme, (dense, places, values, indices), (t.chunk,), constants)
         if done:
             return values, indices
         dense, places, outer, n, inner = values, indices, 1, t.splits, t.kept
@@ -116,11 +113,7 @@ def find(x: Tensor, value: Tensor, dims: tuple[int, ...], offset: int) -> Tensor
     t = tiles(outer, n, inner)
     shape = reduced_shape(x.shape, dims, True)
     y = torch.empty((t.splits, *shape), dtype=torch.int64, device=x.device)
-    _first.launch(
-        t.grid,
-        (dense, value.contiguous(), y, t.kept, n, inner, t.chunk, offset),
-        (t.rows, t.kept_block, t.block),
-    )
+    t.launch(_first, (dense, value.contiguous(), y), (t.chunk, offset), ())
     return y[0] if t.splits == 1 else reduce_dims(y, (0,), False, "min", torch.int64)
 
 
@@ -142,17 +135,13 @@ def place_in_whole(places: Tensor, n: int, whole: int, start: int) -> None:
 CASES = [
     Case(
         _extreme,
-        (kind, None, kind, "*i64", "i32", "i32", "i32", "i32"),
+        (kind, None, kind, "*i64"),
         (False, False, True, tl.float32, -inf, rows, kept, block),
     )
     for kind in ("*bf16", "*fp32")
     for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
 ]
 CASES += [
-    Case(
-        _first,
-        ("*fp32", "*fp32", "*i64", "i32", "i32", "i32", "i32", "i32"),
-        (True, 2, 2048),
-    ),
+    Case(_first, ("*fp32", "*fp32", "*i64"), (True, 2, 2048)),
     Case(_in_whole, ("*i64", "i32?", "i32?", "i32?"), warps=1),
 ]

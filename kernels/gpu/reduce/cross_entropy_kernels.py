@@ -7,7 +7,7 @@ the cache.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 
 import torch
 import triton
@@ -21,14 +21,11 @@ from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from .reduction_tiles import NUMBERS, TRITON, Tiles, first_of, one_group, tiles, wide_of
 from .reductions import reduce_dims
-from .row_configs import Shared
+from .row_configs import Shared, dense_or_none
 from .softmax_kernels import base, passed
 
-TORCH = {
-    "no elements": "torch knows what the loss of nothing is",
-    "logits that are no floating point numbers": "torch has the errors",
-    "looking for targets that are no class": "on the CPU only; on the GPU it would wait for it",
-}
+# Left to torch: the loss of nothing, and the errors for logits that are not floating. Targets that
+# are no class are looked for on the CPU only: on the GPU the host would wait for it.
 
 
 # Columns of a block of 2 bytes each. With 16 warps one program has a multiprocessor for itself, so
@@ -204,9 +201,9 @@ def _suits(x: Tensor) -> bool:
     return x.numel() > 0 and x.dtype in NUMBERS and x.dtype.is_floating_point
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     t = tiles(outer, n, inner, False, _WIDEST // (dtype.itemsize // 2))
-    return t, t.warps
+    return replace(t, warps=t.fitting_warps)
 
 
 _SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_grad", _rule)
@@ -215,10 +212,6 @@ _SHARED, _GRAD_SHARED = Shared("cross_entropy", _rule), Shared("cross_entropy_gr
 def _sizes(x: Tensor) -> tuple[Tensor, int, int, int]:
     """Dense memory of the logits as (outer, classes, inner), and these three sizes."""
     return one_group(x, (1 if x.ndim > 1 else 0,))
-
-
-def _dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
 
 
 def _length(x: Tensor | None) -> int:
@@ -232,17 +225,16 @@ def _losses(
     """The loss of each target."""
     check_targets(target, classes)
     dense, outer, n, inner = _sizes(x)
-    t, warps = _SHARED.of(x.dtype, outer, n, inner, config)
+    t = _SHARED.of(x.dtype, outer, n, inner, config)
     y = torch.empty(target.shape, dtype=dtype, device=x.device)
-    _cross_entropy.launch(
-        t.grid,
-        (dense, target.contiguous(), _dense(weight), _dense(lse), y, t.kept, t.n, t.inner,
-         classes.first, classes.total, classes.ignore_index),
-        (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)], t.rows,
-         t.kept_block, t.block),
-        warps=warps,
-    )  # fmt: skip
+    pointers = (dense, target.contiguous(), dense_or_none(weight), dense_or_none(lse), y)
+    constants = (form, weight is not None, float(classes.smoothing), TRITON[wide_of(x.dtype)])
+    t.launch(_cross_entropy, pointers, _numbers(classes), constants)
     return y
+
+
+def _numbers(classes: Classes) -> tuple[int, int, int]:
+    return classes.first, classes.total, classes.ignore_index
 
 
 def _run_totals(
@@ -251,10 +243,21 @@ def _run_totals(
 ) -> None:  # fmt: skip
     _totals.launch(
         (1,),
-        (target.contiguous(), _dense(weight), loss, y, y, target.numel(), _length(weight),
+        (target.contiguous(), dense_or_none(weight), loss, y, y, target.numel(), _length(weight),
          classes.ignore_index),
         (weight is not None, loss is not None, TRITON[wide], 1024),
     )  # fmt: skip
+
+
+def _sums(
+    target: Tensor, weight: Tensor | None, classes: Classes, wide: torch.dtype, mean: bool
+) -> Tensor | None:
+    """What all targets and all classes weigh, where something needs it."""
+    if not mean and (weight is None or classes.smoothing == 0.0):
+        return None
+    sums = torch.empty(2, dtype=wide, device=target.device)
+    _run_totals(target, weight, None, sums, classes, wide)
+    return sums
 
 
 def cross_entropy(
@@ -295,21 +298,17 @@ def _grad(
     config: Config | None = None,
 ) -> Tensor:  # fmt: skip
     dense, outer, n, inner = _sizes(x)
-    t, warps = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
+    t = _GRAD_SHARED.of(x.dtype, outer, n, inner, config)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     wide = wide_of(x.dtype)
-    sums: Tensor | None = None
-    if mean or (weight is not None and classes.smoothing != 0.0):
-        sums = torch.empty(2, dtype=wide, device=x.device)
-        _run_totals(target, weight, None, sums, classes, wide)
-    _cross_entropy_grad.launch(
-        t.grid,
-        (dense, _dense(dy), target.contiguous(), _dense(weight), _dense(lse), sums, dx, losses,
-         t.kept, t.n, t.inner, classes.first, classes.total, classes.ignore_index),
-        (form, weight is not None, float(classes.smoothing), dy is not None and dy.ndim > 0, mean,
-         TRITON[wide], t.rows, t.kept_block, t.block),
-        warps=warps,
+    sums = _sums(target, weight, classes, wide, mean)
+    pointers = (
+        dense, dense_or_none(dy), target.contiguous(), dense_or_none(weight), dense_or_none(lse),
+        sums, dx, losses,
     )  # fmt: skip
+    smoothing, each = float(classes.smoothing), dy is not None and dy.ndim > 0
+    constants = (form, weight is not None, smoothing, each, mean, TRITON[wide])
+    t.launch(_cross_entropy_grad, pointers, _numbers(classes), constants)
     return dx
 
 
@@ -356,13 +355,10 @@ def target_weights(
         return torchs.target_weights(target, weight, classes, dtype)
     wide = wide_of(dtype)
     y = torch.empty(target.shape, dtype=dtype, device=target.device)
-    sums: Tensor | None = None
-    if weight is not None and classes.smoothing != 0.0:
-        sums = torch.empty(2, dtype=wide, device=target.device)
-        _run_totals(target, weight, None, sums, classes, wide)
+    sums = _sums(target, weight, classes, wide, mean=False)
     _target_weights.launch(
         (-(-target.numel() // 1024),),
-        (target.contiguous(), _dense(weight), sums, y, target.numel(), _length(weight),
+        (target.contiguous(), dense_or_none(weight), sums, y, target.numel(), _length(weight),
          classes.total, classes.ignore_index),
         (weight is not None, float(classes.smoothing), TRITON[wide], 1024),
     )  # fmt: skip
@@ -383,69 +379,46 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
 
 def _tuned_grad(x: Tensor, config: Config) -> Callable[[], Tensor]:
     rows, target, classes = _call(x)
-    return lambda: _grad(
-        None, rows, target, None, None, classes, "found", False, config=config
-    )  # fmt: skip
+    given = (None, rows, target, None, None, classes)
+    return lambda: _grad(*given, "found", False, config=config)
 
 
 _SIZES = ((8192, 1024, 1), (8192, 32768, 1), (2048, 131072, 1))
 _NUMBERS = ("i32",) * 5 + ("i32?",)
 
 
-def _case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
-    types = (f"*{dtype}", "*i64", None, None, "*fp32", *_NUMBERS)
-    return Case(_cross_entropy, types, ("found", False, 0.0, tl.float32, rows, kept, block), warps)
+def _case(x: str, *tile: int, warps: int) -> Case:
+    types = (x, "*i64", None, None, "*fp32", *_NUMBERS)
+    return Case(_cross_entropy, types, ("found", False, 0.0, tl.float32, *tile), warps)
 
 
-def _grad_case(dtype: str, rows: bool, kept: int, block: int, warps: int) -> Case:
-    x = f"*{dtype}"
+def _grad_case(x: str, *tile: int, warps: int) -> Case:
     types = (x, "*fp32", "*i64", None, None, "*fp32", x, None, *_NUMBERS)
-    constants = ("found", False, 0.0, False, True, tl.float32, rows, kept, block)
-    return Case(_cross_entropy_grad, types, constants, warps)
-
-
-def _cases(
-    case: Callable[[str, bool, int, int, int], Case],
-    dtype: str,
-    sizes: tuple[int, ...],
-    chosen: Config,
-) -> list[Case]:
-    return [case(dtype, sizes[2] == 1, chosen["kept"], chosen["block"], chosen["warps"])]
+    constants = ("found", False, 0.0, False, True, tl.float32)
+    return Case(_cross_entropy_grad, types, (*constants, *tile), warps)
 
 
 TUNED = [
-    _SHARED.tuned(_SIZES, _tuned, partial(_cases, _case)),
-    _GRAD_SHARED.tuned(_SIZES, _tuned_grad, partial(_cases, _grad_case)),
+    _SHARED.tuned(_SIZES, _tuned, lambda x, n, form, warps: [_case(x, *form, warps=warps)]),
+    _GRAD_SHARED.tuned(
+        _SIZES, _tuned_grad, lambda x, n, form, warps: [_grad_case(x, *form, warps=warps)]
+    ),
 ]
+_WIDE, _HALF = (tl.float32, True, 1, _WIDEST), (tl.float32, True, 1, _WIDEST // 2)
 CASES = [
-    case("bf16", *shape)
+    case("*bf16", *tile, warps=warps)
     for case in (_case, _grad_case)
-    for shape in ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
+    for *tile, warps in ((True, 1, _WIDEST, 16), (True, 4, 1024, 4), (False, 128, 32, 4))
 ]
+_TARGETS = ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?")
+_PART = ("*fp32", "*i64", *("*fp32",) * 3, *_NUMBERS)
+_GIVEN = (*("*fp32",) * 2, "*i64", *("*fp32",) * 4, None, *_NUMBERS)
+_LOSSES = ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS)
 CASES += [
-    Case(
-        _target_weights,
-        ("*i64", "*fp32", "*fp32", "*fp32", "i32", "i32", "i32", "i32?"),
-        (True, 0.1, tl.float32, 1024),
-    ),
-    Case(
-        _cross_entropy,
-        ("*fp32", "*i64", "*fp32", "*fp32", "*fp32", *_NUMBERS),
-        ("given", True, 0.1, tl.float32, True, 1, _WIDEST // 2),
-        warps=8,
-    ),
-    Case(
-        _cross_entropy_grad,
-        ("*fp32", "*fp32", "*i64", "*fp32", "*fp32", "*fp32", "*fp32", None, *_NUMBERS),
-        ("given", True, 0.1, True, False, tl.float32, True, 1, _WIDEST // 2),
-        warps=8,
-    ),
-    Case(
-        _cross_entropy_grad,
-        ("*bf16", None, "*i64", None, None, None, "*bf16", "*fp32", *_NUMBERS),
-        ("found", False, 0.0, False, False, tl.float32, True, 1, _WIDEST),
-        warps=16,
-    ),
+    Case(_target_weights, _TARGETS, (True, 0.1, tl.float32, 1024)),
+    Case(_cross_entropy, _PART, ("given", True, 0.1, *_HALF), 8),
+    Case(_cross_entropy_grad, _GIVEN, ("given", True, 0.1, True, False, *_HALF), 8),
+    Case(_cross_entropy_grad, _LOSSES, ("found", False, 0.0, False, False, *_WIDE), 16),
     Case(
         _totals,
         ("*i64", None, "*fp32", "*bf16", "*bf16", "i32", "i32", "i32?"),

@@ -21,7 +21,7 @@ from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from .reduction_tiles import TRITON, Tiles, cdiv, first_of, power_of_2, tiles, wide_of
 from .reductions import reduce_dims
-from .row_configs import Shared, as_rows
+from .row_configs import Form, Shared, as_rows
 from .variance_kernels import welford
 
 Shape = tuple[int, ...]
@@ -164,10 +164,10 @@ def _weight_grad(
         tl.store(out + n, tl.sum(db, 1), mask=inside)
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     block = power_of_2(n)
     several = max(min(4096 // block, power_of_2(cdiv(outer, _PROGRAMS))), 1)
-    return Tiles(outer, n, inner, True, several, block, 1, block), _warps(several * block)
+    return Tiles(outer, n, inner, True, several, block, 1, block, _warps(several * block))
 
 
 _SHARED = Shared("norm_grad", _rule, whole=True)
@@ -191,14 +191,14 @@ def _run(
         assert rstd is not None
         sums = _run_wide(dy, x, w, mean, rstd, dx, eps, (centred, kept))
     else:
-        t, warps = _SHARED.of(x.dtype, rows, n, 1, config)
+        t = _SHARED.of(x.dtype, rows, n, 1, config)
         programs = min(t.programs, _PROGRAMS)
         sums = torch.empty((programs, 2 if centred else 1, n), dtype=wide, device=x.device)
         _norm_grad.launch(
             (programs,),
             (dy, x, w, mean, rstd, dx, sums, rows, n, eps),
             (centred, kept, w is not None, TRITON[wide], t.kept_block, t.block),
-            warps=warps,
+            warps=t.warps,
         )
     return dx, reduce_dims(sums, (0,), False, "sum", of_weight, wide)
 
@@ -267,37 +267,26 @@ SIZES = ((8192, 1024, 1), (8192, 4096, 1), (8192, 8192, 1))
 _BF16 = ("*bf16",) * 3
 
 
-def _case(dtype: str, centred: bool, kept: bool, several: int, block: int, warps: int) -> Case:
-    types = (*(f"*{dtype}",) * 3, "*fp32", "*fp32", f"*{dtype}", "*fp32", "i32", "i32", "fp64")
+def _case(x: str, centred: bool, kept: bool, several: int, block: int, warps: int) -> Case:
+    types = (x, x, x, "*fp32", "*fp32", x, "*fp32")
     return Case(_norm_grad, types, (centred, kept, True, tl.float32, several, block), warps)
 
 
-def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
-    tile = (chosen["kept"], chosen["block"], chosen["warps"])
-    return [_case(dtype, centred, centred, *tile) for centred in (True, False)]
+def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
+    return [_case(x, centred, centred, *form[1:], warps) for centred in (True, False)]
 
 
 TUNED = [_SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
-    _case("bf16", centred, kept, several, block, _warps(several * block))
+    _case("*bf16", centred, kept, several, block, _warps(several * block))
     for centred, kept, several, block in (
         (True, True, 16, 256), (True, True, 1, 4096), (True, False, 1, 8192),
-        (False, False, 1, 4096),
+        (False, False, 1, 4096)
     )
 ]  # fmt: skip
+_WIDE = (*_BF16, "*fp32", "*fp32", "*bf16")
 CASES += [
-    Case(
-        _norm_grad_wide,
-        (*_BF16, "*fp32", "*fp32", "*bf16", "i32", "i32", "fp64"),
-        (centred, False, True, tl.float32, 4096),
-        warps=8,
-    )
+    Case(_norm_grad_wide, _WIDE, (centred, False, True, tl.float32, 4096), warps=8)
     for centred in (True, False)
 ]
-CASES += [
-    Case(
-        _weight_grad,
-        (*_BF16[:2], "*fp32", "*fp32", "*fp32", "i32", "i32", "i32"),
-        (True, tl.float32, 128, 32),
-    )
-]
+CASES += [Case(_weight_grad, (*_BF16[:2], *("*fp32",) * 3), (True, tl.float32, 128, 32))]

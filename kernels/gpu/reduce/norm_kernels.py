@@ -15,27 +15,22 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import norm_ref as torchs
-from ..launch.aot_cases import Case, tensors
+from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
-from . import norm_grad_kernels
 from .norm_grad_kernels import (
+    SIZES,
     layer_norm_grad,
     layer_norm_with_stats_grad,
     rms_norm_grad,
     squares_of,
 )
-from .reduction_tiles import TRITON, Tiles, first_of, holding, wide_of
-from .row_configs import Shared, as_rows
+from .reduction_tiles import TRITON, first_of, holding, wide_of
+from .row_configs import Form, Shared, as_rows, dense_or_none
 from .variance_kernels import welford
 
 Shape = tuple[int, ...]
-TORCH = {"no elements": "nothing to do"}
-
-__all__ = [
-    "CASES", "TORCH", "TUNED", "layer_norm", "layer_norm_grad", "layer_norm_with_stats",
-    "layer_norm_with_stats_grad", "rms_norm", "rms_norm_grad",
-]  # fmt: skip
+__all__ = ["layer_norm_grad", "layer_norm_with_stats_grad", "rms_norm_grad"]
 
 
 @triton.jit
@@ -88,12 +83,7 @@ def _norm(
         tl.store(rstd + row, r, mask=inside)
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
-    t = holding(outer, n, inner, 32768)
-    return t, t.warps
-
-
-_SHARED = Shared("norm", _rule)
+_SHARED = Shared("norm", lambda dtype, outer, n, inner: holding(outer, n, inner, 32768))
 
 
 def _run(
@@ -110,20 +100,16 @@ def _run(
         statistics = (*lead, *(1,) * len(shape))
         mean, rstd = (torch.empty(statistics, dtype=wide, device=x.device) for _ in range(2))
     columns = prod(shape)
-    t, warps = _SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
+    t = _SHARED.of(x.dtype, rows.shape[0], columns, 1, config)
     one = t.block >= columns
     _norm.launch(
         t.grid,
-        (rows, _dense(weight), _dense(bias), y, mean, rstd, rows.shape[0], columns, eps),
+        (rows, dense_or_none(weight), dense_or_none(bias), y, mean, rstd, len(rows), columns, eps),
         (centred, weight is not None, bias is not None, kept, one, TRITON[wide], t.kept_block,
          t.block),
-        warps=warps,
+        warps=t.warps,
     )  # fmt: skip
     return y, mean, rstd
-
-
-def _dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
 
 
 def layer_norm(
@@ -158,28 +144,22 @@ def _tuned(x: Tensor, config: Config) -> Callable[[], Tensor]:
     return lambda: _run(rows, weight, bias, weight.shape, 1e-5, True, config=config)[0]
 
 
-def _case(dtype: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
-    return Case(
-        _norm,
-        (*tensors(dtype, "x", "weight", "bias", "y"), *tensors("fp32", "mean", "rstd"),
-         "i32", "i32", "fp64"),
-        (centred, True, centred, centred, one, tl.float32, kept, block),
-        warps,
-    )  # fmt: skip
+def _case(x: str, centred: bool, one: bool, kept: int, block: int, warps: int) -> Case:
+    types = (*(x,) * 4, "*fp32", "*fp32")
+    constants = (centred, True, centred, centred, one, tl.float32, kept, block)
+    return Case(_norm, types, constants, warps)
 
 
-def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
-    kept, block, warps = chosen["kept"], chosen["block"], chosen["warps"]
-    one = block >= sizes[1]
-    return [_case(dtype, centred, one, kept, block, warps) for centred in (True, False)]
+def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
+    _, kept, block = form
+    return [_case(x, centred, block >= n, kept, block, warps) for centred in (True, False)]
 
 
-TUNED = [_SHARED.tuned(norm_grad_kernels.SIZES, _tuned, _cases), *norm_grad_kernels.TUNED]
+TUNED = [_SHARED.tuned(SIZES, _tuned, _cases)]
 CASES = [
     _case(dtype, centred, one, kept, block, min(max(kept * block // 1024, 1), 16))
-    for dtype in ("bf16", "fp32")
+    for dtype in ("*bf16", "*fp32")
     for centred in (True, False)
     for one, kept, block in ((True, 8, 256), (True, 1, 4096), (True, 1, 32768), (False, 1, 8192))
-    if dtype == "bf16" or block == 4096
+    if dtype == "*bf16" or block == 4096
 ]  # fmt: skip
-CASES += norm_grad_kernels.CASES

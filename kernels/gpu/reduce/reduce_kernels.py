@@ -2,117 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf, isinf
+from collections.abc import Callable, Sequence
+from functools import wraps
+from math import inf, isinf, prod as product
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from ... import reduce_ref as torchs
-from ..gather import pick_kernels
+from ...reduce_ref import Dims
 from ..gather.pick_kernels import picked, placed
 from ..sort.order_statistics import of_rank, suits
-from . import argreduce_kernels, reductions, scan_kernels, variance_kernels
+from . import scan_kernels
 from .argreduce_kernels import extreme, find, place_in_whole
-from .reduction_tiles import NUMBERS, dims_of, groups
-from .reductions import divisor, reduce_dims
+from .reduction_tiles import NUMBERS, dims_of, groups, reduced_shape
+from .reductions import divisor, reduce_dims, sum_dtype
 from .scan_kernels import scan
 from .variance_kernels import logsumexp_dims, variance
 
-Dims = int | tuple[int, ...] | None
+Rest = ParamSpec("Rest")
+Found = TypeVar("Found", Tensor, tuple[Tensor, Tensor])
 
-TORCH = {
-    "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
-    "reductions of no elements": "torch has the errors and the neutral values",
-    "extremum_of_none": "fills, with nothing to reduce",
-}
+# Left to torch: dtypes that Triton lacks, and reductions of no elements: errors and neutral
+# values.
 
 
-def _suits(x: Tensor, *others: torch.dtype | None) -> bool:
+def _suits(x: Tensor, *others: torch.dtype) -> bool:
     """Whether Triton works on these: known numbers, and some of them."""
-    dtypes = (x.dtype, *(dtype for dtype in others if dtype is not None))
-    return x.numel() > 0 and NUMBERS.issuperset(dtypes)
+    return x.numel() > 0 and NUMBERS.issuperset((x.dtype, *others))
 
 
+def _or_torch(
+    kernel: Callable[Concatenate[Tensor, Rest], Found],
+) -> Callable[Concatenate[Tensor, Rest], Found]:
+    """The kernel where it suits the tensor and the dtypes among its arguments, else the reference.
+
+    The reference is the function of the same name.
+    """
+    reference = getattr(torchs, kernel.__name__)
+
+    @wraps(kernel)
+    def run(x: Tensor, /, *args: Rest.args, **named: Rest.kwargs) -> Found:
+        dtypes = [arg for arg in args if isinstance(arg, torch.dtype)]
+        chosen: Callable[Concatenate[Tensor, Rest], Found]
+        chosen = kernel if _suits(x, *dtypes) else reference
+        return chosen(x, *args, **named)
+
+    return run
+
+
+@_or_torch
 def total(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
-    if not _suits(x, dtype) or dtype is torch.bool:
+    if dtype is torch.bool:
         return torchs.total(x, dim, keepdim, dtype)
     wanted = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
-    return reduce_dims(x, dims_of(dim, x.ndim), keepdim, "sum", wanted, _sum_wide(wanted))
+    return reduce_dims(x, dims_of(dim, x.ndim), keepdim, "sum", wanted, sum_dtype(wanted))
 
 
-def _sum_wide(dtype: torch.dtype) -> torch.dtype:
-    if dtype.is_floating_point:
-        return torch.float64 if dtype is torch.float64 else torch.float32
-    return torch.int64
-
-
+@_or_torch
 def sum_rows(x: Tensor) -> Tensor:
-    if not _suits(x):
-        return torchs.sum_rows(x)
     dtype = x.dtype if x.dtype.is_floating_point else torch.int64
-    return reduce_dims(x, tuple(range(x.ndim - 1)), False, "sum", dtype, _sum_wide(dtype))
+    return reduce_dims(x, tuple(range(x.ndim - 1)), False, "sum", dtype, sum_dtype(dtype))
 
 
+@_or_torch
 def mean(x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Tensor:
-    wanted = dtype or x.dtype
-    if not _suits(x, dtype) or not wanted.is_floating_point:
+    if not (dtype or x.dtype).is_floating_point:
         return torchs.mean(x, dim, keepdim, dtype)
-    dims = dims_of(dim, x.ndim)
-    return _mean_of(x, dims, keepdim, wanted, _count(x, dims))
+    count = product(x.shape[d] for d in dims_of(dim, x.ndim))
+    return partial_mean(x, dim, keepdim, dtype, count)
 
 
+@_or_torch
 def partial_mean(
     x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None, count: int
 ) -> Tensor:
-    wanted = dtype or x.dtype
-    if not _suits(x, dtype) or not wanted.is_floating_point:
+    wanted, dims = dtype or x.dtype, dims_of(dim, x.ndim)
+    if not wanted.is_floating_point:
         return torchs.partial_mean(x, dim, keepdim, dtype, count)
-    return _mean_of(x, dims_of(dim, x.ndim), keepdim, wanted, count)
+    return reduce_dims(x, dims, keepdim, "sum", wanted, finish="mean", count=count)
 
 
-def _mean_of(
-    x: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch.dtype, count: int
-) -> Tensor:
-    return reduce_dims(x, dims, keepdim, "sum", dtype, finish="mean", count=count)
-
-
-def _count(x: Tensor, dims: Sequence[int]) -> int:
-    count = 1
-    for dim in dims:
-        count *= x.shape[dim]
-    return count
-
-
+@_or_torch
 def prod(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.prod(x, dim, keepdim)
     dtype = x.dtype if x.dtype.is_floating_point else torch.int64
-    dims = dims_of(dim, x.ndim)
-    return reduce_dims(x, dims, keepdim and dim is not None, "prod", dtype)
+    return reduce_dims(x, dims_of(dim, x.ndim), keepdim and dim is not None, "prod", dtype)
 
 
+@_or_torch
 def amax(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.amax(x, dim, keepdim)
     return reduce_dims(x, dims_of(dim, x.ndim), keepdim, "max", x.dtype)
 
 
+@_or_torch
 def amin(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.amin(x, dim, keepdim)
     return reduce_dims(x, dims_of(dim, x.ndim), keepdim, "min", x.dtype)
 
 
+@_or_torch
 def any_of(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.any_of(x, dim, keepdim)
     return _whether(x, dim, keepdim, "max")
 
 
+@_or_torch
 def all_of(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.all_of(x, dim, keepdim)
     return _whether(x, dim, keepdim, "min")
 
 
@@ -122,27 +116,23 @@ def _whether(x: Tensor, dim: Dims, keepdim: bool, kind: str) -> Tensor:
     return reduce_dims(x, dims, keepdim, kind, dtype, torch.int32, map="nonzero")
 
 
+@_or_torch
 def argmax(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.argmax(x, dim, keepdim)
     return extreme(x, dims_of(dim, x.ndim), keepdim, False, False)[1]
 
 
+@_or_torch
 def argmin(x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.argmin(x, dim, keepdim)
     return extreme(x, dims_of(dim, x.ndim), keepdim, True, False)[1]
 
 
+@_or_torch
 def max_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    if not _suits(x):
-        return torchs.max_along(x, dim, keepdim)
     return extreme(x, dims_of(dim, x.ndim), keepdim, False, True)
 
 
+@_or_torch
 def min_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    if not _suits(x):
-        return torchs.min_along(x, dim, keepdim)
     return extreme(x, dims_of(dim, x.ndim), keepdim, True, True)
 
 
@@ -159,26 +149,26 @@ def nanmedian(x: Tensor) -> Tensor:
 def median_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     if not suits(x, dim):
         return torchs.median_along(x, dim, keepdim)
-    values, indices = of_rank(x, dim, "median")
-    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+    return _squeezed(of_rank(x, dim, "median"), dim, keepdim)
 
 
 def nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     if not suits(x, dim):
         return torchs.nanmedian_along(x, dim, keepdim)
-    values, indices = of_rank(x, dim, "nanmedian")
-    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+    return _squeezed(of_rank(x, dim, "nanmedian"), dim, keepdim)
 
 
+def _squeezed(found: tuple[Tensor, Tensor], dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+@_or_torch
 def pick(x: Tensor, index: Tensor, dim: int, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.pick(x, index, dim, keepdim)
     return picked(x, index, dim, 0)
 
 
+@_or_torch
 def pick_here(x: Tensor, index: Tensor, dim: int, keepdim: bool, start: int) -> Tensor:
-    if not _suits(x):
-        return torchs.pick_here(x, index, dim, keepdim, start)
     return picked(x, index, dim, start)
 
 
@@ -212,27 +202,26 @@ def first_index_flat(
     return found.reshape(tuple(target))
 
 
+@_or_torch
 def var(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.var(x, dim, correction, keepdim)
     return variance(x, dims_of(dim, x.ndim), correction, keepdim, False)
 
 
+@_or_torch
 def std(x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.std(x, dim, correction, keepdim)
     return variance(x, dims_of(dim, x.ndim), correction, keepdim, True)
 
 
 def variance_around(x: Tensor, mean: Tensor, dim: Dims, freedom: float, keepdim: bool) -> Tensor:
     dims = dims_of(dim, x.ndim)
-    if not _suits(x) or mean.shape != _kept_shape(x, dims):
+    if not _suits(x) or mean.shape != reduced_shape(x.shape, dims, True):
         return torchs.variance_around(x, mean, dim, freedom, keepdim)
     if [reduced for _, reduced in groups(x.shape, dims)].count(True) > 1:
+        shape = reduced_shape(x.shape, dims, keepdim)
         kept = [d for d in range(x.ndim) if d not in dims]
         x, mean = x.permute(*kept, *dims), mean.permute(*kept, *dims)
-        result = variance_around(x, mean, tuple(range(len(kept), x.ndim)), freedom, False)
-        return result.reshape(_kept_shape_of(x, kept, dims)) if keepdim else result
+        last = tuple(range(len(kept), x.ndim))
+        return variance_around(x, mean, last, freedom, False).reshape(shape)
     count, less = divisor(freedom)
     return reduce_dims(
         x, dims, keepdim, "sum", x.dtype, map="apart", finish="mean", count=count, order=less,
@@ -240,57 +229,40 @@ def variance_around(x: Tensor, mean: Tensor, dim: Dims, freedom: float, keepdim:
     )  # fmt: skip
 
 
-def _kept_shape(x: Tensor, dims: Sequence[int]) -> tuple[int, ...]:
-    return tuple(1 if d in dims else size for d, size in enumerate(x.shape))
-
-
-def _kept_shape_of(x: Tensor, kept: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
-    """The shape with dims kept of a tensor that now has the reduced dims last."""
-    sizes = dict(zip(kept, x.shape, strict=False))
-    return tuple(sizes.get(d, 1) for d in range(len(kept) + len(dims)))
-
-
+@_or_torch
 def vector_norm(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x) or not x.dtype.is_floating_point:
-        return torchs.vector_norm(x, ord, dim, keepdim)
-    dims = dims_of(dim, x.ndim)
-    if isinf(ord):
-        return reduce_dims(x, dims, keepdim, "max" if ord == inf else "min", x.dtype, map="abs")
-    if ord in (0, 1):
-        return reduce_dims(x, dims, keepdim, "sum", x.dtype, map="abs" if ord else "nonzero")
-    if ord == 2:
-        return reduce_dims(x, dims, keepdim, "sum", x.dtype, map="square", finish="sqrt")
-    order = float(ord)
-    return reduce_dims(x, dims, keepdim, "sum", x.dtype, map="power", finish="root", order=order)
-
-
-def logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    if not _suits(x):
-        return torchs.logsumexp(x, dim, keepdim)
-    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
     if not x.dtype.is_floating_point:
-        x = x.to(dtype)
-    return logsumexp_dims(x, dims_of(dim, x.ndim), keepdim, dtype)
+        return torchs.vector_norm(x, ord, dim, keepdim)
+    kind, map, finish = "sum", "power", "root"
+    if isinf(ord):
+        kind, map, finish = "max" if ord == inf else "min", "abs", "none"
+    elif ord in (0, 1):
+        map, finish = "abs" if ord else "nonzero", "none"
+    elif ord == 2:
+        map, finish = "square", "sqrt"
+    order = float(ord) if map == "power" else 0
+    dims = dims_of(dim, x.ndim)
+    return reduce_dims(x, dims, keepdim, kind, x.dtype, map=map, finish=finish, order=order)
 
 
+@_or_torch
+def logsumexp(x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    if not x.dtype.is_floating_point:
+        x = x.to(torch.get_default_dtype())
+    return logsumexp_dims(x, dims_of(dim, x.ndim), keepdim, x.dtype)
+
+
+@_or_torch
 def cumsum(x: Tensor, dim: int, back: bool) -> Tensor:
-    return scan(x, dim, False, back) if _suits(x) else torchs.cumsum(x, dim, back)
+    return scan(x, dim, False, back)
 
 
+@_or_torch
 def cumprod(x: Tensor, dim: int, back: bool) -> Tensor:
-    return scan(x, dim, True, back) if _suits(x) else torchs.cumprod(x, dim, back)
+    return scan(x, dim, True, back)
 
 
 def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
     if not _suits(a, b.dtype) or a.dtype is not b.dtype:
         return torchs.recurrence(a, b, dim, back)
     return scan_kernels.recurrence(a, b, dim, back)
-
-
-CASES = [
-    *reductions.CASES,
-    *argreduce_kernels.CASES,
-    *variance_kernels.CASES,
-    *pick_kernels.CASES,
-    *scan_kernels.CASES,
-]

@@ -7,8 +7,8 @@ rows, otherwise across columns, so that neighbouring threads always read neighbo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -16,6 +16,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from ..launch.jit_kernel import Kernel
+from ..launch.launch_trace import Argument
 
 NUMBERS = {
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
@@ -38,6 +41,7 @@ class Tiles:
     block: int
     splits: int
     chunk: int
+    warps: int = 4  # of a program
 
     @property
     def kept(self) -> int:
@@ -48,15 +52,24 @@ class Tiles:
         return self.programs, self.splits
 
     @property
-    def warps(self) -> int:
+    def fitting_warps(self) -> int:
         """So many that each thread has 32 elements of a tile, or 64 of the largest."""
         return min(max(self.kept_block * self.block // 1024, 1), 16)
 
     @property
     def programs(self) -> int:
         if self.rows:
-            return -(-self.outer // self.kept_block)
-        return self.outer * -(-self.inner // self.kept_block)
+            return cdiv(self.outer, self.kept_block)
+        return self.outer * cdiv(self.inner, self.kept_block)
+
+    def launch(
+        self, kernel: Kernel, pointers: Sequence[Argument], numbers: Sequence[Argument],
+        constants: Sequence[object], warps: int = 0, fused: bool = True,
+    ) -> None:  # fmt: skip
+        """Launch a kernel whose numbers begin with `first_of`'s, and whose constants end so."""
+        args = (*pointers, self.kept, self.n, self.inner, *numbers)
+        form = (*constants, self.rows, self.kept_block, self.block)
+        kernel.launch(self.grid, args, form, warps or self.warps, fused=fused)
 
 
 def power_of_2(size: int) -> int:
@@ -79,7 +92,7 @@ def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048
     rows = inner == 1
     if rows:
         block = min(power_of_2(n), widest)
-        kept_block = max(min(_TILE // block, power_of_2(-(-outer // _FEW))), 1)
+        kept_block = max(min(_TILE // block, power_of_2(cdiv(outer, _FEW))), 1)
     else:
         kept_block = min(power_of_2(inner), 128)
         block = min(power_of_2(n), max(_TILE // kept_block, 1))
@@ -87,9 +100,9 @@ def tiles(outer: int, n: int, inner: int, split: bool = True, widest: int = 2048
     programs = found.programs
     if not split or programs >= _FEW or n <= 4 * block:
         return found
-    splits = min(-(-n // (4 * block)), -(-_MANY // programs))
-    chunk = _up(-(-n // splits), block)
-    return Tiles(outer, n, inner, rows, kept_block, block, -(-n // chunk), chunk)
+    splits = min(cdiv(n, 4 * block), cdiv(_MANY, programs))
+    chunk = _up(cdiv(n, splits), block)
+    return replace(found, splits=cdiv(n, chunk), chunk=chunk)
 
 
 @lru_cache(maxsize=4096)
@@ -100,15 +113,17 @@ def holding(outer: int, n: int, inner: int, most: int) -> Tiles:
     """
     whole = power_of_2(n)
     if inner == 1:
-        return tiles(outer, n, inner, False, whole if whole <= most else 8192)
-    if whole > 1024:
-        return Tiles(outer, n, inner, False, min(power_of_2(inner), 16), 256, 1, _up(n, 256))
-    kept = min(power_of_2(inner), max(16, min(_TILE // whole, 128)))
-    return Tiles(outer, n, inner, False, kept, whole, 1, whole)
+        t = tiles(outer, n, inner, False, whole if whole <= most else 8192)
+    elif whole > 1024:
+        t = Tiles(outer, n, inner, False, min(power_of_2(inner), 16), 256, 1, _up(n, 256))
+    else:
+        kept = min(power_of_2(inner), max(16, min(_TILE // whole, 128)))
+        t = Tiles(outer, n, inner, False, kept, whole, 1, whole)
+    return replace(t, warps=t.fitting_warps)
 
 
 def _up(size: int, step: int) -> int:
-    return -(-size // step) * step
+    return cdiv(size, step) * step
 
 
 def groups(shape: Sequence[int], dims: Sequence[int]) -> list[tuple[int, bool]]:
@@ -118,15 +133,18 @@ def groups(shape: Sequence[int], dims: Sequence[int]) -> list[tuple[int, bool]]:
     >>> groups((2, 3, 1, 5), (2, 3))
     [(6, False), (5, True)]
     """
+    return joined((size, dim in dims) for dim, size in enumerate(shape))
+
+
+def joined(runs: Iterable[tuple[int, bool]]) -> list[tuple[int, bool]]:
+    """The runs with neighbours of a kind made one, without those of size 1."""
     found: list[tuple[int, bool]] = []
-    for dim, size in enumerate(shape):
-        reduced = dim in dims
+    for size, reduced in runs:
         if size == 1:
             continue
         if found and found[-1][1] == reduced:
-            found[-1] = (found[-1][0] * size, reduced)
-        else:
-            found.append((size, reduced))
+            size *= found.pop()[0]
+        found.append((size, reduced))
     return found
 
 
@@ -150,11 +168,7 @@ def _one_group(
     if [reduced for _, reduced in found].count(True) <= 1:
         return None, triple(found)
     kept = tuple(dim for dim in range(len(shape)) if dim not in dims)
-    return (*kept, *dims), (
-        prod(shape[dim] for dim in kept),
-        prod(shape[dim] for dim in dims),
-        1,
-    )
+    return (*kept, *dims), (prod(shape[dim] for dim in kept), prod(shape[dim] for dim in dims), 1)
 
 
 def triple(found: list[tuple[int, bool]]) -> tuple[int, int, int]:
@@ -211,6 +225,25 @@ def first_of(kept, n, inner, ROWS: tl.constexpr, BK: tl.constexpr):
 
 
 @triton.jit
+def block_at(first, inside, start, n, step, BR: tl.constexpr):
+    """Where BR elements from `start` on lie that are reduced to kept ones, and which exist."""
+    r = (start + tl.arange(0, BR))[None, :]
+    return first[:, None] + r.to(tl.int64) * step, inside[:, None] & (r < n)
+
+
+@triton.jit
 def is_nan(v):
     """Where v is no number."""
     return v != v
+
+
+@triton.jit
+def times(a, b):
+    """The product, for reductions and scans."""
+    return a * b
+
+
+@triton.jit
+def widened(v):
+    """In the dtype that half types are worked on in."""
+    return v if v.dtype == tl.float64 else v.to(tl.float32)

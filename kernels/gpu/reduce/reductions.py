@@ -8,9 +8,9 @@ rank; see `configs`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil, inf
-from typing import Any
 
 import torch
 import triton
@@ -21,13 +21,20 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..pointwise.prologue import MOST_INPUTS, Prologue, function_of, gelu_and_sum
-from .reduction_tiles import TRITON, first_of, groups, is_nan, reduced_shape, tiles, triple, wide_of
-from .row_configs import Given, Shared
-
-
-@triton.jit
-def _times(a, b):
-    return a * b
+from .reduction_tiles import (
+    TRITON,
+    Tiles,
+    first_of,
+    groups,
+    is_nan,
+    joined,
+    reduced_shape,
+    tiles,
+    times,
+    triple,
+    wide_of,
+)
+from .row_configs import Shared
 
 
 @triton.jit
@@ -74,9 +81,9 @@ def _chained(v, x1, x2, x3, at, mask, CHAIN: tl.constexpr):
 @Kernel
 def _reduce(
     x, x1, x2, x3, whole, center, y, kept, n, inner, chunk, count,
-    KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr, ORDER: tl.constexpr,
-    WIDE: tl.constexpr, NEUTRAL: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
-    BR: tl.constexpr, CHAIN: tl.constexpr,
+    CHAIN: tl.constexpr, KIND: tl.constexpr, MAP: tl.constexpr, FINISH: tl.constexpr,
+    ORDER: tl.constexpr, WIDE: tl.constexpr, NEUTRAL: tl.constexpr,
+    ROWS: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     index, first, inside = first_of(kept, n, inner, ROWS, BK)
     split = tl.program_id(1).to(tl.int64)
@@ -112,7 +119,7 @@ def _reduce(
     if KIND == "sum":
         result = tl.sum(total, 1)
     elif KIND == "prod":
-        result = tl.reduce(total, 1, _times)
+        result = tl.reduce(total, 1, times)
     else:
         broken = is_nan(total)
         numbers = tl.where(broken, NEUTRAL, total)
@@ -134,21 +141,20 @@ def neutral(kind: str, wide: torch.dtype) -> float:
     return info.min if kind == "max" else info.max
 
 
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What numbers of this dtype are summed in."""
+    return wide_of(dtype) if dtype.is_floating_point else torch.int64
+
+
 def _launch(
-    x: Tensor | Prologue, center: Tensor | None, y: Tensor, given: Given, count: int,
-    constants: tuple[Any, ...],
+    x: Tensor | Prologue, center: Tensor | None, y: Tensor, t: Tiles, count: int,
+    constants: tuple[object, ...],
 ) -> None:  # fmt: skip
-    t, warps = given
     tensors = x.tensors if isinstance(x, Prologue) else (x,)
     absent = (None,) * (MOST_INPUTS - len(tensors))
     chain, whole = (x.function, x.whole) if isinstance(x, Prologue) else (None, None)
-    _reduce.launch(
-        t.grid,
-        (*tensors, *absent, whole, center, y, t.kept, t.n, t.inner, t.chunk, count),
-        (*constants, t.rows, t.kept_block, t.block, chain),
-        warps=warps,
-        fused=chain is None,
-    )
+    pointers = (*tensors, *absent, whole, center, y)
+    t.launch(_reduce, pointers, (t.chunk, count), (chain, *constants), fused=chain is None)
 
 
 def reduce_dims(
@@ -174,9 +180,9 @@ def reduce_dims(
     x = x.contiguous()
     worked = (order, TRITON[wide], neutral(kind, wide))
     *before, last = _steps(tuple(x.shape), dims, x.dtype, wide)
-    for given in before:
-        y = torch.empty((given[0].splits, given[0].kept), dtype=wide, device=x.device)
-        _launch(x, center, y, given, count, (kind, map, "none", *worked))
+    for t in before:
+        y = torch.empty((t.splits, t.kept), dtype=wide, device=x.device)
+        _launch(x, center, y, t, count, (kind, map, "none", *worked))
         x, center, map = y, None, "none"
     _launch(x, center, result, last, count, (kind, map, finish, *worked))
     return result
@@ -185,31 +191,19 @@ def reduce_dims(
 @lru_cache(maxsize=4096)
 def _steps(
     shape: tuple[int, ...], dims: tuple[int, ...], dtype: torch.dtype, wide: torch.dtype
-) -> tuple[Given, ...]:
+) -> tuple[Tiles, ...]:
     """The tiles of one launch after the other: for each group of dims, and for what it is split."""
     found = groups(shape, dims)
-    steps: list[Given] = []
+    steps: list[Tiles] = []
     while True:
         last = max((i for i, (_, reduced) in enumerate(found) if reduced), default=len(found))
         several = any(reduced for _, reduced in found[:last])
         alone = [(size, reduced and i == last) for i, (size, reduced) in enumerate(found)]
-        t, warps = SHARED.of(wide if steps else dtype, *triple(alone))
-        steps.append((t, warps))
+        t = SHARED.of(wide if steps else dtype, *triple(alone))
+        steps.append(t)
         if t.splits == 1 and not several:
             return tuple(steps)
-        found = _merged([(t.splits, True), *found[:last], *found[last + 1 :]])
-
-
-def _merged(found: list[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    merged: list[tuple[int, bool]] = []
-    for size, reduced in found:
-        if size == 1:
-            continue
-        if merged and merged[-1][1] == reduced:
-            merged[-1] = (merged[-1][0] * size, reduced)
-        else:
-            merged.append((size, reduced))
-    return merged
+        found = joined([(t.splits, True), *found[:last], *found[last + 1 :]])
 
 
 def divisor(freedom: float) -> tuple[int, float]:
@@ -218,10 +212,10 @@ def divisor(freedom: float) -> tuple[int, float]:
     return count, count - freedom
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     t = tiles(outer, n, inner)
     # Of columns a thread holds many: with half as many threads, chains on them would spill.
-    return t, 4 if t.rows or t.kept_block * t.block <= 2048 else 8
+    return t if t.rows or t.kept_block * t.block <= 2048 else replace(t, warps=8)
 
 
 SHARED = Shared("fold", _rule)
@@ -230,66 +224,43 @@ _SUM = ("sum", "none", "none", 0, tl.float32, 0)
 
 def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
     outer, n, inner = x.shape
-    given = SHARED.of(x.dtype, outer, n, inner, chosen)
-    y = torch.empty((given[0].splits, given[0].kept), dtype=torch.float32, device=x.device)
+    t = SHARED.of(x.dtype, outer, n, inner, chosen)
+    y = torch.empty((t.splits, t.kept), dtype=torch.float32, device=x.device)
 
     def run() -> Tensor:
-        _launch(x, None, y, given, 1, _SUM)
+        _launch(x, None, y, t, 1, _SUM)
         return reduce_dims(y, (0,), False, "sum", torch.float32)
 
     return run
 
 
-def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
-    types = (f"*{dtype}", *(None,) * 5, "*fp32", *("i32",) * 5)
-    constants = (*_SUM, sizes[2] == 1, chosen["kept"], chosen["block"], None)
-    return [Case(_reduce, types, constants, chosen["warps"])]
+def _case(
+    x: str, y: str, constants: tuple[object, ...], tile: tuple[bool, int, int], warps: int = 4
+) -> Case:
+    return Case(_reduce, (x, *(None,) * 5, y), (None, *constants, *tile), warps)
 
 
 TUNED = [
     SHARED.tuned(
         ((16384, 8192, 1), (1024, 1024, 1), (1, 16384, 8192), (1, 65536, 1024), (1, 1 << 26, 1)),
         _sums,
-        _cases,
+        lambda x, n, form, warps: [_case(x, "*fp32", _SUM, form, warps)],
     )
 ]
-_ROWS = (("*bf16", "*fp32"), ("*fp32", "*fp32"))
+_ROWS, _COLUMNS = (True, 2, 2048), (False, 128, 32)
 CASES = [
-    Case(
-        _reduce,
-        (kind, None, None, None, None, None, out, "i32", "i32", "i32", "i32", "i32"),
-        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, None),
-        warps=warps,
-    )
-    for kind, out in _ROWS
-    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
+    _case(kind, "*fp32", _SUM, tile, warps)
+    for kind in ("*bf16", "*fp32")
+    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8))
 ]
 _CHAIN = function_of(gelu_and_sum(torch.bfloat16), ())  # as in a backward pass, with its bias
+_CHAINED = (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32")
 CASES += [
-    Case(
-        _reduce,
-        (*("*bf16",) * 2, None, None, "*bf16", None, "*fp32", *("i32",) * 5),
-        ("sum", "none", "none", 0, tl.float32, 0, rows, kept, block, _CHAIN),
-        warps=warps,
-        fused=False,
-    )
-    for rows, kept, block, warps in ((True, 2, 2048, 4), (False, 128, 32, 8))
+    Case(_reduce, _CHAINED, (_CHAIN, *_SUM, *tile), warps, fused=False)
+    for tile, warps in ((_ROWS, 4), (_COLUMNS, 8))
 ]
 CASES += [
-    Case(
-        _reduce,
-        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
-        ("max", "none", "none", 0, tl.float32, -inf, True, 2, 2048, None),
-    ),
-    Case(
-        _reduce,
-        ("*i32", None, None, None, None, None, "*i64", "i32", "i32", "i32", "i32", "i32"),
-        ("sum", "none", "none", 0, tl.int64, 0, True, 2, 2048, None),
-    ),
-    Case(
-        _reduce,
-        ("*bf16", None, None, None, None, None, "*bf16", "i32", "i32", "i32", "i32", "i32"),
-        ("prod", "none", "none", 0, tl.float32, 1, False, 128, 32, None),
-        warps=8,
-    ),
+    _case("*bf16", "*bf16", ("max", "none", "none", 0, tl.float32, -inf), _ROWS),
+    _case("*i32", "*i64", ("sum", "none", "none", 0, tl.int64, 0), _ROWS),
+    _case("*bf16", "*bf16", ("prod", "none", "none", 0, tl.float32, 1), _COLUMNS, 8),
 ]

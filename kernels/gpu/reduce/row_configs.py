@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from ..launch.aot_cases import Case
-from ..launch.configs import Config, Tuned, config
+from ..launch.configs import Config, Tuned, config, random_inputs
 from ..matmul.gemm_config import shape_class
 from .reduction_tiles import Tiles, cdiv, power_of_2
 
 _MOST = 65536  # elements of a tile
 _SHORT = {"bfloat16": "bf16", "float32": "fp32"}
 Sizes = tuple[int, int, int]  # outer, n, inner: see `reduction_tiles`
-Given = tuple[Tiles, int]  # tiles, and the warps of a program
-Rule = Callable[[torch.dtype, int, int, int], Given]
+Form = tuple[bool, int, int]  # the last constants of a kernel: ROWS, BK, BR
+Rule = Callable[[torch.dtype, int, int, int], Tiles]
 
 
 def as_rows(x: Tensor, last: int) -> Tensor:
@@ -27,6 +27,11 @@ def as_rows(x: Tensor, last: int) -> Tensor:
     columns = prod(x.shape[x.ndim - last :])
     rows = prod(x.shape[: x.ndim - last])
     return x.contiguous().view(rows, columns)
+
+
+def dense_or_none(x: Tensor | None) -> Tensor | None:
+    """An optional tensor in dense memory."""
+    return None if x is None else x.contiguous()
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,11 @@ class Shared:
 
     def of(
         self, dtype: torch.dtype, outer: int, n: int, inner: int, chosen: Config | None = None
-    ) -> Given:
-        """Tiles and warps for a tensor of these sizes; what is `chosen` comes before the table."""
+    ) -> Tiles:
+        """The tiles for a tensor of these sizes; what is `chosen` comes before the table."""
         if chosen is None:
             return _found(self, dtype, outer, n, inner)
-        return _with(self.rule(dtype, outer, n, inner)[0], chosen)
+        return _with(self.rule(dtype, outer, n, inner), chosen)
 
     def allowed(self, dtype: torch.dtype, sizes: tuple[int, ...]) -> list[Config]:
         """The rule's choice and what the tuner may try instead of it."""
@@ -65,41 +70,40 @@ class Shared:
         self,
         shapes: tuple[Sizes, ...],
         make: Callable[[Tensor, Config], Callable[[], Tensor]],
-        cases: Callable[[str, tuple[int, ...], Config], Sequence[Case]],
+        cases: Callable[[str, int, Form, int], Sequence[Case]],
     ) -> Tuned:
         """For the tuner: `make(x, config)` gives what runs the kernel on such an x.
 
-        `cases(dtype, sizes, config)` are its compiled forms.
+        `cases(x, n, form, warps)` are its compiled forms for the type of x and rows of n elements.
         """
 
-        def call(
-            chosen: Config, dtype: torch.dtype, sizes: tuple[int, ...]
-        ) -> Callable[[], Tensor]:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            draws = torch.Generator(device).manual_seed(0)
-            return make(torch.randn(sizes, dtype=dtype, device=device, generator=draws), chosen)
+        def of_table(name: str, sizes: tuple[int, ...], chosen: Config) -> Sequence[Case]:
+            form = (sizes[2] == 1, chosen["kept"], chosen["block"])
+            return cases(f"*{_SHORT[name]}", sizes[1], form, chosen["warps"])
 
-        def forms(name: str, sizes: tuple[int, ...], chosen: Config) -> Sequence[Case]:
-            return cases(_SHORT[name], sizes, chosen)
-
-        named: Mapping[str, tuple[int, ...]] = {shape_class(*sizes): sizes for sizes in shapes}
-        return Tuned(self.kernel, (torch.bfloat16, torch.float32), named, self.allowed, call, forms)
+        return Tuned(
+            self.kernel,
+            (torch.bfloat16, torch.float32),
+            {shape_class(*sizes): sizes for sizes in shapes},
+            self.allowed,
+            lambda chosen, dtype, sizes: make(random_inputs(dtype, sizes)[0], chosen),
+            of_table,
+        )
 
 
 @lru_cache(maxsize=4096)
-def _found(shared: Shared, dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
+def _found(shared: Shared, dtype: torch.dtype, outer: int, n: int, inner: int) -> Tiles:
     rule = shared.rule(dtype, outer, n, inner)
     name = shape_class(outer, n, inner)
-    return _with(rule[0], config(shared.kernel, dtype, name, _config(rule)))
+    return _with(rule, config(shared.kernel, dtype, name, _config(rule)))
 
 
-def _config(given: Given) -> Config:
-    tiles, warps = given
-    return {"kept": tiles.kept_block, "block": tiles.block, "warps": warps}
+def _config(tiles: Tiles) -> Config:
+    return {"kept": tiles.kept_block, "block": tiles.block, "warps": tiles.warps}
 
 
-def _with(tiles: Tiles, found: Config) -> Given:
-    kept, block = found["kept"], found["block"]
+def _with(tiles: Tiles, found: Config) -> Tiles:
+    kept, block, warps = found["kept"], found["block"], found["warps"]
     chunk = cdiv(cdiv(tiles.n, tiles.splits), block) * block
-    shared = replace(tiles, kept_block=kept, block=block, chunk=chunk, splits=cdiv(tiles.n, chunk))
-    return shared, found["warps"]
+    splits = cdiv(tiles.n, chunk)
+    return replace(tiles, kept_block=kept, block=block, chunk=chunk, splits=splits, warps=warps)

@@ -7,8 +7,6 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import triton
 import triton.language as tl
@@ -17,13 +15,8 @@ from torch import Tensor
 from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
-from .reduction_tiles import TRITON, first_of, one_group, tiles, wide_of
-from .row_configs import Given, Shared
-
-
-@triton.jit
-def _times(a, b):
-    return a * b
+from .reduction_tiles import TRITON, first_of, one_group, tiles, times, wide_of
+from .row_configs import Form, Shared
 
 
 @Kernel
@@ -54,13 +47,13 @@ def _scan(
             ends = ends * v if PRODUCT else ends + v
         else:
             if PRODUCT:
-                run = tl.associative_scan(v, 1, _times, reverse=BACK) * carry[:, None]
+                run = tl.associative_scan(v, 1, times, reverse=BACK) * carry[:, None]
             else:
                 run = tl.cumsum(v, 1, reverse=BACK) + carry[:, None]
             tl.store(y + where, run.to(y.dtype.element_ty), mask=mask)
             carry = tl.sum(tl.where(last[None, :], run, 0), 1)
     if ENDS:
-        end = tl.reduce(ends, 1, _times) if PRODUCT else tl.sum(ends, 1)
+        end = tl.reduce(ends, 1, times) if PRODUCT else tl.sum(ends, 1)
         tl.store(y + split * kept + index, end, mask=inside)
 
 
@@ -69,15 +62,15 @@ def scan(x: Tensor, dim: int, product: bool, back: bool, chosen: Config | None =
     dtype = x.dtype if x.dtype.is_floating_point else torch.int64
     dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
-    given = SHARED.of(x.dtype, outer, n, inner, chosen)
-    t = given[0]
+    t = SHARED.of(x.dtype, outer, n, inner, chosen)
     wide = wide_of(dtype)
+    how = (product, back)
     carries = torch.empty((t.splits if t.splits > 1 else 0, t.kept), dtype=wide, device=x.device)
     if t.splits > 1:
-        _launch(dense, None, carries, given, (product, back, True, False), wide)
-        through = tiles(1, t.splits, t.kept, split=False), 4
-        _launch(carries, None, carries, through, (product, back, False, False), wide)
-    _launch(dense, carries, y, given, (product, back, False, t.splits > 1), wide)
+        t.launch(_scan, (dense, None, carries), (t.chunk,), (*how, True, False, TRITON[wide]))
+        u = tiles(1, t.splits, t.kept, split=False)
+        u.launch(_scan, (carries, None, carries), (u.chunk,), (*how, False, False, TRITON[wide]))
+    t.launch(_scan, (dense, carries, y), (t.chunk,), (*how, False, t.splits > 1, TRITON[wide]))
     return y
 
 
@@ -115,68 +108,30 @@ def recurrence(a: Tensor, b: Tensor, dim: int, back: bool) -> Tensor:
     dense, outer, n, inner = one_group(b, (dim % b.ndim,) if b.ndim else ())
     y = torch.empty(b.shape, dtype=b.dtype, device=b.device)
     t = tiles(outer, n, inner, split=False)
-    _recurrence.launch(
-        (t.programs,),
-        (a.contiguous(), dense, y, t.kept, n, inner),
-        (back, TRITON[wide_of(b.dtype)], t.rows, t.kept_block, t.block),
-        warps=min(2 * t.warps, 8),  # two numbers for each element
-    )
+    warps = min(2 * t.fitting_warps, 8)  # two numbers for each element
+    t.launch(_recurrence, (a.contiguous(), dense, y), (), (back, TRITON[wide_of(b.dtype)]), warps)
     return y
 
 
-def _launch(
-    x: Tensor, carries: Tensor | None, y: Tensor, given: Given, constants: tuple[bool, ...],
-    wide: torch.dtype,
-) -> None:  # fmt: skip
-    t, warps = given
-    _scan.launch(
-        t.grid,
-        (x, carries, y, t.kept, t.n, t.inner, t.chunk),
-        (*constants, TRITON[wide], t.rows, t.kept_block, t.block),
-        warps=warps,
-    )
+def _cases(x: str, n: int, form: Form, warps: int) -> list[Case]:
+    constants = (False, True, tl.float32, *form)
+    return [Case(_scan, (x, "*fp32", x), (False, b, *constants), warps) for b in (False, True)]
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> Given:
-    return tiles(outer, n, inner), 4
-
-
-def _sums(x: Tensor, chosen: Config) -> Callable[[], Tensor]:
-    return lambda: scan(x, 1, False, False, chosen)
-
-
-def _cases(dtype: str, sizes: tuple[int, ...], chosen: Config) -> list[Case]:
-    tile = (tl.float32, sizes[2] == 1, chosen["kept"], chosen["block"])
-    types = (f"*{dtype}", "*fp32", f"*{dtype}", *("i32",) * 4)
-    return [Case(_scan, types, (False, back, False, True, *tile), chosen["warps"])
-            for back in (False, True)]  # fmt: skip
-
-
-SHARED = Shared("scan", _rule)
-TUNED = [SHARED.tuned(((16384, 8192, 1), (1, 1 << 24, 1), (1, 16384, 4096)), _sums, _cases)]
+SHARED = Shared("scan", lambda dtype, outer, n, inner: tiles(outer, n, inner))
+_SIZES = ((16384, 8192, 1), (1, 1 << 24, 1), (1, 16384, 4096))
+TUNED = [SHARED.tuned(_SIZES, lambda x, to: lambda: scan(x, 1, False, False, to), _cases)]
+_ROWS, _COLUMNS = (tl.float32, True, 2, 2048), (tl.float32, False, 128, 32)
 CASES = [
-    Case(
-        _scan,
-        ("*bf16", "*fp32", "*bf16", *("i32",) * 4),
-        (False, back, False, True, tl.float32, rows, kept, block),
-    )
+    Case(_scan, ("*bf16", "*fp32", "*bf16"), (False, back, False, True, *tile))
     for back in (False, True)
-    for rows, kept, block in ((True, 2, 2048), (False, 128, 32))
+    for tile in (_ROWS, _COLUMNS)
 ]
 CASES += [
-    Case(
-        _scan,
-        ("*fp32", None, "*fp32", *("i32",) * 4),
-        (product, False, False, False, tl.float32, True, 2, 2048),
-    )
+    Case(_scan, ("*fp32", None, "*fp32"), (product, False, False, False, *_ROWS))
     for product in (False, True)
 ]
 CASES += [
-    Case(
-        _recurrence,
-        (kind, kind, kind, *("i32",) * 3),
-        (True, tl.float32, rows, kept, block),
-        warps=8,
-    )
-    for kind, rows, kept, block in (("*fp32", True, 2, 2048), ("*bf16", False, 128, 32))
+    Case(_recurrence, (x,) * 3, (True, *tile), warps=8)
+    for x, tile in (("*fp32", _ROWS), ("*bf16", _COLUMNS))
 ]

@@ -18,13 +18,10 @@ from ..launch.aot_cases import Case
 from ..launch.configs import Config
 from ..launch.jit_kernel import Kernel
 from ..pointwise.copy_kernels import copy_into
-from .reduction_tiles import NUMBERS, TRITON, Tiles, first_of, holding, one_group, wide_of
-from .row_configs import Shared
+from .reduction_tiles import NUMBERS, TRITON, block_at, first_of, holding, one_group, wide_of
+from .row_configs import Form, Shared
 
-TORCH = {
-    "complex numbers and integers": "torch has the errors",
-    "no elements": "nothing to do",
-}
+# Left to torch: the errors for complex numbers and integers.
 
 
 @triton.jit
@@ -42,15 +39,12 @@ def risen(total, before, after):
 @triton.jit
 def passed(x, first, n, step, inside, WIDE: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr):
     """The maximum over n elements, and the sum of exponentials below it (see `base`)."""
-    at = tl.arange(0, BR)
     top = tl.full((BK,), float("-inf"), WIDE)
     total = tl.zeros((BK, BR), WIDE)
     # While a block is worked on, the next ones are copied to shared memory.
     STAGES: tl.constexpr = 3 if x.dtype.element_ty.primitive_bitwidth <= 16 else 2
     for start in tl.range(0, n, BR, num_stages=STAGES):
-        r = (start + at)[None, :]
-        mask = inside[:, None] & (r < n)
-        where = first[:, None] + r.to(tl.int64) * step
+        where, mask = block_at(first, inside, start, n, step, BR)
         v = tl.load(x + where, mask=mask, other=float("-inf")).to(WIDE)
         higher = tl.maximum(top, tl.max(v, 1))
         total = risen(total, top[:, None], higher[:, None])
@@ -67,10 +61,8 @@ def _softmax(
 ):  # fmt: skip
     _, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
-    at = tl.arange(0, BR)
     if ONE:
-        mask = inside[:, None] & (at < n)[None, :]
-        where = first[:, None] + at[None, :].to(tl.int64) * step
+        where, mask = block_at(first, inside, 0, n, step, BR)
         v = tl.load(x + where, mask=mask, other=float("-inf")).to(WIDE)
         v -= tl.max(v, 1)[:, None]
         e = tl.where(mask, tl.exp(v), 0.0)
@@ -82,9 +74,7 @@ def _softmax(
         top, total = top[:, None], total[:, None]
         total += top - top  # an infinite maximum makes all of the row nan, as in torch
         for start in range(0, n, BR):
-            r = (start + at)[None, :]
-            mask = inside[:, None] & (r < n)
-            where = first[:, None] + r.to(tl.int64) * step
+            where, mask = block_at(first, inside, start, n, step, BR)
             v = tl.load(x + where, mask=mask, other=float("-inf")).to(WIDE) - top
             v = v - tl.log(total) if LOG else tl.exp(v) / total
             tl.store(y + where, v.to(y.dtype.element_ty), mask=mask)
@@ -98,10 +88,8 @@ def _softmax_grad(
 ):  # fmt: skip
     _, first, inside = first_of(kept, n, inner, ROWS, BK)
     step = 1 if ROWS else inner
-    at = tl.arange(0, BR)
     if ONE:
-        mask = inside[:, None] & (at < n)[None, :]
-        where = first[:, None] + at[None, :].to(tl.int64) * step
+        where, mask = block_at(first, inside, 0, n, step, BR)
         g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
         v = tl.load(y + where, mask=mask, other=0.0).to(WIDE)
         total = tl.sum(g if LOG else g * v, 1)[:, None]
@@ -110,35 +98,24 @@ def _softmax_grad(
     else:
         each = tl.zeros((BK, BR), WIDE)
         for start in range(0, n, BR):
-            r = (start + at)[None, :]
-            mask = inside[:, None] & (r < n)
-            where = first[:, None] + r.to(tl.int64) * step
+            where, mask = block_at(first, inside, start, n, step, BR)
             g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
             if not LOG:
                 g *= tl.load(y + where, mask=mask, other=0.0).to(WIDE)
             each += g
         total = tl.sum(each, 1)[:, None]
         for start in range(0, n, BR):
-            r = (start + at)[None, :]
-            mask = inside[:, None] & (r < n)
-            where = first[:, None] + r.to(tl.int64) * step
+            where, mask = block_at(first, inside, start, n, step, BR)
             g = tl.load(dy + where, mask=mask, other=0.0).to(WIDE)
             v = tl.load(y + where, mask=mask, other=0.0).to(WIDE)
             d = g - tl.exp(v) * total if LOG else v * (g - total)
             tl.store(dx + where, d.to(dx.dtype.element_ty), mask=mask)
 
 
-def _rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
-    t = holding(outer, n, inner, 32768)
-    return t, t.warps
-
-
-def _grad_rule(dtype: torch.dtype, outer: int, n: int, inner: int) -> tuple[Tiles, int]:
-    t = holding(outer, n, inner, 16384)
-    return t, t.warps
-
-
-_SHARED, _GRAD_SHARED = Shared("softmax", _rule), Shared("softmax_grad", _grad_rule)
+_SHARED = Shared("softmax", lambda dtype, outer, n, inner: holding(outer, n, inner, 32768))
+_GRAD_SHARED = Shared(
+    "softmax_grad", lambda dtype, outer, n, inner: holding(outer, n, inner, 16384)
+)
 
 
 def _run(
@@ -152,22 +129,9 @@ def _run(
         copy_into(x, given)
     dense, outer, n, inner = one_group(x, (dim % x.ndim,) if x.ndim else ())
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
-    t, warps = _SHARED.of(dtype, outer, n, inner, config)
-    _softmax.launch(
-        t.grid,
-        (dense, y, t.kept, n, inner),
-        (log, t.block >= n, TRITON[wide_of(dtype)], t.rows, t.kept_block, t.block),
-        warps=warps,
-    )
+    t = _SHARED.of(dtype, outer, n, inner, config)
+    t.launch(_softmax, (dense, y), (), (log, t.block >= n, TRITON[wide_of(dtype)]))
     return y
-
-
-def softmax(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    return _run(x, dim, dtype, False)
-
-
-def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    return _run(x, dim, dtype, True)
 
 
 def _run_grad(dy: Tensor, y: Tensor, dim: int, log: bool, config: Config | None = None) -> Tensor:
@@ -176,69 +140,50 @@ def _run_grad(dy: Tensor, y: Tensor, dim: int, log: bool, config: Config | None 
     dims = (dim % y.ndim,) if y.ndim else ()
     dense, outer, n, inner = one_group(y, dims)
     dx = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-    t, warps = _GRAD_SHARED.of(y.dtype, outer, n, inner, config)
-    _softmax_grad.launch(
-        t.grid,
-        (dy.contiguous(), dense, dx, t.kept, n, inner),
-        (log, t.block >= n, TRITON[wide_of(y.dtype)], t.rows, t.kept_block, t.block),
-        warps=warps,
-    )
+    t = _GRAD_SHARED.of(y.dtype, outer, n, inner, config)
+    constants = (log, t.block >= n, TRITON[wide_of(y.dtype)])
+    t.launch(_softmax_grad, (dy.contiguous(), dense, dx), (), constants)
     return dx
 
 
-def softmax_grad(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-    return _run_grad(dy, y, dim, False)
-
-
-def log_softmax_grad(dy: Tensor, y: Tensor, dim: int) -> Tensor:
-    return _run_grad(dy, y, dim, True)
-
+softmax, log_softmax = partial(_run, log=False), partial(_run, log=True)
+softmax_grad, log_softmax_grad = partial(_run_grad, log=False), partial(_run_grad, log=True)
 
 _SIZES = (
     (8192, 1024, 1), (8192, 4096, 1), (4096, 16384, 1), (2048, 131072, 1), (1024, 64, 1024),
 )  # fmt: skip
 
 
-def _cases(
-    kernel: Kernel, pointers: int, dtype: str, sizes: tuple[int, ...], chosen: Config
-) -> list[Case]:
-    _, n, inner = sizes
-    kept, block = chosen["kept"], chosen["block"]
-    tile = (block >= n, tl.float32, inner == 1, kept, block)
-    types = (*(f"*{dtype}",) * pointers, "i32", "i32", "i32")
-    return [Case(kernel, types, (log, *tile), chosen["warps"]) for log in (False, True)]
+def _case(kernel: Kernel, x: str, pointers: int, log: bool, *tile: int, warps: int = 0) -> Case:
+    """`tile`: whether it holds all of a row, whether it has rows, then its sizes."""
+    one, rows, kept, block = tile
+    warps = warps or min(max(kept * block // 1024, 1), 16)
+    return Case(kernel, (x,) * pointers, (log, one, tl.float32, rows, kept, block), warps)
+
+
+def _cases(kernel: Kernel, pointers: int, x: str, n: int, form: Form, warps: int) -> list[Case]:
+    whole = form[2] >= n
+    return [_case(kernel, x, pointers, log, whole, *form, warps=warps) for log in (False, True)]
 
 
 TUNED = [
     _SHARED.tuned(
-        _SIZES,
-        lambda x, config: lambda: _run(x, 1, None, False, config),
-        partial(_cases, _softmax, 2),
+        _SIZES, lambda x, to: lambda: _run(x, 1, None, False, to), partial(_cases, _softmax, 2)
     ),
     _GRAD_SHARED.tuned(
         _SIZES,
-        lambda x, config: lambda: _run_grad(x, x, 1, False, config),
+        lambda x, to: lambda: _run_grad(x, x, 1, False, to),
         partial(_cases, _softmax_grad, 3),
     ),
 ]
 _FORMS = ((True, True, 1, 4096), (True, True, 1, 32768), (False, True, 1, 8192))
 _COLUMNS = ((True, False, 16, 256), (False, False, 16, 1024))
 CASES = [
-    Case(
-        _softmax,
-        (f"*{dtype}", f"*{dtype}", "i32", "i32", "i32"),
-        (log, one, tl.float32, rows, kept, block),
-        warps=min(max(kept * block // 1024, 1), 16),
-    )
-    for dtype in ("bf16", "fp32")
-    for log, (one, rows, kept, block) in zip((False, True, False), _FORMS, strict=True)
+    _case(_softmax, x, 2, log, *form)
+    for x in ("*bf16", "*fp32")
+    for log, form in zip((False, True, False), _FORMS, strict=True)
 ]
 CASES += [
-    Case(
-        _softmax_grad,
-        ("*bf16", "*bf16", "*bf16", "i32", "i32", "i32"),
-        (False, one, tl.float32, rows, kept, block),
-        warps=min(max(kept * block // 1024, 1), 16),
-    )
-    for one, rows, kept, block in (_FORMS[0], (True, True, 1, 16384), _FORMS[2], *_COLUMNS)
+    _case(_softmax_grad, "*bf16", 3, False, *form)
+    for form in (_FORMS[0], (True, True, 1, 16384), _FORMS[2], *_COLUMNS)
 ]

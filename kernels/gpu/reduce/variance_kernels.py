@@ -15,7 +15,7 @@ from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
 from .reduction_tiles import (
     TRITON,
-    Tiles,
+    cdiv,
     first_of,
     one_group,
     power_of_2,
@@ -112,27 +112,18 @@ def variance(
     wide = wide_of(x.dtype)
     size = (2, t.splits, t.kept) if t.splits > 1 else (2, 0)
     means, squares = torch.empty(size, dtype=wide, device=x.device)
-    _variance.launch(
-        t.grid,
-        (dense, y, means, squares, t.kept, n, inner, t.chunk, count),
-        (less, root, t.splits > 1, TRITON[wide], t.rows, t.kept_block, t.block),
-        warps=8 if wide is torch.float64 else 4,  # three tiles, each of twice the registers
-    )
+    pointers, constants = (dense, y, means, squares), (less, root, t.splits > 1, TRITON[wide])
+    # Three tiles; those of float64 take twice the registers.
+    warps = 8 if wide is torch.float64 else 4
+    t.launch(_variance, pointers, (t.chunk, count), constants, warps)
     if t.splits > 1:
-        _launch_combine(means, squares, y, t, count, (less, root, TRITON[wide]))
+        parts = power_of_2(t.splits)
+        block = max(2048 // parts, 1)
+        args = (means, squares, y, t.kept, t.n, t.chunk, t.splits, count)
+        _combine_variance.launch(
+            (cdiv(t.kept, block),), args, (less, root, TRITON[wide], block, parts)
+        )
     return y
-
-
-def _launch_combine(
-    means: Tensor, squares: Tensor, y: Tensor, t: Tiles, count: int, constants: tuple[object, ...]
-) -> None:
-    parts = power_of_2(t.splits)
-    block = max(2048 // parts, 1)
-    _combine_variance.launch(
-        (-(-t.kept // block),),
-        (means, squares, y, t.kept, t.n, t.chunk, t.splits, count),
-        (*constants, block, parts),
-    )
 
 
 @Kernel
@@ -175,45 +166,23 @@ def logsumexp_dims(x: Tensor, dims: tuple[int, ...], keepdim: bool, dtype: torch
     dense, outer, n, inner = one_group(x, dims)
     wide = wide_of(dtype)
     t = tiles(outer, n, inner)
-    parts = torch.empty((2, t.splits * t.kept), dtype=wide, device=x.device)
-    _launch_logsumexp(dense, y, parts, t, False, t.splits > 1, wide)
+    tops, totals = torch.empty((2, t.splits * t.kept), dtype=wide, device=x.device)
+    constants = (False, t.splits > 1, TRITON[wide])
+    t.launch(_logsumexp, (dense, y, tops, totals), (t.chunk,), constants)
     if t.splits > 1:
         again = tiles(1, t.splits, t.kept, split=False)
-        _launch_logsumexp(parts[0], y, parts, again, True, False, wide)
+        constants = (True, False, TRITON[wide])
+        again.launch(_logsumexp, (tops, y, tops, totals), (again.chunk,), constants)
     return y
-
-
-def _launch_logsumexp(
-    x: Tensor, y: Tensor, parts: Tensor, t: Tiles, staged: bool, part: bool, wide: torch.dtype
-) -> None:
-    _logsumexp.launch(
-        t.grid,
-        (x, y, parts[0], parts[1], t.kept, t.n, t.inner, t.chunk),
-        (staged, part, TRITON[wide], t.rows, t.kept_block, t.block),
-    )
 
 
 _SIZES = ((True, 2, 2048), (False, 128, 32))
 CASES = [
-    Case(
-        _variance,
-        ("*bf16", "*bf16", "*fp32", "*fp32", *("i32",) * 5),
-        (0.0, False, False, tl.float32, *sizes),
-    )
+    Case(_variance, ("*bf16", "*bf16", "*fp32", "*fp32"), (0.0, False, False, tl.float32, *sizes))
     for sizes in _SIZES
 ]
 CASES += [
-    Case(
-        _logsumexp,
-        ("*bf16", "*bf16", "*fp32", "*fp32", *("i32",) * 4),
-        (False, False, tl.float32, *sizes),
-    )
+    Case(_logsumexp, ("*bf16", "*bf16", "*fp32", "*fp32"), (False, False, tl.float32, *sizes))
     for sizes in _SIZES
 ]
-CASES += [
-    Case(
-        _combine_variance,
-        ("*fp32", "*fp32", "*bf16", *("i32",) * 5),
-        (0.0, False, tl.float32, 8, 256),
-    )
-]
+CASES += [Case(_combine_variance, ("*fp32", "*fp32", "*bf16"), (0.0, False, tl.float32, 8, 256))]

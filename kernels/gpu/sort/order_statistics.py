@@ -145,10 +145,7 @@ CASES = [
 ]
 CASES += [
     Case(
-        _of_sorted,
-        (kind, "*i64", kind, "*i64", "i64?", "i32", "i64?"),
-        (what, _SEARCHES),
-        warps=1,
+        _of_sorted, (kind, "*i64", kind, "*i64", "i64?", "i32", "i64?"), (what, _SEARCHES), warps=1
     )
     for kind, what in (("*bf16", "nanmedian"), ("*i64", "kth"))
 ]

@@ -21,11 +21,8 @@ from ..reduce.reduction_tiles import NUMBERS, cdiv, power_of_2
 from .order_statistics import of_rank, results, suits
 from .radix_sort import ordered, radix_sort
 
-TORCH = {
-    "complex numbers, unsigned integers above 8 bits": "Triton has no such numbers",
-    "kthvalue and medians of tensors without dims": "there is one number, and nothing to find",
-    "unique": "its result's shape depends on values, so the host must wait anyway",
-}
+# Left to torch: dtypes that Triton lacks; `kthvalue` and medians of a tensor without dims;
+# `unique`, whose result's shape depends on values, so that the host must wait anyway.
 
 _LONGEST = 2048  # elements of a row that registers hold, sorted
 _MOST = 64  # of topk

@@ -1,13 +1,8 @@
-"""Optimizer updates of many tensors in one launch. A program finds its block in a pointer table.
-
-Numbers that change from step to step are read from the device in float64. So a captured CUDA graph
-stays valid and nothing is recompiled.
-"""
+"""Norms of many tensors, and copies into one, in one launch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import triton
@@ -17,119 +12,15 @@ from torch import Tensor
 from ... import optim_ref as reference
 from ..launch.aot_cases import Case
 from ..launch.jit_kernel import Kernel
-from .adam_kernels import update
 from .pointer_table import BLOCK, DTYPES, address_of, table_of, work_of
-from .update_common import dense, gradient_of, keep, numbers_on
 
-TORCH = {"complex gradients and parameters": "Triton has no complex numbers"}
+
+def dense(xs: Sequence[Tensor]) -> list[Tensor]:
+    """Dense tensors. The caller must keep them until the launch, which only gets addresses."""
+    return [x.contiguous() for x in xs]
+
 
 Tensors = list[Tensor]
-
-
-def adamw(
-    params: Tensors,
-    grads: Tensors,
-    exp_avgs: Tensors,
-    exp_avg_sqs: Tensors,
-    max_exp_avg_sqs: Tensors | None = None,
-    *,
-    lr: float | Tensor,
-    weight_decay: float,
-    **numbers: Any,
-) -> None:
-    lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs)
-    if params[0].dtype not in DTYPES:
-        reference.adamw(*lists, lr=lr, weight_decay=weight_decay, **numbers)
-        return
-    given = {"scale": None, "found_inf": None, **numbers}
-    update(lists, 1.0 - lr * weight_decay, False, lr=lr, **given)
-
-
-@triton.jit
-def _sgd_block(
-    param, grad, buffer, at, mask, factors, scale,
-    MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
-    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    g = gradient_of(grad, at, mask, scale, SCALED, WIDE)
-    if MAXIMIZE:
-        g = -g
-    p = tl.load(param + at, mask=mask).to(WIDE)
-    g = g + tl.load(factors + 1).to(WIDE) * p
-    if MOMENTUM:
-        b = g
-        if not FIRST:
-            b = tl.load(buffer + at, mask=mask).to(WIDE)
-            b = tl.load(factors + 2).to(WIDE) * b + tl.load(factors + 3).to(WIDE) * g
-        keep(buffer, at, mask, b)
-        g = g + tl.load(factors + 2).to(WIDE) * b if NESTEROV else b
-    keep(param, at, mask, p - tl.load(factors).to(WIDE) * g)
-
-
-@Kernel
-def _sgd(
-    table, factors, scale, found_inf, start: tl.int64,
-    DTYPE: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, FIRST: tl.constexpr,
-    MAXIMIZE: tl.constexpr, SCALED: tl.constexpr, CHECKED: tl.constexpr, ALIGNED: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    if CHECKED:  # noqa: SIM102 - a constant, then what is read
-        if tl.load(found_inf) != 0.0:
-            return
-    LISTS: tl.constexpr = 3 if MOMENTUM else 2
-    WIDE: tl.constexpr = tl.float64 if DTYPE == tl.float64 else tl.float32
-    row, at, there, whole = work_of(table, start, LISTS, BLOCK)
-    param = address_of(row, 0, DTYPE, ALIGNED)
-    grad = address_of(row, 1, DTYPE, ALIGNED)
-    buffer = address_of(row, LISTS - 1, DTYPE, ALIGNED)
-    if whole:
-        _sgd_block(
-            param, grad, buffer, at, None, factors, scale,
-            MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
-        )  # fmt: skip
-    else:
-        _sgd_block(
-            param, grad, buffer, at, there, factors, scale,
-            MOMENTUM, NESTEROV, FIRST, MAXIMIZE, SCALED, WIDE,
-        )  # fmt: skip
-
-
-def sgd(
-    params: Tensors,
-    grads: Tensors,
-    momentum_buffers: Tensors,
-    *,
-    lr: float | Tensor,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    nesterov: bool,
-    maximize: bool,
-    first_step: bool,
-    scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    dtype = params[0].dtype
-    if dtype not in DTYPES:
-        reference.sgd(
-            params, grads, momentum_buffers, lr=lr, momentum=momentum, dampening=dampening,
-            weight_decay=weight_decay, nesterov=nesterov, maximize=maximize,
-            first_step=first_step, scale=scale, found_inf=found_inf,
-        )  # fmt: skip
-        return
-    factors = numbers_on(params[0].device, lr, weight_decay, momentum, 1.0 - dampening)
-    more = [momentum_buffers] if momentum else []
-    given = dense(grads)
-    table = table_of(params, given, *more)
-    _sgd.launch(
-        (table.programs,),
-        (table.data, factors, scale, found_inf, table.start),
-        (
-            DTYPES[dtype], bool(momentum), nesterov, first_step, maximize, scale is not None,
-            found_inf is not None, table.aligned, BLOCK,
-        ),
-        warps=8,
-    )  # fmt: skip
 
 
 # Norms of many tensors.
@@ -254,13 +145,7 @@ def flatten(parts: Sequence[Tensor]) -> Tensor:
     return y
 
 
-_TABLE = ("*i64", "*fp64", "*fp32", "*fp32", "i64?")
-
 CASES = [
-    *[
-        Case(_sgd, _TABLE, (dtype, True, True, False, False, True, True, True, BLOCK), warps=8)
-        for dtype in (tl.float32, tl.bfloat16)
-    ],
     Case(
         _block_powers, ("*i64", "*fp32", "fp32", "*fp32", "i64?"),
         (tl.bfloat16, 2.0, True, True, BLOCK), warps=8,

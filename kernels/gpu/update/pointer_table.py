@@ -11,15 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...update_rule_ref import FLOATS
+
 BLOCK = 2048  # elements that one program works on
 
 # What a table's elements are in Triton.
-DTYPES = {
-    torch.float16: tl.float16,
-    torch.bfloat16: tl.bfloat16,
-    torch.float32: tl.float32,
-    torch.float64: tl.float64,
-}
+DTYPES = dict(zip(FLOATS, (tl.float16, tl.bfloat16, tl.float32, tl.float64), strict=True))
 
 
 class PointerTable(NamedTuple):
@@ -79,3 +76,19 @@ def address_of(row, NUMBER: tl.constexpr, DTYPE: tl.constexpr, ALIGNED: tl.const
     if ALIGNED:
         address = tl.multiple_of(address, 16)
     return address
+
+
+@triton.jit
+def tensor_of(table, start):
+    """The number of this program's tensor in the table's lists."""
+    return tl.load(table + start + tl.program_id(0)) >> 32
+
+
+def numbers_on(device: torch.device, *numbers: float | Tensor) -> Tensor:
+    """Numbers, and 0-d tensors on the device, as one float64 tensor on the device."""
+    plain = [0.0 if isinstance(number, Tensor) else number for number in numbers]
+    found = torch.tensor(plain, dtype=torch.float64).to(device, non_blocking=True)
+    for i, number in enumerate(numbers):
+        if isinstance(number, Tensor):
+            found[i].copy_(number, non_blocking=True)
+    return found
