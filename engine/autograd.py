@@ -33,17 +33,14 @@ class _Backward:
     """One backward pass: pending gradients, replayed from the newest node to the oldest."""
 
     def __init__(
-        self,
-        retain_graph: bool,
-        stop: dict[Edge, Tensor | None] | None,
-        through: set[Edge],
+        self, retain_graph: bool, stop: dict[Edge, Tensor | None] | None, through: set[Edge]
     ) -> None:
         self.retain_graph = retain_graph
         self.stop = stop  # edges whose gradients are asked for; None: accumulate into leaves
         self.through = through  # with `stop`: the edges from which one of them is reached
         self.queue: list[tuple[int, Edge]] = []
         self.pending: dict[Edge, Any] = {}
-        # The one pending edge and its gradient, beside the queue: a chain then needs no queue.
+        # The newest pending edge and its gradient, beside the queue: a chain then needs no queue.
         self.next: tuple[Edge, Any] | None = None
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
         self.sums: dict[Edge, Tensor] = {}  # the .grad that this pass added up, seen by nobody yet
@@ -52,13 +49,17 @@ class _Backward:
         self.direct = stop is None and not hooks
 
     def add(self, edge: Edge, grad: Tensor) -> None:
-        if self.next is None:
-            if not self.queue:
+        newest = self.next
+        if newest is None:
+            if not self.queue or edge.seq > -self.queue[0][0]:
                 self.next = edge, grad
                 return
-        else:
-            self.enqueue(*self.next)
-            self.next = None
+        elif newest[0] is edge:
+            self.next = edge, _add(edge, newest[1], grad)
+            return
+        elif edge.seq > newest[0].seq:
+            self.next = edge, grad
+            edge, grad = newest
         self.enqueue(edge, grad)
 
     def enqueue(self, edge: Edge, grad: Tensor) -> None:
@@ -109,16 +110,16 @@ class _Backward:
             out = unpack_out(out)
         elif interpreter.last_change > node.seq:
             _check_unchanged(node, args)
-        if type(grad) is dict:
-            metas = node.meta
-            assert isinstance(metas, tuple)
-            dy: Any = tuple([grad.get(index) for index in range(len(metas))])
-            y: Any = metas if out is None else _rewrap_all(node, out, metas)
+        meta = node.meta
+        if type(meta) is tuple:
+            given = grad if type(grad) is dict else {0: grad}
+            dy: Any = tuple([given.get(index) for index in range(len(meta))])
+            y: Any = meta if out is None else _rewrap_all(node, out, meta, type(grad) is dict)
         else:
             dy = grad
-            if node.meta.partial:  # type: ignore[union-attr]
+            if meta.partial:  # type: ignore[union-attr]
                 dy = _whole_where_partial(node, grad)
-            y = node.meta if out is None else Tensor(out, node.meta, node)  # type: ignore[arg-type]
+            y = meta if out is None else Tensor(out, meta, node)  # type: ignore[arg-type]
         if not self.retain_graph:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
@@ -238,7 +239,7 @@ def _parents(edge: Edge) -> list[Edge]:
     return [p for p in edge.parents if p is not None] if isinstance(edge, Node) else []
 
 
-def _check_unchanged(node: Node, args: tuple[Any, ...]) -> None:
+def _check_unchanged(node: Node, args: tuple[object, ...]) -> None:
     """Raise AutogradError when something that the node kept was changed in place since."""
     changed = node.out is CHANGED
     for arg in args:
@@ -251,13 +252,20 @@ def _check_unchanged(node: Node, args: tuple[Any, ...]) -> None:
         )
 
 
-def _rewrap_all(node: Node, out: Any, metas: tuple[Meta, ...]) -> tuple[Tensor, ...]:
-    return tuple(
+def _rewrap_all(
+    node: Node, out: Any, metas: tuple[Meta, ...], several: bool
+) -> tuple[Tensor | Meta, ...]:
+    """The outputs that a node kept, the metas of others; `several` of them can have a gradient."""
+    made = tuple(
         [
-            Tensor(shards, meta, Output(node, index))
-            for index, (shards, meta) in enumerate(zip(out, metas, strict=True))
+            meta if shards is None else Tensor(shards, meta)
+            for shards, meta in zip(out, metas, strict=True)
         ]
     )
+    for index, output in enumerate(made if several else made[:1]):
+        if isinstance(output, Tensor):
+            output.node = Output(node, index) if several else node
+    return made
 
 
 def _run_hooks(edge: Edge, grad: Tensor) -> Tensor:
@@ -288,7 +296,7 @@ def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
     return gradient if gradient.dtype == output.dtype else names.cast(gradient, output.dtype)
 
 
-def check_gradient(tensor: Tensor, gradient: Any, what: str) -> None:
+def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:
     """Raise unless `gradient` can be a gradient of `tensor`: a Tensor of its shape and ranks."""
     if type(gradient) is Tensor and gradient.meta is tensor.meta:
         return
@@ -315,10 +323,12 @@ def check_gradient(tensor: Tensor, gradient: Any, what: str) -> None:
 def _run(
     outputs: Sequence[Tensor],
     gradients: Sequence[Tensor | None],
-    retain_graph: bool,
+    retain_graph: bool | None,
     create_graph: bool,
     stop: dict[Edge, Tensor | None] | None,
 ) -> None:
+    if retain_graph is None:
+        retain_graph = create_graph
     if len(outputs) != len(gradients):
         raise OnefoldValueError(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
@@ -355,8 +365,7 @@ def backward(
     in which it was produced (often partial) until something needs its value. Raises AutogradError
     when the tape was freed by an earlier backward.
     """
-    keep = create_graph if retain_graph is None else retain_graph
-    _run([self], [gradient], keep, create_graph, None)
+    _run([self], [gradient], retain_graph, create_graph, None)
 
 
 def backward_all(
@@ -366,9 +375,8 @@ def backward_all(
     create_graph: bool = False,
 ) -> None:
     """`backward` from several tensors in one pass (`flow.autograd.backward`)."""
-    keep = create_graph if retain_graph is None else retain_graph
     outputs = _listed(tensors)
-    _run(outputs, _gradients(grad_tensors, len(outputs)), keep, create_graph, None)
+    _run(outputs, _gradients(grad_tensors, len(outputs)), retain_graph, create_graph, None)
 
 
 def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
@@ -402,8 +410,7 @@ def grad(
         if tensor.node is None:
             raise AutogradError(f"autograd.grad: input {index} does not require grad")
         stop[tensor.node] = None
-    keep = create_graph if retain_graph is None else retain_graph
-    _run(outs, _gradients(grad_outputs, len(outs)), keep, create_graph, stop)
+    _run(outs, _gradients(grad_outputs, len(outs)), retain_graph, create_graph, stop)
     found = tuple(stop[tensor.node] for tensor in ins if tensor.node is not None)
     unused = [index for index, gradient in enumerate(found) if gradient is None]
     if unused and not allow_unused:

@@ -7,9 +7,11 @@ from typing import Any
 
 from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
+from .argument_types import Layout
 from .autograd_tape import Node, Output, Packed, saved_hooks
 from .meta import Meta
-from .sbp import broadcast
+from .op import Arg, Needs
+from .sbp import without_partial
 from .tensor import Tensor, tensor_ops
 from .views import Detach, base_of, link, stand_in
 
@@ -19,10 +21,10 @@ class Context:
 
     def __init__(self) -> None:
         self.needs_input_grad: tuple[bool, ...] = ()
-        self._saved: list[Any] = []
+        self._saved: list[Tensor | Packed | None] = []
         self._moment = 0  # when they were saved
         self._from_output: dict[int, int] = {}  # which of them are outputs, and which outputs
-        self._outputs: Sequence[Any] = ()  # the outputs, while backward runs
+        self._outputs: Sequence[Tensor] = ()  # the outputs, while backward runs
         self._not_differentiable: set[int] = set()
         self._materialize = True
 
@@ -61,7 +63,7 @@ class Context:
         """Whether backward gets zeros (the default) or None for outputs without a gradient."""
         self._materialize = value
 
-    def settle(self, args: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+    def settle(self, args: Sequence[object], outputs: Sequence[Tensor]) -> None:
         """After forward: leave saved outputs to the node, else the two would hold each other."""
         inputs = {id(arg) for arg in args}
         places = {id(y): index for index, y in enumerate(outputs) if id(y) not in inputs}
@@ -69,7 +71,7 @@ class Context:
             if id(saved) in places:
                 self._from_output[index] = places[id(saved)]
                 self._saved[index] = None
-            elif saved is not None and saved_hooks:
+            elif isinstance(saved, Tensor) and saved_hooks:
                 self._saved[index] = Packed(saved)
 
 
@@ -82,18 +84,18 @@ class _Apply:
 
     def vjp(
         self,
-        needs: Sequence[object],
-        dy: tuple[Any, ...],
-        y: tuple[Any, ...],
+        needs: Needs,
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Arg, ...],
         ctx: Context,
         slots: Sequence[int],
         number: int,
-    ) -> tuple[Any, ...]:
-        given: list[Any] = [None] * number
+    ) -> tuple[Tensor | None, ...]:
+        given: list[Tensor | None] = [None] * number
         for slot, gradient, output in zip(slots, dy, y, strict=True):
             meta = output if isinstance(output, Meta) else output.meta
             missing = gradient is None and ctx._materialize
-            given[slot] = _zeros(meta) if missing else gradient
+            given[slot] = zeros_of(meta) if missing else gradient
         ctx._outputs = y
         try:
             grads = self.function.backward(ctx, *given)
@@ -121,11 +123,12 @@ def _own(gradient: Tensor) -> Tensor:
     return duplicate
 
 
-def _zeros(meta: Meta) -> Tensor:
+def zeros_of(meta: Meta) -> Tensor:
+    """Zeros, broadcast where the meta is partial."""
     if meta.placement is None:
         return tensor_ops.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
-    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in meta.nd_sbp)
-    return tensor_ops.zeros(meta.shape, dtype=meta.dtype, placement=meta.placement, sbp=nd_sbp)
+    layout: Layout = {"placement": meta.placement, "sbp": without_partial(meta.nd_sbp)}
+    return tensor_ops.zeros(meta.shape, dtype=meta.dtype, **layout)
 
 
 class _FromFunction(Detach):
@@ -168,15 +171,15 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
+    def forward(ctx: Arg, *args: Arg) -> Arg:
         raise NotImplementedError("an autograd.Function needs a static forward(ctx, *args)")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Arg, *grads: Arg) -> Arg:
         raise NotImplementedError("an autograd.Function needs a static backward(ctx, *grads)")
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: object) -> Any:
         """Run forward, recorded as one node."""
         ctx = Context()
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from weakref import ref
 
 from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
 from .meta import Meta
-from .tensor import Shards, Tensor
+from .op import Arg, Needs
+from .tensor import Tensor
 
 
 class Differentiable(Protocol):
@@ -17,7 +18,7 @@ class Differentiable(Protocol):
 
     name: str
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any: ...
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Sequence[Arg]: ...
 
 
 class Edge:
@@ -66,14 +67,14 @@ class Node(Edge):
         self,
         op: Differentiable,
         parents: tuple[Edge | None, ...],
-        args: tuple[Any, ...],
-        out: Shards | None,
+        args: tuple[object, ...],
+        out: object,  # shards, those of several outputs, or values of a program
         meta: Meta | tuple[Meta, ...],
     ) -> None:
         self.seq = next(interpreter.sequence)
         self.op = op
         self.parents = parents
-        self.args: tuple[Any, ...] | None = args
+        self.args: tuple[object, ...] | None = args
         self.out: Any = out
         self.meta = meta
         if saved_hooks:
@@ -108,7 +109,9 @@ class Output(Edge):
 
 
 # Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.
-saved_hooks: list[tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = []
+Pack: TypeAlias = Callable[[Tensor], Any]
+Unpack: TypeAlias = Callable[[Any], Tensor]
+saved_hooks: list[tuple[Pack, Unpack]] = []
 
 
 class Packed:
@@ -137,7 +140,7 @@ class Packed:
         return Tensor(found.shards, found.meta, self._edge)
 
 
-class PackedArgs(tuple[Any, ...]):
+class PackedArgs(tuple[object, ...]):
     """The args of a node whose saved tensors, its output too, were taken by a pack hook."""
 
     __slots__ = ()
@@ -146,11 +149,12 @@ class PackedArgs(tuple[Any, ...]):
 def _pack_out(out: Any, meta: Meta | tuple[Meta, ...]) -> Any:
     if isinstance(meta, Meta):
         return Packed(Tensor(out, meta))
-    return tuple([Packed(Tensor(part, m)) for part, m in zip(out, meta, strict=True)])
+    pairs = zip(out, meta, strict=True)
+    return tuple([None if part is None else Packed(Tensor(part, m)) for part, m in pairs])
 
 
 def unpack_out(out: Any) -> Any:
     """The shards of a node's kept output (or outputs), of which it holds what a hook packed."""
-    if out is None:
-        return None
-    return tuple([p.tensor().shards for p in out]) if type(out) is tuple else out.tensor().shards
+    if type(out) is tuple:
+        return tuple([None if part is None else part.tensor().shards for part in out])
+    return None if out is None else out.tensor().shards

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
+from typing import NoReturn, ParamSpec, TypeVar
 
 from ..errors import AutogradError
 from . import autograd_tape, interpreter
 from .autograd_tape import Leaf, Packed
 from .generator import default_generator
+from .names import Function
 from .tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Region:
     """One call of a checkpointed function: it numbers what the tape saves, and makes it again."""
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, function: Function, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
         self.function = function
         # Inside another checkpoint, the inputs are activations which that one makes again.
@@ -61,15 +65,16 @@ class _Region:
         now = default_generator.get_state()
         default_generator.set_state(self.random)
         autograd_tape.saved_hooks.append((keep, _no_unpack))
+        current = interpreter.current
         try:
-            with interpreter.grad_mode(True), _repetition():
+            with interpreter.grad_mode(True), current.repetition() if current else nullcontext():
                 self.function(*args, **kwargs)
         finally:
             autograd_tape.saved_hooks.pop()
             default_generator.set_state(now)
         self.values = dict(enumerate(values))
 
-    def given(self, arg: Any) -> Any:
+    def given(self, arg: object) -> object:
         if isinstance(arg, Packed):
             return arg.tensor()
         if isinstance(arg, Tensor) and arg.version > self.moment:
@@ -77,15 +82,11 @@ class _Region:
         return arg
 
 
-def _repetition() -> AbstractContextManager[None]:
-    return nullcontext() if interpreter.current is None else interpreter.current.repetition()
-
-
-def _held(arg: Any) -> Any:
+def _held(arg: object) -> object:
     return Packed(arg) if isinstance(arg, Tensor) and autograd_tape.saved_hooks else arg
 
 
-def _changed() -> None:
+def _changed() -> NoReturn:
     raise AutogradError(
         "one of the variables needed for gradient computation has been modified by an inplace "
         "operation: checkpoint runs its function again in backward, and an input or parameter of "
@@ -93,11 +94,11 @@ def _changed() -> None:
     )
 
 
-def _no_unpack(packed: Any) -> Tensor:
+def _no_unpack(packed: object) -> NoReturn:
     raise AssertionError("the second run of a checkpointed function is not differentiated")
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """`function(*args, **kwargs)`, whose activations are made again in backward instead of kept.
 
     Random numbers repeat. Parameters that the function reads get their gradients as usual. Raises

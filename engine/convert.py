@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
 
 from ..distributed import collectives
 from ..distributed.world import world
-from ..env import device as device_override
+from ..env import DEVICE
 from ..errors import (
     OnefoldRuntimeError,
     OnefoldValueError,
@@ -20,15 +20,16 @@ from ..errors import (
     user_line,
 )
 from . import boxing, interpreter
+from .argument_types import DeviceLike
 from .autograd_tape import Node
 from .boxing import BoxingPlan
 from .dispatcher import unary
 from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .meta import Meta, check_nd_sbp
-from .names import names, register_function, register_name
-from .op import Op
+from .names import names, register_function
+from .op import Metas, Needs, Op
 from .placement import Placement
-from .sbp import NdSbp, as_nd_sbp, broadcast, partial_sum, short
+from .sbp import NdSbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
 from .tensor import Tensor
 
 
@@ -55,13 +56,13 @@ class Boxing(Op):
     attributes = BoxingAttributes
     saves = ()
 
-    def boxing(self, metas: tuple[Meta | None, ...], attrs: BoxingAttributes) -> BoxingPlan:
+    def boxing(self, metas: Metas, attrs: BoxingAttributes) -> BoxingPlan:
         (x,) = metas
         assert x is not None
         return boxing.plan(x, attrs.target)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: BoxingAttributes
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: BoxingAttributes
     ) -> tuple[Tensor]:
         assert x.placement is not None
         produced = dy.meta.nd_sbp
@@ -78,6 +79,7 @@ BOXING = Boxing()
 _box = unary(BOXING)
 
 
+@register_function
 def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     """`x` laid out as `target` says (same shape and dtype); `grad_sbp` is its gradient's layout."""
     if target is x.meta and grad_sbp is None:
@@ -85,7 +87,7 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     return _box(x, target, grad_sbp)
 
 
-def read_device(device: Any) -> torch.device:
+def read_device(device: DeviceLike | None) -> torch.device:
     """The device that a user named for a local tensor; "cuda" is the current one."""
     try:
         found = torch.device("cpu" if device is None else device)
@@ -95,7 +97,7 @@ def read_device(device: Any) -> torch.device:
         ) from error
     if found.type != "cuda":
         return found
-    if device_override() == "cpu":
+    if DEVICE.read() == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise OnefoldRuntimeError(
@@ -106,7 +108,7 @@ def read_device(device: Any) -> torch.device:
 
 
 def read_layout(
-    placement: Any, sbp: Any, shape: Sequence[int] | None, what: str
+    placement: object, sbp: SbpLike | None, shape: Sequence[int] | None, what: str
 ) -> tuple[Placement, NdSbp]:
     """Check a placement and sbp that a user gave together for a tensor of this shape, if known."""
     if not isinstance(placement, Placement):
@@ -125,12 +127,13 @@ def read_layout(
     return placement, nd_sbp
 
 
+@register_function
 def global_to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
-    grad_sbp: Any = None,
+    grad_sbp: SbpLike | None = None,
     check_meta: bool = False,
     copy: bool = False,
 ) -> Tensor:
@@ -168,7 +171,7 @@ def global_to_global(
 class _LocalToGlobal:
     name = "local_to_global"
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
         part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
         if part.shards:
             return (to_local(part),)
@@ -178,7 +181,9 @@ class _LocalToGlobal:
 _LOCAL_TO_GLOBAL = _LocalToGlobal()
 
 
-def _read_join(x: Tensor, placement: Any, sbp: Any, check_meta: bool) -> tuple[Placement, NdSbp]:
+def _read_join(
+    x: Tensor, placement: object, sbp: SbpLike | None, check_meta: bool
+) -> tuple[Placement, NdSbp]:
     if placement is None:
         raise PlacementError(
             f"local_to_global: got sbp={sbp!r} without placement; give both, for instance "
@@ -189,10 +194,11 @@ def _read_join(x: Tensor, placement: Any, sbp: Any, check_meta: bool) -> tuple[P
     return read_layout(placement, sbp, x.shape if counts else None, "local_to_global")
 
 
+@register_function
 def local_to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
     check_meta: bool = True,
     copy: bool = False,
@@ -236,12 +242,13 @@ def local_to_global(
     return y
 
 
+@register_function
 def to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
-    grad_sbp: Any = None,
+    grad_sbp: SbpLike | None = None,
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
@@ -272,7 +279,7 @@ def to_global(
 class _ToLocal:
     name = "to_local"
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Any, x: Meta) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
         assert x.placement is not None
         back = Meta.of(x.shape, dy.dtype, x.placement, dual(x.nd_sbp))
         if not world().launched and any(
@@ -290,6 +297,7 @@ class _ToLocal:
 _TO_LOCAL = _ToLocal()
 
 
+@register_function
 def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """This process's shard as a local tensor.
 
@@ -314,6 +322,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     return y
 
 
+@register_function
 def check_meta_consistency(self: Tensor) -> None:
     """Check, collectively, that all processes agree on shape, dtype, placement and sbp.
 
@@ -331,19 +340,7 @@ def check_meta_consistency(self: Tensor) -> None:
             )
 
 
-def to_consistent(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+@register_function
+def to_consistent(self: Tensor, *args: object, **kwargs: object) -> NoReturn:
     """Removed long ago; says so."""
     raise OnefoldRuntimeError(".to_consistent has been removed, please use .to_global instead")
-
-
-for _function in (
-    to_global,
-    to_local,
-    local_to_global,
-    global_to_global,
-    check_meta_consistency,
-    to_consistent,
-):
-    register_function(_function)
-
-register_name("box", box)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import NoReturn, TypeAlias
 
 import torch
 
@@ -14,8 +15,9 @@ from . import boxing
 from .boxing import BoxingPlan
 from .dispatch_counters import counters
 from .meta import Meta
-from .op import Local, Op, explain
-from .shard_runner import runner, single
+from .names import Function
+from .op import Attributes, Kernel, Metas, Op, explain
+from .shard_runner import runner
 from .signature_choice import choose
 from .tensor import Tensor
 from .views import OpStep
@@ -24,49 +26,38 @@ MAX_PLANS = 4096  # per op
 KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
 
 
+@dataclass(slots=True, init=False, eq=False)
 class DispatchPlan:
     """What was decided once for an op on inputs of given metas.
 
     The inputs in `boxes` are boxed. Then the op is `decomposed` into smaller ones, or `run`.
     """
 
-    __slots__ = (
-        "aliases",
-        "attrs",
-        "boxes",
-        "decomposed",
-        "differentiable",
-        "direct",
-        "given",
-        "kept",
-        "meta",
-        "metas",
-        "run",
-        "steps",
-    )
-
-    attrs: tuple[Any, ...]  # as `bind` gets them: the op's record, if it has one
-    given: tuple[Any, ...]  # the same as `infer`, `rule` and `vjp` get it, after the tensors
+    attrs: Attributes  # as `bind` gets them: the op's record, if it has one
+    given: Attributes  # the same as `infer`, `rule` and `vjp` get it, after the tensors
     direct: bool  # whether nothing is boxed or decomposed
-    run: Callable[..., Any]  # shards of each input (and runtime numbers) -> shards
+    run: Function  # shards of each input (and runtime numbers) -> shards
+    kernel: Kernel | None  # the same for the only shard of each, where there is one output
     boxes: tuple[tuple[int, BoxingPlan], ...]  # by the index of the input
-    decomposed: Callable[..., Any] | None  # called with the op's arguments
+    decomposed: Function | None  # called with the op's arguments
     meta: Meta  # of the first output
     metas: tuple[Meta, ...]
     aliases: bool  # whether outputs may have memory of the inputs
     differentiable: bool
     # Of ops whose outputs are views.
-    steps: tuple[OpStep, ...]
-    kept: tuple[Any, ...]  # what the tape keeps of the arguments
+    steps: tuple[OpStep, ...]  # to the outputs of a view op
+    step: OpStep  # the first of them
+    kept: tuple[object, ...]  # what the tape keeps of the arguments
 
 
 ops: dict[str, list[Op]] = {}  # every op that has an entry, by name (a pair has several forms)
-_tables: list[dict[Any, DispatchPlan]] = []
+Plans: TypeAlias = dict[object, DispatchPlan]
+_tables: list[Plans] = []
 
 
-def new_table() -> dict[Any, DispatchPlan]:
+def new_table() -> Plans:
     """A table of plans for one entry, counted and cleared with the others."""
-    table: dict[Any, DispatchPlan] = {}
+    table: Plans = {}
     _tables.append(table)
     return table
 
@@ -83,12 +74,7 @@ def num_plans() -> int:
 
 
 def prepare(
-    op: Op,
-    call: Callable[..., Any],
-    plans: dict[Any, DispatchPlan],
-    key: Any,
-    args: Sequence[Any],
-    attrs: tuple[Any, ...],
+    op: Op, call: Function, plans: Plans, key: object, args: Sequence[object], attrs: Attributes
 ) -> DispatchPlan:
     """Make the plan for a call of the entry `call`, keep it under `key`, and return it.
 
@@ -103,7 +89,8 @@ def prepare(
     except KERNEL_ERRORS as error:
         raise explain(op, error, (*described, *attrs), user_line()) from error
     if op.makes_views:
-        plan.steps = tuple([OpStep(op, call, attrs, i) for i in range(op.num_outputs)])
+        plan.steps = tuple([OpStep(op, call, plan.attrs, i) for i in range(op.num_outputs)])
+        plan.step = plan.steps[0]
         first = next((moves.dst for index, moves in plan.boxes if index == 0), metas[0])
         plan.kept = (first, *plan.given)
     if len(plans) >= MAX_PLANS:
@@ -114,7 +101,7 @@ def prepare(
     return plan
 
 
-def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
+def failed(op: Op, error: Exception, args: Sequence[object]) -> OnefoldError:
     """The error of one kernel call: what the kernel said, with the inputs and the line.
 
     Other ranks, whose data may be different, are told of an error on global tensors.
@@ -126,9 +113,7 @@ def failed(op: Op, error: Exception, args: Sequence[Any]) -> OnefoldError:
     return explained
 
 
-def _make(
-    op: Op, metas: tuple[Meta | None, ...], described: list[Any], attrs: tuple[Any, ...]
-) -> DispatchPlan:
+def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> DispatchPlan:
     plan = DispatchPlan()
     attrs = plan.attrs = op.attributes(*attrs)
     plan.given = op.following(attrs)
@@ -137,6 +122,7 @@ def _make(
     plan.decomposed = None
     plan.aliases = op.aliases
     plan.run = _never
+    plan.kernel = None
     moves = op.boxing(metas, attrs)
     if moves is not None:
         plan.run = partial(boxing.run, moves, op=op.name)
@@ -153,7 +139,7 @@ def _make(
         device = next(meta.device for meta in metas if meta is not None)
         plan.metas = tuple(Meta.of(m.shape, m.dtype, device=device) for m in logical)
         plan.meta = plan.metas[0]
-        plan.run = single(op, Local(0, metas, plan.metas, None), attrs)
+        plan.run, plan.kernel = runner(op, metas, plan.metas, attrs, None)
         return plan
     plan.decomposed = op.decompose(metas, attrs)
     if plan.decomposed is not None:
@@ -177,15 +163,15 @@ def _make(
         plan.decomposed = op.decompose(tuple(boxed), attrs)
         if plan.decomposed is not None:
             return plan
-    plan.run = runner(op, tuple(boxed), plan.metas, attrs, placement)
+    plan.run, plan.kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
     return plan
 
 
-def _never(*args: Any) -> Any:
+def _never(*args: object) -> NoReturn:
     raise AssertionError("a plan that decomposes is not run itself")
 
 
-def _check_tensors(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> None:
+def _check_tensors(op: Op, args: Sequence[object], attrs: Attributes) -> None:
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     if len({tensor.is_global for tensor in tensors}) > 1:
         raise MixedTensorsError(
@@ -210,23 +196,32 @@ def _check_tensors(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> None:
             )
 
 
-def bad_arguments(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> OnefoldError:
+def bad_arguments(op: Op, args: Sequence[object], attrs: Attributes) -> OnefoldError:
     """The error for arguments that no plan can be looked up for."""
     for index, arg in enumerate(args):
         if not isinstance(arg, Tensor) and arg is not None:
-            hint = (
-                " Convert it with onefold.from_torch(x)." if isinstance(arg, torch.Tensor) else ""
-            )
-            return OnefoldTypeError(
-                f"{op.name}: argument {index} must be an onefold Tensor, but got "
-                f"{type(arg).__module__}.{type(arg).__qualname__}.{hint} Called at {user_line()}"
-            )
+            return _not_a_tensor(op.name, index, arg)
     return OnefoldTypeError(
         f"{op.name}: attributes must be hashable, but got {attrs!r}. Called at {user_line()}"
     )
 
 
-def hashable(op: Op, args: Sequence[Any], attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+def check_tensors(what: str, *args: object) -> None:
+    """Raise OnefoldTypeError unless all arguments of a function are onefold tensors."""
+    for index, arg in enumerate(args):
+        if not isinstance(arg, Tensor):
+            raise _not_a_tensor(what, index, arg)
+
+
+def _not_a_tensor(what: str, index: int, arg: object) -> OnefoldTypeError:
+    hint = " Convert it with onefold.from_torch(x)." if isinstance(arg, torch.Tensor) else ""
+    return OnefoldTypeError(
+        f"{what}: argument {index} must be an onefold Tensor, but got "
+        f"{type(arg).__module__}.{type(arg).__qualname__}.{hint} Called at {user_line()}"
+    )
+
+
+def hashable(op: Op, args: Sequence[object], attrs: Attributes) -> Attributes:
     """The attributes with lists as tuples; the error of `bad_arguments` if that is no help."""
     changed = tuple(tuple(attr) if isinstance(attr, list) else attr for attr in attrs)
     if changed == attrs or not all(arg is None or isinstance(arg, Tensor) for arg in args):

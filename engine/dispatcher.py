@@ -20,8 +20,9 @@ from .dispatch_plan import (
 )
 from .entry import Form, source
 from .generated import function
-from .op import NoAttributes, Op, as_they_are
-from .tensor import Tensor
+from .names import Function
+from .op import Attributes, NoAttributes, Op
+from .tensor import Shards, Tensor
 from .views import add_views, link_all
 
 P = ParamSpec("P")
@@ -32,7 +33,7 @@ class Takes(Protocol[P]):
     """An op, by the attributes that it takes."""
 
     @property
-    def attributes(self) -> Callable[P, tuple[Any, ...]]: ...
+    def attributes(self) -> Callable[P, Attributes]: ...
 
 
 def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
@@ -40,11 +41,12 @@ def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     return _define(op, ("x",))
 
 
-def view_op(op: Op) -> Callable[..., Tensor]:
+def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and attributes that gives a view of the tensor.
 
     Neither the tensor nor the view may be kept for the op's gradient.
     """
+    assert isinstance(op, Op)
     assert op.makes_views
     assert op.saves == ()
     assert not op.saves_output
@@ -56,9 +58,12 @@ def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     return _define(op, ("a", "b"))
 
 
-def ternary(
-    op: Takes[P],
-) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
+def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:
+    """The function that runs an op of a tensor, one that may be None, and attributes."""
+    return _define(op, ("x", "other?"))
+
+
+def ternary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
     return _define(op, ("a", "b", "c?"))
 
@@ -70,12 +75,17 @@ def with_optionals(
     return _define(op, ("x", "weight?", "bias?"))
 
 
-def with_number(op: Op, number_first: bool) -> Callable[[Any, Any], Tensor]:
-    """The function that runs an op of a tensor and a Python number, in either order.
+def number_last(op: Op) -> Callable[[Tensor, object], Tensor]:
+    """The function that runs an op of a tensor and a Python number.
 
     Plans depend on the number's type, never on its value.
     """
-    return _define(op, ("number#", "x") if number_first else ("x", "number#"), attributes=False)
+    return _define(op, ("x", "number#"))
+
+
+def number_first(op: Op) -> Callable[[object, Tensor], Tensor]:
+    """The function that runs an op of a Python number and a tensor, as `number_last`."""
+    return _define(op, ("number#", "x"))
 
 
 def general(op: Takes[P]) -> Callable[Concatenate[Tensors, P], Tensor]:
@@ -93,45 +103,39 @@ def several(
     return _define(op, (), only_first=only_first)
 
 
-def several_of_three(
-    op: Takes[P], only_first: bool = False
-) -> Callable[Concatenate[Tensor, Tensor, Tensor, P], tuple[Tensor, ...]]:
-    """`several` for an op of three tensors, which are passed one by one."""
-    return _define(op, ("a", "b", "c"), only_first=only_first)
+def several_of(
+    op: Takes[Any], params: str, only_first: bool = False
+) -> Callable[..., tuple[Tensor, ...]]:
+    """`several` for tensors that are passed one by one, which takes less time.
 
-
-def general_with_value(
-    op: Takes[P], only_first: bool = False
-) -> Callable[Concatenate[tuple[Any, ...], P], tuple[Tensor, ...]]:
-    """`several` where the last of the tuple is None or a Python value that the kernel takes.
-
-    Plans depend on the value's type, never on the value.
+    The name of a parameter ends in "?" where None may be passed, and in "#" where None or a Python
+    value is, of which plans know the type only.
     """
-    return _define(op, (), number_last=True, only_first=only_first)
+    return _define(op, tuple(params.split()), only_first=only_first)
 
 
 # How an entry takes its arguments: so many tensors (or numbers) first, or (0) all in one tuple.
-arity: dict[Callable[..., Any], int] = {}
+arity: dict[Function, int] = {}
 PACKED = 0
 
 
-def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..., Any]:
+def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     assert isinstance(op, Op)
     is_boxing = type(op).boxing is not Op.boxing
     form = Form(
         params,
-        attributes=op.attributes is not NoAttributes and how.pop("attributes", True),
-        record=op.attributes is not as_they_are,
+        attributes=op.attributes is not NoAttributes or not params,
         saves=op.saves,
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
+        one_gradient=op.one_gradient,
         aliases=op.aliases,
         makes_views=op.makes_views,
         boxing=is_boxing,
         **how,
     )
     define = function(source(form), "define", f"entry of {', '.join(params) or 'tensors'}", _NAMES)
-    call: Callable[..., Any] = define(op, new_table())
+    call: Function = define(op, new_table())
     # Tracebacks and profilers then tell the entries of one form apart.
     call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
     call.__name__ = call.__qualname__ = op.name
@@ -146,7 +150,7 @@ def _define(op: Takes[Any], params: tuple[str, ...], **how: bool) -> Callable[..
 # What entries call beside the plan.
 
 
-def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[Any, ...]:
+def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[object, ...]:
     """The tensors in the layouts that the plan asks for.
 
     As far as gradients go a boxed tensor is the one it was made of: the gradient needs no boxing
@@ -164,8 +168,8 @@ def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[Any,
 def record(
     op: Op,
     plan: DispatchPlan,
-    tensors: Sequence[Any],
-    out: Any,
+    tensors: Sequence[object],
+    out: object,
     recorded: Differentiable | None = None,
 ) -> Node | None:
     """The node of a call on the tape, of `recorded` or `op`; None if no input needs a gradient."""
@@ -183,12 +187,19 @@ def record(
         recorded or op,
         nodes,
         (*saved, *plan.given),
-        out if op.saves_output else None,
+        kept_outputs(out, op.saves_output) if op.saves_output else None,
         plan.metas if op.num_outputs != 1 else plan.meta,
     )
 
 
-def outputs(plan: DispatchPlan, shards: Any, node: Node | None) -> tuple[Tensor, ...]:
+def kept_outputs(out: Any, kept: bool | tuple[int, ...]) -> Any:
+    """What a node keeps of an output, or of several: None in the place of each other one."""
+    if isinstance(kept, bool):
+        return out
+    return tuple([part if index in kept else None for index, part in enumerate(out)])
+
+
+def outputs(plan: DispatchPlan, shards: Sequence[Shards], node: Node | None) -> tuple[Tensor, ...]:
     """The tensors of several outputs, on the tape where they can have a gradient."""
     made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     if node is not None:
@@ -198,9 +209,13 @@ def outputs(plan: DispatchPlan, shards: Any, node: Node | None) -> tuple[Tensor,
     return made
 
 
-def first_output(plan: DispatchPlan, shards: Any, node: Node | None) -> tuple[Tensor]:
-    """The first tensor of several outputs; the others are for the gradient."""
-    return (Tensor(shards[0], plan.metas[0], None if node is None else Output(node, 0)),)
+def outputs_of_one(
+    plan: DispatchPlan, shards: Sequence[Shards], node: Node | None
+) -> tuple[Tensor, ...]:
+    """The tensors of several outputs of which only the first can have a gradient."""
+    made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    made[0].node = node
+    return made
 
 
 # What the text of an entry may name.
@@ -213,12 +228,13 @@ _NAMES = {
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "failed": failed,
-    "first_output": first_output,
     "hashable": hashable,
     "interp": interpreter,
+    "kept_outputs": kept_outputs,
     "link_all": link_all,
     "new": object.__new__,
     "outputs": outputs,
+    "outputs_of_one": outputs_of_one,
     "prepare": prepare,
     "record": record,
     "ref": ref,

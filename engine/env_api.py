@@ -17,6 +17,8 @@ __all__ = [
     "is_launched",
 ]
 
+all_device_placement = Placement.all
+
 
 def is_launched() -> bool:
     """Whether a launcher started this process, so that it owns one rank of several processes.
@@ -25,8 +27,3 @@ def is_launched() -> bool:
     False
     """
     return world().launched
-
-
-def all_device_placement(type: str) -> Placement:
-    """All ranks of the job as a one-axis mesh."""
-    return Placement.all(type)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -35,7 +34,7 @@ def flatten(*tensors: Shards) -> Shards:
 
 def unflatten(shapes: Sequence[Sequence[int]], flat: Shards) -> tuple[Shards, ...]:
     """The shards of each tensor, from those of the flat tensor, as views of them."""
-    cut: dict[int, Any] = {}
+    cut: dict[int, Sequence[torch.Tensor]] = {}
     for part in flat:
         if id(part) not in cut:
             cut[id(part)] = kernels.unflatten(part, shapes)

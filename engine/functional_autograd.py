@@ -11,18 +11,21 @@ from typing import Any
 
 from .autograd import grad
 from .grad_mode import enable_grad
-from .names import names
-from .tensor import Tensor
+from .tensor import Tensor, tensor_ops
 
 Inputs = Tensor | tuple[Tensor, ...]
 
 
 def _leaves(inputs: Inputs, keep: bool) -> tuple[Tensor, ...]:
     """The inputs as tensors of their own that require grad; with `keep`, still on the tape."""
-    tensors = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     return tuple(
-        t if keep and t.requires_grad else names.detach(t).requires_grad_() for t in tensors
+        t if keep and t.requires_grad else tensor_ops.detach(t).requires_grad_()
+        for t in _tuple(inputs)
     )
+
+
+def _tuple(inputs: Inputs) -> tuple[Tensor, ...]:
+    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
 
 
 def _like(results: Sequence[Any], inputs: Inputs) -> Any:
@@ -50,7 +53,8 @@ def _gradients(
             allow_unused=True,
         )
     return tuple(
-        names.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)
+        tensor_ops.zeros_like(leaf) if g is None else g
+        for g, leaf in zip(found, leaves, strict=True)
     )
 
 
@@ -70,11 +74,10 @@ def jvp(
 ) -> tuple[Tensor, Tensor]:
     """func(*inputs), and its Jacobian times v, by differentiating the vjp in its cotangent."""
     leaves = _leaves(inputs, create_graph)
-    directions = (v,) if isinstance(v, Tensor) else tuple(v)
     output = func(*leaves)
-    cotangent = names.zeros_like(output).requires_grad_()
+    cotangent = tensor_ops.zeros_like(output).requires_grad_()
     linear = _gradients([output], leaves, [cotangent], True)
-    return output, _gradients(linear, [cotangent], directions, create_graph)[0]
+    return output, _gradients(linear, [cotangent], _tuple(v), create_graph)[0]
 
 
 @enable_grad
@@ -86,13 +89,13 @@ def jacobian(func: Callable[..., Tensor], inputs: Inputs, create_graph: bool = F
 
 def _rows(output: Tensor, leaves: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]:
     """The Jacobian of `output` for each leaf, one element of the output after the other."""
-    flat = names.reshape(output, (-1,))
+    flat = tensor_ops.reshape(output, (-1,))
     rows = [
-        _gradients([names.getitem(flat, index)], leaves, None, create_graph, retain_graph=True)
+        _gradients([tensor_ops.getitem(flat, index)], leaves, None, create_graph, retain_graph=True)
         for index in range(flat.numel())
     ]
     return tuple(
-        names.reshape(names.stack([row[i] for row in rows]), (*output.shape, *leaf.shape))
+        tensor_ops.reshape(tensor_ops.stack([row[i] for row in rows]), (*output.shape, *leaf.shape))
         for i, leaf in enumerate(leaves)
     )
 
@@ -103,10 +106,9 @@ def hvp(
 ) -> tuple[Tensor, Any]:
     """func(*inputs) of one element, and its Hessian times v."""
     leaves = _leaves(inputs, create_graph)
-    directions = (v,) if isinstance(v, Tensor) else tuple(v)
     output = func(*leaves)
     first = _gradients([output], leaves, None, True)
-    return output, _like(_gradients(first, leaves, directions, create_graph), inputs)
+    return output, _like(_gradients(first, leaves, _tuple(v), create_graph), inputs)
 
 
 vhp = hvp  # the Hessian is symmetric

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
 
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
@@ -15,6 +15,7 @@ from ..errors import OnefoldTypeError, OnefoldValueError
 _MASK = (1 << 64) - 1
 
 
+@dataclass(slots=True, eq=False)
 class Draw:
     """One random call: the generator's seed, and the call's id. A captured graph moves them on.
 
@@ -22,12 +23,9 @@ class Draw:
     the numbers are then those that the whole batch has there.
     """
 
-    __slots__ = ("call", "part", "seed")
-
-    def __init__(self, seed: int, call: int) -> None:
-        self.seed = seed
-        self.call = call
-        self.part: tuple[int, int, int] | None = None
+    seed: int
+    call: int
+    part: tuple[int, int, int] | None = field(default=None, repr=False)
 
     def within(
         self, shape: tuple[int, ...], offset: tuple[int, ...]
@@ -45,9 +43,6 @@ class Draw:
         whole = (*shape[:dim], shape[dim] * count, *shape[dim + 1 :])
         start = (*offset[:dim], offset[dim] + index * shape[dim], *offset[dim + 1 :])
         return whole, start
-
-    def __repr__(self) -> str:
-        return f"Draw(seed={self.seed}, call={self.call})"
 
 
 # The lists in which draws are noted now, with their generators; the innermost last.
@@ -104,6 +99,7 @@ class Generator:
         return self._seed
 
     def initial_seed(self) -> int:
+        """The seed."""
         return self._seed
 
     def next_call(self) -> int:
@@ -123,7 +119,7 @@ class Generator:
         """(seed, next call id): all there is to save."""
         return self._seed, self._next
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: Sequence[int]) -> None:
         """Continue from a state that `get_state` gave."""
         if len(state) != 2 or not all(isinstance(part, Integral) for part in state):
             raise OnefoldValueError(
@@ -134,27 +130,9 @@ class Generator:
 
 default_generator = Generator()
 
-
-def manual_seed(seed: int) -> Generator:
-    """Set the seed of the default generator; see `Generator`."""
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Set a random seed on the default generator and return it."""
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """The seed of the default generator."""
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> tuple[int, int]:
-    """The state of the default generator."""
-    return default_generator.get_state()
-
-
-def set_rng_state(state: tuple[int, int]) -> None:
-    """Restore a state that `get_rng_state` gave."""
-    default_generator.set_state(state)
+# Of the default generator.
+manual_seed = default_generator.manual_seed
+seed = default_generator.seed
+initial_seed = default_generator.initial_seed
+get_rng_state = default_generator.get_state
+set_rng_state = default_generator.set_state

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast, overload
+from typing import ParamSpec, TypeVar, overload
 
 from . import interpreter
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def is_grad_enabled() -> bool:
@@ -30,22 +31,22 @@ class Mode:
     def __exit__(self, *exc: object) -> None:
         interpreter.grad_enabled = self._before.pop()
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         mode = self._mode
 
         @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with interpreter.grad_mode(mode):
                 return function(*args, **kwargs)
 
-        return cast("F", call)
+        return call
 
 
 @overload
 def no_grad() -> Mode: ...
 @overload
-def no_grad(function: F) -> F: ...
-def no_grad(function: Any = None) -> Any:
+def no_grad(function: Callable[P, R]) -> Callable[P, R]: ...
+def no_grad(function: Callable[P, R] | None = None) -> Mode | Callable[P, R]:
     """Record no gradients in the block, or in the decorated function.
 
     >>> import onefold as flow
@@ -60,8 +61,8 @@ def no_grad(function: Any = None) -> Any:
 @overload
 def enable_grad() -> Mode: ...
 @overload
-def enable_grad(function: F) -> F: ...
-def enable_grad(function: Any = None) -> Any:
+def enable_grad(function: Callable[P, R]) -> Callable[P, R]: ...
+def enable_grad(function: Callable[P, R] | None = None) -> Mode | Callable[P, R]:
     """Record gradients in the block, or in the decorated function."""
     return Mode(True) if function is None else Mode(True)(function)
 
@@ -69,8 +70,8 @@ def enable_grad(function: Any = None) -> Any:
 @overload
 def inference_mode(mode: bool = True) -> Mode: ...
 @overload
-def inference_mode(mode: F) -> F: ...
-def inference_mode(mode: Any = True) -> Any:
+def inference_mode(mode: Callable[P, R]) -> Callable[P, R]: ...
+def inference_mode(mode: bool | Callable[P, R] = True) -> Mode | Callable[P, R]:
     """Like no_grad; `inference_mode(False)` records gradients, as in torch."""
     return Mode(False)(mode) if callable(mode) else Mode(not mode)
 
@@ -86,6 +87,6 @@ class set_grad_enabled(Mode):
     def __enter__(self) -> None:
         interpreter.grad_enabled = self._mode
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         interpreter.grad_enabled = self._before.pop()  # it was meant for the function alone
         return super().__call__(function)

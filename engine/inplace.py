@@ -6,28 +6,23 @@ The base of a view, and the views of a base, change with it; see `view_writes`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
-from ..errors import (
-    MixedTensorsError,
-    OnefoldRuntimeError,
-    OnefoldTypeError,
-    ShapeError,
-)
+from ..errors import MixedTensorsError, OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from . import interpreter
+from .argument_types import Layout, Number
 from .convert import box
 from .grad_mode import no_grad
 from .names import names, register_function
-from .sbp import NdSbp, broadcast
-from .tensor import Tensor, tensor_ops
+from .sbp import without_partial
+from .tensor import Shards, Tensor, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
 from .views import has_links, snapshot
 
 
 @register_function
-def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
+def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> Tensor:
     """`self` takes the result of the op `name` on it; what `x.add_(y)` and its kin do.
 
     Raises AutogradError for a leaf that requires grad, ShapeError or OnefoldRuntimeError when the
@@ -40,6 +35,15 @@ def assign_result(self: Tensor, name: str, *args: Any, **kwargs: Any) -> Tensor:
     if result.meta is self.meta:
         return replace(self, result)
     return assign(self, result, f"{name}_")
+
+
+def set_result(self: Tensor, result: Tensor, what: str) -> None:
+    """`self` takes a result of its shape and dtype; raises as `assign_result` does."""
+    check_change(self, what)
+    if result.meta is self.meta:
+        replace(self, result)
+    else:
+        assign(self, result, what)
 
 
 def replace(self: Tensor, result: Tensor) -> Tensor:
@@ -101,9 +105,14 @@ def changed(tensors: Iterable[Tensor]) -> None:
 def writable(x: Tensor) -> None:
     """Give the tensor contiguous memory of its own, if it has not."""
     if x.shared or not all(map(torch.Tensor.is_contiguous, x.shards)):
-        unique = {id(part): part.clone(memory_format=torch.contiguous_format) for part in x.shards}
-        x.shards = tuple([unique[id(part)] for part in x.shards])
+        x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
+
+
+def contiguous_copies(shards: Shards) -> Shards:
+    """The shards in row-major memory of their own; those that are one tensor stay one."""
+    unique = {id(part): part.clone(memory_format=torch.contiguous_format) for part in shards}
+    return tuple([unique[id(part)] for part in shards])
 
 
 def _check_made(value: Tensor) -> None:
@@ -113,17 +122,17 @@ def _check_made(value: Tensor) -> None:
 
 
 @no_grad
-def fitted(value: Any, target: Tensor) -> Tensor:
+def fitted(value: object, target: Tensor) -> Tensor:
     """`value` in the dtype and layout of `target`; for loading.
 
     Torch tensors, arrays and numbers are taken as logical values. Raises ShapeError for another
     shape, MixedTensorsError for a local value of a global tensor or the other way round.
     """
     if not isinstance(value, Tensor):
-        layout: dict[str, Any] = {"device": target.meta.device}
+        layout: Layout = {"device": target.meta.device}
         if target.is_global:
-            layout = {"placement": target.placement, "sbp": _without_partial(target.sbp)}
-        value = names.tensor(value, dtype=target.dtype, **layout)
+            layout = {"placement": target.placement, "sbp": without_partial(target.sbp)}
+        value = tensor_ops.tensor(value, dtype=target.dtype, **layout)
     if value.is_global != target.is_global:
         kinds = {True: "global", False: "local"}
         raise MixedTensorsError(
@@ -135,14 +144,10 @@ def fitted(value: Any, target: Tensor) -> Tensor:
             f"size mismatch: the tensor has {tuple(target.shape)}, the value {tuple(value.shape)}"
         )
     if value.dtype != target.dtype:
-        value = names.cast(value, target.dtype)
+        value = tensor_ops.cast(value, target.dtype)
     if target.is_local:
         return tensor_ops.to(value, target.device)
     return box(value, target.meta)
-
-
-def _without_partial(nd_sbp: NdSbp) -> NdSbp:
-    return tuple(broadcast if sbp.is_partial else sbp for sbp in nd_sbp)
 
 
 @register_function
@@ -163,21 +168,21 @@ def copy_(self: Tensor, source: Tensor) -> Tensor:
 
 
 @register_function
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(self: Tensor, value: Tensor | Number) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
     check_change(self, "fill_")
-    return assign(self, names.full_like(self, value), "fill_")
+    return assign(self, tensor_ops.full_like(self, value), "fill_")
 
 
 @register_function
 def zero_(self: Tensor) -> Tensor:
     """Every element becomes 0."""
     check_change(self, "zero_")
-    return assign(self, names.full_like(self, 0), "zero_")
+    return assign(self, tensor_ops.full_like(self, 0), "zero_")
 
 
 @register_function
-def setitem_(self: Tensor, index: Any, value: Any) -> None:
+def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")
-    assign(self, names.setitem(snapshot(self), index, value), "__setitem__")
+    assign(self, tensor_ops.setitem(snapshot(self), index, value), "__setitem__")

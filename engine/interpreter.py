@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import wraps
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from .autograd_tape import Edge
+    from .tensor import Tensor
+
+R = TypeVar("R")
 
 
 class Interpreter:
@@ -18,37 +25,37 @@ class Interpreter:
     def captures(self) -> bool:
         return False
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+    def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         """Run `op`; `call` is the function that was called: under `using(None)` it is eager."""
         raise NotImplementedError
 
-    def before_change(self, tensor: Any) -> None:
+    def before_change(self, tensor: Tensor) -> None:
         """Hear that a tensor is about to take another value, by an in-place operation."""
 
-    def before_sharing(self, tensor: Any) -> None:
+    def before_sharing(self, tensor: Tensor) -> None:
         """Hear that another tensor is about to be made of the tensor's shards."""
 
     def call_module(
         self,
-        module: Any,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+        module: object,
+        forward: Callable[..., R],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> R:
         """Run a module: `forward(*args, **kwargs)`."""
         return forward(*args, **kwargs)
 
-    def start_backward(self, gradient: Any) -> Any:
+    def start_backward(self, gradient: Tensor) -> Tensor:
         """The gradient with which `backward()` starts, given the one that the program asked for."""
         return gradient
 
     def clip_gradients(
-        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
-    ) -> Any:
+        self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Tensor:
         """The norm of the gradients of the parameters together, by which they are clipped later."""
         raise NotImplementedError
 
-    def adding(self, edge: Any) -> AbstractContextManager[None]:
+    def adding(self, edge: Edge) -> AbstractContextManager[None]:
         """The block in which two gradients that arrived at an edge of the tape are added."""
         return nullcontext()
 
@@ -68,38 +75,22 @@ class Through(Interpreter):
     def captures(self) -> bool:
         return self._to.captures
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+    def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         with using(self.inner):
             return call(*args)
 
-    def before_change(self, tensor: Any) -> None:
-        self._to.before_change(tensor)
 
-    def before_sharing(self, tensor: Any) -> None:
-        self._to.before_sharing(tensor)
+def _handed_on(name: str) -> Callable[..., object]:
+    @wraps(getattr(Interpreter, name))
+    def method(self: Through, *args: object, **kwargs: object) -> object:
+        return getattr(self._to, name)(*args, **kwargs)
 
-    def call_module(
-        self,
-        module: Any,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        return self._to.call_module(module, forward, args, kwargs)
+    return method
 
-    def start_backward(self, gradient: Any) -> Any:
-        return self._to.start_backward(gradient)
 
-    def clip_gradients(
-        self, params: Sequence[Any], max_norm: float, norm_type: float, error_if_nonfinite: bool
-    ) -> Any:
-        return self._to.clip_gradients(params, max_norm, norm_type, error_if_nonfinite)
-
-    def adding(self, edge: Any) -> AbstractContextManager[None]:
-        return self._to.adding(edge)
-
-    def repetition(self) -> AbstractContextManager[None]:
-        return self._to.repetition()
+for _name in vars(Interpreter):
+    if not _name.startswith("_") and _name not in vars(Through):
+        setattr(Through, _name, _handed_on(_name))
 
 
 current: Interpreter | None = None
@@ -135,7 +126,7 @@ def using(interpreter: Interpreter | None) -> Iterator[None]:
 
 
 class grad_mode:
-    """Switch the recording of gradients on or off, in a block or for a decorated function."""
+    """Switch the recording of gradients on or off in a block."""
 
     __slots__ = ("_before", "_mode")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -13,6 +14,7 @@ from ..errors import SbpError
 from .placement import Placement
 from .sbp import NdSbp, Sbp, short
 
+Shape: TypeAlias = tuple[int, ...]
 Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # (offset, size), per tensor dim
 
 
@@ -26,24 +28,13 @@ def balanced(size: int, parts: int, index: int) -> tuple[int, int]:
     return index * small + min(index, more), small + (index < more)
 
 
+@dataclass(slots=True, init=False, eq=False, weakref_slot=True)
 class Meta:
     """Shape, dtype, placement and nd_sbp of a tensor; a local tensor has a device instead.
 
     Immutable and interned by `Meta.of`: equal metas are one object, compared and hashed by
     identity. Every question about any rank's shard is answered by arithmetic alone.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_boxes",
-        "device",
-        "dtype",
-        "nd_sbp",
-        "partial",
-        "placement",
-        "shape",
-        "shardwise",
-    )
 
     shape: torch.Size
     dtype: torch.dtype
@@ -146,6 +137,12 @@ class Meta:
         if self.placement is not None:
             return self.placement.device_type
         return "cpu" if self.device is None else self.device.type
+
+    @property
+    def global_placement(self) -> Placement:
+        """The placement of a meta that is known to be global."""
+        assert self.placement is not None
+        return self.placement
 
     @property
     def is_global(self) -> bool:

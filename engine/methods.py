@@ -4,6 +4,12 @@ Ops that are methods in torch add theirs to these lists when they are defined. L
 that torch does not have, and those that the engine itself defines.
 """
 
+
+def _operators(table: str) -> dict[str, str]:
+    pairs = [pair.split("=") for pair in table.split()]
+    return {f"__{operator}__": op for operator, op in pairs}
+
+
 # Methods that call the op of their own name with the tensor as first argument.
 METHODS = """
 add_ backward cast check_meta_consistency detach div_ global_to_global hermitian local_to_global
@@ -18,52 +24,16 @@ INPLACE: list[str] = []
 NOT_IN_PLACE = frozenset("normal squeeze swapaxes swapdims t transpose unsqueeze".split())
 
 # Python's operators, and the op or function that each calls with the tensor as first argument.
-OPERATORS = {
-    "__add__": "add",
-    "__radd__": "add",
-    "__sub__": "sub",
-    "__mul__": "mul",
-    "__rmul__": "mul",
-    "__truediv__": "div",
-    "__matmul__": "matmul",
-    "__neg__": "neg",
-    "__pow__": "pow",
-    "__floordiv__": "floor_divide",
-    "__mod__": "remainder",
-    "__abs__": "abs",
-    "__invert__": "bitwise_not",
-    "__and__": "bitwise_and",
-    "__rand__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__ror__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-    "__rxor__": "bitwise_xor",
-    "__lshift__": "bitwise_left_shift",
-    "__rshift__": "bitwise_right_shift",
-    "__eq__": "eq",
-    "__ne__": "ne",
-    "__lt__": "lt",
-    "__le__": "le",
-    "__gt__": "gt",
-    "__ge__": "ge",
-    "__getitem__": "getitem",
-    "__setitem__": "setitem_",
-    "__iadd__": "add_",
-    "__isub__": "sub_",
-    "__imul__": "mul_",
-    "__itruediv__": "div_",
-    "__repr__": "describe",
-    "__format__": "to_format",
-    "__bool__": "to_bool",
-    "__index__": "to_index",
-}
+OPERATORS = _operators("""
+add=add radd=add sub=sub mul=mul rmul=mul truediv=div matmul=matmul neg=neg pow=pow
+floordiv=floor_divide mod=remainder abs=abs invert=bitwise_not and=bitwise_and rand=bitwise_and
+or=bitwise_or ror=bitwise_or xor=bitwise_xor rxor=bitwise_xor lshift=bitwise_left_shift
+rshift=bitwise_right_shift eq=eq ne=ne lt=lt le=le gt=gt ge=ge getitem=getitem setitem=setitem_
+iadd=add_ isub=sub_ imul=mul_ itruediv=div_ repr=describe format=to_format bool=to_bool
+index=to_index
+""")
 
 # Operators that give the named tensor the result of an op.
-INPLACE_OPERATORS = {
-    "__ifloordiv__": "floor_divide",
-    "__imod__": "remainder",
-    "__ipow__": "pow",
-    "__iand__": "bitwise_and",
-    "__ior__": "bitwise_or",
-    "__ixor__": "bitwise_xor",
-}
+INPLACE_OPERATORS = _operators("""
+ifloordiv=floor_divide imod=remainder ipow=pow iand=bitwise_and ior=bitwise_or ixor=bitwise_xor
+""")

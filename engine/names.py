@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function: TypeAlias = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 R = TypeVar("R")
 
 
@@ -19,15 +20,15 @@ class Names(Generic[R]):
 names: Names[Any] = Names()
 
 
-def find_name(name: str) -> Callable[..., Any] | None:
+def find_name(name: str) -> Function | None:
     """The function entered under `name`, or None."""
-    found: Callable[..., Any] | None = names.__dict__.get(name)
+    found: Function | None = vars(names).get(name)
     return found
 
 
-def all_names() -> dict[str, Callable[..., Any]]:
+def all_names() -> dict[str, Function]:
     """Every function by its name."""
-    return dict(names.__dict__)
+    return dict(vars(names))
 
 
 def register_function(function: F) -> F:
@@ -35,8 +36,15 @@ def register_function(function: F) -> F:
     return register_name(function.__name__, function)
 
 
+def register_as(name: str, function: F, doc: str) -> F:
+    """Enter a function that was made for this name, which it gets with the documentation."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return register_name(name, function)
+
+
 def register_name(name: str, function: F) -> F:
     """Enter `function` under `name`; a name is entered once."""
-    assert name not in names.__dict__, f"two functions are named {name}"
+    assert name not in vars(names), f"two functions are named {name}"
     setattr(names, name, function)
     return function

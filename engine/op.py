@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
@@ -18,11 +18,42 @@ from ..errors import (
 from ..kernels.select import pick
 from .boxing import BoxingPlan
 from .meta import Meta
+from .names import Function
 from .placement import Placement
 from .signature import Axis, Rule, from_spec
+from .tensor import Tensor
 
-Arg = Any  # a Meta where a tensor was passed, else the argument itself
-Kernel = Callable[..., Any]  # local torch tensors (and runtime numbers) -> local torch tensor(s)
+T = TypeVar("T")
+# What a subclass declares in its own way. Of `infer` and `rule`: a Meta where a tensor was passed.
+Arg: TypeAlias = Any
+Attributes: TypeAlias = tuple[object, ...]
+Needs: TypeAlias = Sequence[object]  # per tensor input: whether its gradient is wanted
+Metas: TypeAlias = "tuple[Meta | None, ...]"  # of the tensor inputs; None for an absent one
+# Per tensor input: its gradient, or anything falsy where none is wanted.
+Gradients: TypeAlias = Sequence[object]
+Kernel: TypeAlias = Function  # local torch tensors (and runtime numbers) -> torch tensor(s)
+
+
+def required(value: T | None) -> T:
+    """What an op is never called without, such as the meta of a tensor."""
+    assert value is not None
+    return value
+
+
+class Bound:
+    """A kernel and the arguments that follow the tensors.
+
+    `shard_runner` writes such a call out, which saves the time of a function around the kernel.
+    """
+
+    __slots__ = ("args", "kernel")
+
+    def __init__(self, kernel: Kernel, *args: object) -> None:
+        self.kernel = kernel
+        self.args = args
+
+    def __call__(self, *tensors: object) -> object:
+        return self.kernel(*tensors, *self.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +61,7 @@ class Local:
     """What a kernel may know of the rank it runs on: the boxes of its input and output shards."""
 
     position: int
-    inputs: tuple[Meta | None, ...]  # global metas; None for an absent optional tensor
+    inputs: Metas  # global
     outputs: tuple[Meta, ...]
     placement: Placement | None
 
@@ -47,15 +78,18 @@ class Local:
         """The function that does the work of a torch reference here; see `kernels/select.py`."""
         return pick(reference, self.device_type)
 
+    def bind(self, reference: Kernel, *args: object) -> Bound:
+        """The same, to be called with these arguments after the tensors."""
+        return Bound(self.pick(reference), *args)
+
+    def input(self, index: int) -> Meta:
+        return required(self.inputs[index])
+
     def input_shape(self, index: int) -> tuple[int, ...]:
-        meta = self.inputs[index]
-        assert meta is not None
-        return meta.local_shape(self.position)
+        return self.input(index).local_shape(self.position)
 
     def input_offset(self, index: int) -> tuple[int, ...]:
-        meta = self.inputs[index]
-        assert meta is not None
-        return meta.local_offset(self.position)
+        return self.input(index).local_offset(self.position)
 
     def output_shape(self, index: int = 0) -> tuple[int, ...]:
         return self.outputs[index].local_shape(self.position)
@@ -68,16 +102,17 @@ class NoAttributes(NamedTuple):
     """The record of an op that has none."""
 
 
-def as_they_are(*attrs: Any) -> tuple[Any, ...]:
-    """The attributes of an op that has no record."""
-    return attrs
+def no_kernel(*args: object) -> torch.Tensor:
+    """What `Op.kernel` is for ops that only have `bind` and `infer`."""
+    raise NotImplementedError
 
 
 class Op:
     """One operation. A subclass is final; families are functions that return ops.
 
-    A subclass gives `kernel` and `rule` (or `spec`), and where the defaults do not fit `infer`,
-    `vjp`, `bind` and `flops`. In `infer`, `rule` and `flops` every tensor argument is a Meta.
+    A subclass gives `kernel` (the local computation) and `rule` (or `spec`), and where the defaults
+    do not fit `infer`, `vjp`, `bind` and `flops`. In `infer`, `rule` and `flops` every tensor
+    argument is a Meta.
 
     What else the op is called with is said once, as the fields of a record:
 
@@ -87,46 +122,52 @@ class Op:
 
     With `attributes = SoftmaxAttributes` the entry is called as `entry(x, dim, dtype)`, and its
     type says so. The record is made with the plan, from what the entry was called with: `infer`,
-    `rule` and `vjp` get it after the tensors, `bind` and `decompose` as `attrs`, the kernel and
-    what `decompose` returns get its fields. `infer` checks them.
+    `rule` and `vjp` get it after the tensors, `bind`, `decompose` and `scatter_view` as `attrs`,
+    the kernel and what `decompose` returns get its fields. `infer` checks them.
     """
 
     name: str
-    attributes: Callable[..., tuple[Any, ...]] = staticmethod(as_they_are)
+    kernel: Kernel = staticmethod(no_kernel)  # on torch tensors and attributes
+    attributes: Callable[..., Attributes] = NoAttributes
     num_outputs: int = 1
+    like: tuple[int, ...] = ()  # per output: which input's shape and dtype it has; else see `infer`
     spec: str = ""  # default rule; see `signature.from_spec`
     linear: str = ""  # how partial sums pass; see `signature.from_spec`
     saves: tuple[int, ...] | None = None  # inputs which vjp needs; None: all of them
-    saves_output: bool = False  # whether vjp needs the output
+    # Whether vjp needs the output; of several outputs, those that it needs.
+    saves_output: bool | tuple[int, ...] = False
+    one_gradient: bool = False  # whether of several outputs only the first can have a gradient
     differentiable: bool = True
     aliases: bool = False  # the kernel may return memory of its first input
     makes_views: bool = False  # the outputs are views of the first input, then aliases too
     multiple_views: bool = False  # such outputs may not be written while gradients are recorded
     flops_per_element: ClassVar[float] = 1.0
 
-    def kernel(self, *args: Any) -> Any:
-        """The local computation: torch tensors and attributes -> torch tensor(s)."""
-        raise NotImplementedError
+    def __init__(self, name: str = "", kernel: Kernel | None = None) -> None:
+        self.name = name or self.name
+        self.kernel = kernel or self.kernel
 
     def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
         """Shapes and dtypes of the outputs, as metas whose layout is ignored.
 
-        The default runs the kernel on torch's data-free "meta" device, so that shapes, dtypes and
-        error conditions are torch's own.
+        Without `like` the default runs the kernel on torch's data-free "meta" device, so that
+        shapes, dtypes and error conditions are torch's own.
         """
+        if self.like:
+            metas = tuple([args[i] for i in self.like])
+            return metas[0] if self.num_outputs == 1 else metas
         if args and type(args[-1]) is self.attributes:
             args = (*args[:-1], *args[-1])
-        results = self.kernel(*[_as_torch_meta(arg) for arg in args])
+        results = self.kernel(*[blank(arg) if isinstance(arg, Meta) else arg for arg in args])
         if isinstance(results, torch.Tensor):
             return _as_meta(results)
         return tuple(_as_meta(result) for result in results)
 
-    def following(self, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def following(self, attrs: Attributes) -> Attributes:
         """What `infer`, `rule` and `vjp` get after the tensors, of a call with these attributes."""
-        if self.attributes is as_they_are:
-            return attrs
-        record = attrs if type(attrs) is self.attributes else self.attributes(*attrs)
-        return (record,) if record else ()
+        if self.attributes is NoAttributes:
+            return ()
+        return (attrs if type(attrs) is self.attributes else self.attributes(*attrs),)
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         """The legal signatures on one mesh axis (all-broadcast is added by the dispatcher).
@@ -135,16 +176,16 @@ class Op:
         """
         return from_spec(self.spec, self.linear)
 
-    def bind(self, local: Local, attrs: Any) -> Kernel:
+    def bind(self, local: Local, attrs: Arg) -> Kernel:
         """The kernel for one rank, attributes bound; takes the local tensors."""
-        return _with_attributes(local.pick(self.kernel), len(local.inputs), attrs)
+        return local.bind(self.kernel, *attrs)
 
     @property
     def depends_on_position(self) -> bool:
         """Whether `bind` must be asked for each rank."""
         return type(self).bind is not Op.bind
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         """Gradients for the tensor inputs; `needs[i]` is falsy where none is wanted.
 
         Written with ops, so that it can be differentiated and captured again. Inputs that
@@ -152,7 +193,7 @@ class Op:
         """
         raise OnefoldRuntimeError(f"{self.name} has no gradient")
 
-    def scatter_view(self, x: Any, value: Any, index: int, *attrs: Any) -> Any:
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: Arg) -> Tensor:
         """`x` with `value` in the place of output `index`, for an op whose outputs are views.
 
         What becomes of a base when a view of it is written. Written with ops, as `vjp`. Outputs of
@@ -160,14 +201,14 @@ class Op:
         """
         raise NotImplementedError(f"{self.name} needs scatter_view, since its outputs are views")
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: Any) -> Kernel | None:
+    def decompose(self, metas: Metas, attrs: Arg) -> Kernel | None:
         """The op in smaller ops for these layouts: a function of the same tensors and attributes.
 
         For ops that must communicate inside. None where the kernel runs on each shard.
         """
         return None
 
-    def boxing(self, metas: tuple[Meta | None, ...], attrs: Any) -> BoxingPlan | None:
+    def boxing(self, metas: Metas, attrs: Arg) -> BoxingPlan | None:
         """The plan that moves the input's shards between ranks: of boxing itself, no other op."""
         return None
 
@@ -179,23 +220,9 @@ class Op:
         return f"op {self.name}"
 
 
-def _with_attributes(kernel: Kernel, num_inputs: int, attrs: tuple[Any, ...]) -> Kernel:
-    """`kernel` with its trailing arguments bound; the commonest forms without star arguments."""
-    if not attrs:
-        return kernel
-    if num_inputs == 1 and len(attrs) == 1:
-        only = attrs[0]
-        return lambda x: kernel(x, only)
-    if num_inputs == 1 and len(attrs) == 2:
-        first, second = attrs
-        return lambda x: kernel(x, first, second)
-    return lambda *tensors: kernel(*tensors, *attrs)
-
-
-def _as_torch_meta(arg: Arg) -> Any:
-    if isinstance(arg, Meta):
-        return torch.empty(arg.shape, dtype=arg.dtype, device="meta")
-    return arg
+def blank(meta: Meta) -> torch.Tensor:
+    """A torch tensor of this shape and dtype without data."""
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta")
 
 
 def _as_meta(result: torch.Tensor) -> Meta:
@@ -206,8 +233,6 @@ _KINDS: tuple[tuple[type[Exception], type[OnefoldError]], ...] = (
     (IndexError, OnefoldIndexError),
     (TypeError, OnefoldTypeError),
     (ValueError, OnefoldValueError),
-    (RuntimeError, OnefoldRuntimeError),
-    (NotImplementedError, OnefoldRuntimeError),
 )
 
 
@@ -215,11 +240,11 @@ def error_class(error: Exception) -> type[OnefoldError]:
     """The class of ours that an error of a kernel is raised as."""
     if isinstance(error, OnefoldError):
         return type(error)
-    found = [ours for theirs, ours in _KINDS if isinstance(error, theirs)]
-    return found[0] if found else OnefoldRuntimeError
+    found = (ours for theirs, ours in _KINDS if isinstance(error, theirs))
+    return next(found, OnefoldRuntimeError)
 
 
-def explain(op: Op, error: Exception, args: Sequence[Arg], line: str) -> OnefoldError:
+def explain(op: Op, error: Exception, args: Sequence[object], line: str) -> OnefoldError:
     """The error of one op call, told once: the reason, then what the op was given and where."""
     reason = str(error).split("\n")[0].removeprefix(f"{op.name}: ")
     given = "\n".join(f"  argument {i}: {arg!r}" for i, arg in enumerate(args))

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, overload
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, TypeAlias, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..distributed.topology import cuda_index
 from ..distributed.world import World, world
-from ..env import device as device_override
+from ..env import DEVICE
 from ..errors import PlacementError
 
 _DEVICE_TYPES = ("cpu", "cuda")
 _EXAMPLE = 'write for instance placement("cpu", ranks=[0, 1])'
-_interned: WeakKeyDictionary[World, dict[tuple[Any, ...], Placement]] = WeakKeyDictionary()
+_interned: WeakKeyDictionary[World, dict[tuple[object, ...], Placement]] = WeakKeyDictionary()
+
+
+Ranks: TypeAlias = "Sequence[int | Ranks]"
 
 
 class SupportsArray(Protocol):
     """What numpy reads as an array, such as a tensor."""
 
-    def __array__(self) -> np.ndarray[Any, Any]: ...
+    def __array__(self) -> np.ndarray: ...
 
 
+@dataclass(slots=True, init=False, eq=False, weakref_slot=True)
 class Placement:
     """The ranks that hold a tensor, arranged as an n-d mesh in exactly the given order.
 
@@ -37,16 +44,6 @@ class Placement:
     (2, 2)
     """
 
-    __slots__ = (
-        "__weakref__",
-        "device_type",
-        "flat_ranks",
-        "owned",
-        "position",
-        "shape",
-        "strides",
-    )
-
     device_type: str
     shape: tuple[int, ...]  # of the mesh
     flat_ranks: tuple[int, ...]  # in row-major mesh order
@@ -55,13 +52,13 @@ class Placement:
     owned: tuple[int, ...]  # positions whose rank this process owns
 
     @overload
-    def __new__(cls, type: str, ranks: Sequence[Any]) -> Placement: ...
+    def __new__(cls, type: str, ranks: Ranks) -> Placement: ...
 
     @overload
     def __new__(cls, type: str, ranks: SupportsArray) -> Placement: ...
 
     # Neither has a default; what is missing is None here for an error that says what to write.
-    def __new__(cls, type: Any = None, ranks: Any = None) -> Placement:
+    def __new__(cls, type: object = None, ranks: object = None) -> Placement:
         if type is None or ranks is None:
             raise PlacementError(
                 "placement needs a device type and ranks, but got "
@@ -76,25 +73,13 @@ class Placement:
         found = table.get(key)
         if found is None:
             here.ensure(flat)
-            found = table[key] = cls._make(device_type, mesh.shape, flat, here)
+            found = object.__new__(cls)
+            found.device_type, found.shape, found.flat_ranks = key
+            found.owned = here.owned(flat)
+            found.position = {rank: index for index, rank in enumerate(flat)}
+            found.strides = tuple([prod(mesh.shape[axis + 1 :]) for axis in range(mesh.ndim)])
+            table[key] = found
         return found
-
-    @classmethod
-    def _make(
-        cls, device_type: str, shape: tuple[int, ...], flat: tuple[int, ...], here: World
-    ) -> Placement:
-        owned = here.owned(flat)
-        self = object.__new__(cls)
-        self.device_type = device_type
-        self.shape = shape
-        self.flat_ranks = flat
-        self.owned = owned
-        self.position = {rank: index for index, rank in enumerate(flat)}
-        strides = [1] * len(shape)
-        for axis in range(len(shape) - 2, -1, -1):
-            strides[axis] = strides[axis + 1] * shape[axis + 1]
-        self.strides = tuple(strides)
-        return self
 
     @staticmethod
     def all(type: str) -> Placement:
@@ -106,7 +91,7 @@ class Placement:
         return self.device_type
 
     @property
-    def ranks(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def ranks(self) -> npt.NDArray[np.int64]:
         """The mesh as a numpy array of ranks."""
         return np.array(self.flat_ranks, dtype=np.int64).reshape(self.shape)
 
@@ -146,18 +131,18 @@ class Placement:
             return "<onefold.placement that was not initialised>"
         return f'onefold.placement(type="{self.device_type}", ranks={self.ranks.tolist()})'
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Placement, (self.device_type, self.ranks.tolist())
 
 
-def _read_type(type: Any) -> str:
+def _read_type(type: object) -> str:
     if type not in _DEVICE_TYPES:
         raise PlacementError(
             f"placement type must be one of {', '.join(map(repr, _DEVICE_TYPES))}, but got "
             f"{type!r}; {_EXAMPLE}"
         )
     if type == "cuda":
-        if device_override() == "cpu":
+        if DEVICE.read() == "cpu":
             return "cpu"
         if not torch.cuda.is_available():
             raise PlacementError(
@@ -167,7 +152,7 @@ def _read_type(type: Any) -> str:
     return str(type)
 
 
-def _read_ranks(ranks: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _read_ranks(ranks: object) -> npt.NDArray[np.int64]:
     try:
         mesh = np.array(ranks)
     except ValueError:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from . import autograd_tape
+from .autograd_tape import Pack, Unpack
 from .tensor import Tensor
 from .views import frozen
 
@@ -25,7 +23,7 @@ class saved_tensors_hooks:
     2
     """
 
-    def __init__(self, pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]) -> None:
+    def __init__(self, pack: Pack, unpack: Unpack) -> None:
         self._pack = pack
         self._unpack = unpack
 
@@ -35,6 +33,6 @@ class saved_tensors_hooks:
     def __exit__(self, *exc: object) -> None:
         autograd_tape.saved_hooks.pop()
 
-    def _keep(self, tensor: Tensor) -> Any:
+    def _keep(self, tensor: Tensor) -> object:
         """Pack a tensor of its own, so that in-place changes of the saved one do not matter."""
         return self._pack(frozen(tensor))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..errors import SbpError
 
@@ -79,12 +79,13 @@ class Sbp:
         names = {"B": "broadcast", "P": "partial_sum", "PMAX": "partial_max", "PMIN": "partial_min"}
         return f"onefold.sbp.{names[self.kind]}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _intern, (self.kind, self.dim)
 
 
 sbp = Sbp  # the type's public name is `flow.sbp.sbp`
 NdSbp: TypeAlias = tuple[Sbp, ...]
+SbpLike: TypeAlias = Sbp | Iterable[Sbp]  # what users may pass: one for all axes, or one per axis
 
 
 @cache
@@ -123,7 +124,7 @@ def split(dim: int | None = None, *, axis: int | None = None) -> Sbp:
     return _intern("S", dim)
 
 
-def as_nd_sbp(value: Any, mesh_ndim: int) -> NdSbp:
+def as_nd_sbp(value: object, mesh_ndim: int) -> NdSbp:
     """`value` (one sbp, or one per axis) as a tuple with `mesh_ndim` entries.
 
     Raises SbpError when an entry is no sbp or the length differs from the mesh's.
@@ -149,6 +150,11 @@ def as_nd_sbp(value: Any, mesh_ndim: int) -> NdSbp:
             f"Give {mesh_ndim} entries, one per axis."
         )
     return entries
+
+
+def without_partial(nd_sbp: NdSbp) -> NdSbp:
+    """The nd_sbp with broadcast where it is partial: the layout of a value that is reduced."""
+    return tuple([broadcast if entry.is_partial else entry for entry in nd_sbp])
 
 
 def short(nd_sbp: Iterable[Sbp]) -> str:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from .generated import function
 from .meta import Meta
-from .op import Kernel, Local, Op
+from .names import Function
+from .op import Attributes, Bound, Kernel, Local, Metas, Op
 from .placement import Placement
 from .sbp import broadcast
 
 MOST_NAMED = 8  # tensors of an op whose function names them
 
 
-def single(op: Op, local: Local, attrs: tuple[Any, ...]) -> Callable[..., Any]:
+def _single(bound: Kernel, inputs: Metas, num_outputs: int) -> Function:
     """The function from the inputs' shards to the outputs' where each tensor has one shard."""
-    present = tuple([meta is not None for meta in local.inputs])
+    present = tuple([meta is not None for meta in inputs])
     if len(present) > MOST_NAMED:
-        return _any_single(op.bind(local, attrs), op.num_outputs != 1)
-    if getattr(op.bind, "__func__", None) is Op.bind:  # with no function around the kernel
-        make = _maker(present, op.num_outputs, len(attrs))
-        return make(local.pick(op.kernel), *attrs)
-    make = _maker(present, op.num_outputs, 0)
-    return make(op.bind(local, attrs))
+        return _any_single(bound, num_outputs != 1)
+    if isinstance(bound, Bound):
+        return _maker(present, num_outputs, len(bound.args))(bound.kernel, *bound.args)
+    return _maker(present, num_outputs, 0)(bound)
 
 
 @lru_cache(maxsize=1024)
-def _maker(
-    present: tuple[bool, ...], outputs: int, attributes: int
-) -> Callable[..., Callable[..., Any]]:
+def _maker(present: tuple[bool, ...], outputs: int, attributes: int) -> Callable[..., Function]:
     """What makes the function that calls a kernel: by which arguments are tensors, not values."""
     text = _source(present, outputs, attributes)
     return function(text, "make", "kernel on one shard", {})
@@ -62,44 +58,70 @@ def _source(present: tuple[bool, ...], outputs: int, attributes: int) -> str:
     return "\n".join(lines)
 
 
-def _any_single(kernel: Kernel, several: bool) -> Callable[..., Any]:
-    def run(*inputs: Any) -> Any:
+def _function(kernel: Kernel, num_inputs: int) -> Kernel:
+    """A kernel with its arguments bound."""
+    if not isinstance(kernel, Bound):
+        return kernel
+    if not kernel.args:
+        return kernel.kernel
+    if num_inputs > MOST_NAMED:
+        return kernel
+    return _function_maker(num_inputs, len(kernel.args))(kernel.kernel, *kernel.args)
+
+
+@lru_cache(maxsize=1024)
+def _function_maker(tensors: int, attributes: int) -> Callable[..., Kernel]:
+    """What makes the function that calls a kernel with arguments bound, without star arguments."""
+    inputs = ", ".join(f"x{i}" for i in range(tensors))
+    bound = ", ".join(f"a{i}" for i in range(attributes))
+    text = f"def make(kernel, {bound}):\n    return lambda {inputs}: kernel({inputs}, {bound})\n"
+    return function(text, "make", "kernel with bound arguments", {})
+
+
+def _any_single(kernel: Kernel, several: bool) -> Function:
+    def run(*inputs: object) -> tuple[object, ...]:
         return (kernel(*[_first(shards) for shards in inputs]),)
 
-    def run_several(*inputs: Any) -> Any:
+    def run_several(*inputs: object) -> tuple[object, ...]:
         results = kernel(*[_first(shards) for shards in inputs])
         return tuple([(result,) for result in results])
 
     return run_several if several else run
 
 
-def _first(shards: Any) -> Any:
+def _first(shards: object) -> object:
     return shards[0] if type(shards) is tuple else shards
 
 
 def runner(
     op: Op,
-    metas: tuple[Meta | None, ...],
+    metas: Metas,
     outputs: tuple[Meta, ...],
-    attrs: tuple[Any, ...],
-    placement: Placement,
-) -> Callable[..., Any]:
-    """The function from input shards to output shards for the ranks this process owns."""
+    attrs: Attributes,
+    placement: Placement | None,
+) -> tuple[Function, Kernel | None]:
+    """The function from input shards to output shards for the ranks this process owns.
+
+    With it the function of torch tensors, where each tensor has one shard and the op one output.
+    """
     several = op.num_outputs != 1
-    owned = placement.owned
+    owned = (0,) if placement is None else placement.owned
     if not owned:
-        empty: Any = ((),) * len(outputs) if several else ()
-        return lambda *inputs: empty
-    if len(owned) == 1:
-        return single(op, Local(owned[0], metas, outputs, placement), attrs)
+        empty = ((),) * len(outputs) if several else ()
+        return lambda *inputs: empty, None
+    if placement is None or len(owned) == 1:
+        bound = op.bind(Local(owned[0], metas, outputs, placement), attrs)
+        kernel = None if several else _function(bound, len(metas))
+        return _single(bound, metas, op.num_outputs), kernel
     kernels = {}
     sources = _distinct(metas, outputs, placement)
     for position in set(sources):
-        kernels[position] = op.bind(Local(position, metas, outputs, placement), attrs)
+        bound = op.bind(Local(position, metas, outputs, placement), attrs)
+        kernels[position] = _function(bound, len(metas))
     index_of = {position: index for index, position in enumerate(owned)}
     steps = [(position, index_of[position], kernels[position]) for position in sorted(kernels)]
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: object) -> tuple[object, ...]:
         results = {
             position: kernel(*[s[index] if type(s) is tuple else s for s in inputs])
             for position, index, kernel in steps
@@ -110,12 +132,10 @@ def runner(
             )
         return tuple([results[position] for position in sources])
 
-    return run
+    return run, None
 
 
-def _distinct(
-    metas: tuple[Meta | None, ...], outputs: tuple[Meta, ...], placement: Placement
-) -> list[int]:
+def _distinct(metas: Metas, outputs: tuple[Meta, ...], placement: Placement) -> list[int]:
     """For each owned position, the position whose result it shares: replicas compute once.
 
     Along an axis where every input and output is broadcast all ranks hold the same values, so a

@@ -77,6 +77,15 @@ def from_spec(spec: str, linear: str = "") -> tuple[Signature, ...]:
     return (*found, *partials(len(inputs), linear, len(outputs)))
 
 
+def with_bias(rule: Rule, dim: int) -> Rule:
+    """The signatures of a sum of what `rule` is of and a bias along `dim`, which is its last input.
+
+    The bias is split as the dim is, and partial where the output is.
+    """
+    of_bias = {split(dim): split(0), partial_sum: partial_sum}
+    return [Signature((*s.inputs, of_bias.get(s.outputs[0], broadcast)), s.outputs) for s in rule]
+
+
 def _split_at(term: list[str], letter: str) -> Sbp:
     return split(term.index(letter)) if letter in term else broadcast
 

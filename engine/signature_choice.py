@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from .boxing import axis_cost
 from .dispatch_counters import note_fallback
 from .meta import Meta
-from .op import Op
+from .op import Attributes, Metas, Op
 from .placement import Placement
 from .sbp import NdSbp, Sbp, broadcast
 from .signature import Axis, Rule, Signature, all_broadcast
@@ -22,8 +21,8 @@ BYTE_TIME = {"cpu": 1e-10, "cuda": 3e-13}
 def choose(
     op: Op,
     metas: Sequence[Meta | None],
-    described: Sequence[Any],
-    given: tuple[Any, ...],
+    described: Sequence[object],
+    given: Attributes,
     outputs: Sequence[Meta],
     placement: Placement,
 ) -> tuple[tuple[NdSbp | None, ...], tuple[NdSbp, ...]]:
@@ -39,8 +38,7 @@ def choose(
     """
     tensors = [(i, meta) for i, meta in enumerate(metas) if meta is not None]
     kind = placement.device_type
-    moved = sum(meta.nbytes for _, meta in tensors) + sum(meta.nbytes for meta in outputs)
-    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    work = _work(op, metas, outputs, kind)
     seen = _Seen(described, metas)
     chosen: list[Signature] = []
     plain = all_broadcast(len(tensors), len(outputs))
@@ -69,34 +67,36 @@ def choose(
 
 def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
     """Modelled seconds of the op itself in these layouts: on every axis split or done by all."""
-    placement = outputs[0].placement
-    assert placement is not None
-    kind = placement.device_type
-    tensors = [meta for meta in metas if meta is not None]
-    moved = sum(meta.nbytes for meta in (*tensors, *outputs))
-    work = op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+    placement = outputs[0].global_placement
+    work = _work(op, metas, outputs, placement.device_type)
+    tensors = [meta for meta in (*metas, *outputs) if meta is not None]
     for axis, parts in enumerate(placement.shape):
-        if any(meta.nd_sbp[axis].is_split for meta in (*tensors, *outputs)):
+        if any(meta.nd_sbp[axis].is_split for meta in tensors):
             work /= parts
     return work
 
 
+def _work(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta], kind: str) -> float:
+    """Modelled seconds of the whole logical op on one device."""
+    moved = sum(meta.nbytes for meta in (*metas, *outputs) if meta is not None)
+    return op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
+
+
 def signatures_along(
     op: Op,
-    described: Sequence[Any],
+    described: Sequence[object],
     metas: Sequence[Meta | None],
     outputs: Sequence[Meta],
-    attrs: tuple[Any, ...],
+    attrs: Attributes,
     axis: int,
-) -> list[tuple[tuple[Meta | None, ...], tuple[Meta, ...]]]:
+) -> list[tuple[Metas, tuple[Meta, ...]]]:
     """Every legal layout of inputs and outputs that differs along one axis at most from this one.
 
     `metas` and `outputs` are a legal layout of the op. Each axis is legal for what the axes
     before it leave, as in `choose`.
     """
     tensors = [meta for meta in metas if meta is not None]
-    placement = tensors[0].placement
-    assert placement is not None
+    placement = tensors[0].global_placement
     used = [
         Signature(tuple([m.nd_sbp[a] for m in tensors]), tuple([m.nd_sbp[a] for m in outputs]))
         for a in range(placement.ndim)
@@ -127,10 +127,9 @@ def _along(meta: Meta, axis: int, sbp: Sbp) -> Meta:
 
 def _bytes_along(meta: Meta, axis: int) -> float:
     """Bytes of the tensor over one group of the axis: what the other axes leave of it."""
-    assert meta.placement is not None
     others = prod(
         parts
-        for other, parts in enumerate(meta.placement.shape)
+        for other, parts in enumerate(meta.global_placement.shape)
         if other != axis and meta.nd_sbp[other].kind == "S"
     )
     return meta.nbytes / others
@@ -161,7 +160,7 @@ def _cheapest(
 class _Seen:
     """The tensor arguments as the next axis sees them: split already by the axes before it."""
 
-    def __init__(self, described: Sequence[Any], metas: Sequence[Meta | None]) -> None:
+    def __init__(self, described: Sequence[object], metas: Sequence[Meta | None]) -> None:
         self.args = list(described)
         self._places = [i for i, meta in enumerate(metas) if meta is not None]
         self._ragged: list[set[int]] = [set() for _ in self._places]
@@ -173,7 +172,8 @@ class _Seen:
     def split(self, signature: Signature, parts: int) -> None:
         for place, ragged, sbp in zip(self._places, self._ragged, signature.inputs, strict=True):
             if sbp.kind == "S":
-                meta: Meta = self.args[place]
+                meta = self.args[place]
+                assert isinstance(meta, Meta)
                 size, rest = divmod(meta.shape[sbp.dim], parts)
                 shape = list(meta.shape)
                 shape[sbp.dim] = size + (rest > 0)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import IntEnum
 from operator import index
 from types import MethodType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NoReturn, cast, overload
 from weakref import ReferenceType
 
 import torch
+from numpy import ndarray
+from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
+from .argument_types import Number
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
-from .names import Names, find_name, names
+from .names import Function, Names, find_name, names
 from .placement import Placement
 from .sbp import NdSbp
 
@@ -27,7 +31,7 @@ else:
 Shards = tuple[torch.Tensor, ...]
 
 # What torch's Python functions pass on although it asks for nothing.
-_NO_EFFECT: dict[str, tuple[Any, ...]] = {
+_NO_EFFECT: dict[str, tuple[object, ...]] = {
     "inplace": (False,),
     "out": (None,),
     "_stacklevel": (3, 5),
@@ -64,17 +68,17 @@ class method:
     def __set_name__(self, owner: type, attribute: str) -> None:
         self._attribute = attribute
 
-    def __get__(self, x: Tensor | None, owner: type) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(names, self._name)
+    def __get__(self, x: Tensor | None, owner: type) -> Function:
+        function: Function = getattr(names, self._name)
         setattr(Tensor, self._attribute, function)
         return function if x is None else MethodType(function, x)
 
 
-def inplace(name: str) -> Callable[..., Any]:
+def inplace(name: str) -> Callable[..., Tensor]:
     """The in-place form (`name_`) of an op: the named tensor takes the op's result."""
 
-    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return names.assign_result(self, name, *args, **kwargs)
+    def call(self: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return tensor_ops.assign_result(self, name, *args, **kwargs)
 
     call.__name__ = name + "_"
     call.__doc__ = f"`{name}` in place; see `onefold.{name}`."
@@ -167,7 +171,13 @@ class Tensor(TensorMethods):
     def is_sparse(self) -> bool:
         return False
 
-    def size(self, dim: int | None = None) -> Any:
+    @overload
+    def size(self) -> torch.Size: ...
+
+    @overload
+    def size(self, dim: int) -> int: ...
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
         if dim is None:
             return self.meta.shape
         try:
@@ -242,7 +252,7 @@ class Tensor(TensorMethods):
     def grad_fn(self) -> Edge | None:
         return None if self.is_leaf else self.node
 
-    def where(self, condition: Tensor, other: Any) -> Tensor:
+    def where(self, condition: Tensor, other: Tensor | Number) -> Tensor:
         """This tensor where the condition holds, else `other`."""
         return tensor_ops.where(condition, self, other)
 
@@ -250,22 +260,22 @@ class Tensor(TensorMethods):
 
     # Operators; those with the tensor on the left are in methods.py.
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.sub(other, self)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.div(other, self)
 
-    def __rpow__(self, other: Any) -> Tensor:
+    def __rpow__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.pow(other, self)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
+    def __rmatmul__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.matmul(other, self)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
+    def __rfloordiv__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.floor_divide(other, self)
 
-    def __rmod__(self, other: Any) -> Tensor:
+    def __rmod__(self, other: Tensor | Number) -> Tensor:
         return tensor_ops.remainder(other, self)
 
     # Values.
@@ -276,20 +286,21 @@ class Tensor(TensorMethods):
     def __int__(self) -> int:
         return int(names.item(self))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = names.numpy(self)
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> ndarray:
+        array: ndarray = names.numpy(self)
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> object:
         return names.to_torch(self).__dlpack__(**options)
 
-    def __dlpack_device__(self) -> Any:
-        return names.to_torch(self).__dlpack_device__()
+    def __dlpack_device__(self) -> tuple[IntEnum, int]:
+        whole: torch.Tensor = names.to_torch(self)
+        return whole.__dlpack_device__()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
         return tensor_ops.deep_copy(self, memo)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise OnefoldTypeError(
             "a Tensor is not pickled directly, since its shards live on many processes; save its "
             "value (x.numpy()) or a state_dict"
@@ -322,11 +333,16 @@ class Tensor(TensorMethods):
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls,
+        func: Function,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Send a torch function called on our tensors to our op of the same name."""
         name = getattr(func, "__name__", "")
-        ours = find_name(name)
+        # torch.linalg.inv calls itself linalg_inv, and the function behind threshold _threshold.
+        ours = find_name(name.removeprefix("_")) or find_name(name.replace("_", ".", 1))
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "

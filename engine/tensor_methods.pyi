@@ -4,16 +4,26 @@ Written by `make stubs`; do not edit.
 """
 
 import builtins
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self, overload
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NoReturn, Self, overload
 
 import numpy as np
 import torch
 
 from .grad_attributes import HookHandle
-from .ops.argreduce import Extreme
+from .ops.argreduce import ValuesAndIndices
 from .ops.extremum import MinMax
-from .ops.sorting import Sorted
+from .ops.torch_results import (
+    Cummax,
+    Cummin,
+    Frexp,
+    Geqrf,
+    Histogram,
+    Mode,
+    Qr,
+    Svd,
+    TriangularSolve,
+)
 from .placement import Placement
 from .sbp import Sbp
 from .tensor import Tensor
@@ -35,9 +45,22 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Self:
         """`input + alpha * other`; either may be a Python number."""
-    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Tensor:
+    def addbmm(
+        self,
+        batch1: Tensor,
+        batch2: Tensor,
+        *,
+        beta: complex | np.number[Any] = 1,
+        alpha: complex | np.number[Any] = 1,
+    ) -> Tensor:
+        """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
+    def addcdiv(
+        self, tensor1: Tensor, tensor2: Tensor, *, value: complex | np.number[Any] = 1
+    ) -> Tensor:
         """`input + value * tensor1 / tensor2`."""
-    def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Tensor:
+    def addcmul(
+        self, tensor1: Tensor, tensor2: Tensor, *, value: complex | np.number[Any] = 1
+    ) -> Tensor:
         """`input + value * tensor1 * tensor2`."""
     def addmm(
         self, mat1: Tensor, mat2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
@@ -47,6 +70,15 @@ class TensorMethods:
         self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Tensor:
         """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    def addr(
+        self,
+        vec1: Tensor,
+        vec2: Tensor,
+        *,
+        beta: complex | np.number[Any] = 1,
+        alpha: complex | np.number[Any] = 1,
+    ) -> Tensor:
+        """`beta * input + alpha * outer(vec1, vec2)`."""
     def adjoint(self) -> Tensor:
         """The last two dims exchanged, complex values conjugated."""
     def all(
@@ -108,6 +140,14 @@ class TensorMethods:
         """The indices that sort the values along `dim`."""
     def argwhere(self) -> Tensor:
         """The indices of the elements that are not zero, one per row."""
+    def as_strided_scatter(
+        self,
+        src: Tensor,
+        size: builtins.int | Sequence[builtins.int],
+        stride: builtins.int | Sequence[builtins.int],
+        storage_offset: builtins.int | None = None,
+    ) -> Tensor:
+        """torch.as_strided_scatter on every shard; see torch's documentation."""
     def asin(self, /) -> Tensor:
         """`asin` of each element."""
     def asinh(self, /) -> Tensor:
@@ -129,8 +169,10 @@ class TensorMethods:
         self, batch1: Tensor, batch2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Tensor:
         """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
-    def bfloat16(self) -> Tensor:
+    def bfloat16(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bfloat16; the same tensor when it is that already."""
+    def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
+        """How often each number occurs in a vector of integers that are not negative."""
     def bitwise_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_left_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_not(self, /) -> Tensor:
@@ -140,24 +182,30 @@ class TensorMethods:
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bmm(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
-    def bool(self) -> Tensor:
+    def bool(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
-    def broadcast_to(self, *size: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """`expand` under numpy's name."""
-    def byte(self) -> Tensor:
+    def broadcast_to(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
+    def byte(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.uint8; the same tensor when it is that already."""
     def cast(self, dtype: torch.dtype) -> Tensor:
         """`input` in `dtype`; the same tensor when it is in that dtype already."""
-    def cdouble(self) -> Tensor:
+    def cdouble(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.complex128; the same tensor when it is that already."""
     def ceil(self, /) -> Tensor:
         """`ceil` of each element."""
-    def cfloat(self) -> Tensor:
+    def cfloat(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.complex64; the same tensor when it is that already."""
-    def char(self) -> Tensor:
+    def char(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int8; the same tensor when it is that already."""
     def check_meta_consistency(self) -> None:
         """Check, collectively, that all processes agree on shape, dtype, placement and sbp."""
+    def cholesky(self, upper: builtins.bool = False) -> Tensor:
+        """torch.cholesky on every shard; see torch's documentation."""
+    def cholesky_inverse(self, upper: builtins.bool = False) -> Tensor:
+        """torch.cholesky_inverse on every shard; see torch's documentation."""
+    def cholesky_solve(self, input2: Tensor, upper: builtins.bool = False) -> Tensor:
+        """torch.cholesky_solve on every shard; see torch's documentation."""
     def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` parts of one size along `dim`; the last may be smaller."""
     def clamp(
@@ -166,9 +214,9 @@ class TensorMethods:
         max: Tensor | complex | np.number[Any] | None = None,
     ) -> Tensor:
         """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
-    def clamp_max(self, max: Tensor | complex | np.number[Any]) -> Tensor:
+    def clamp_max(self, max: Tensor | complex | np.number[Any] | None) -> Tensor:
         """`input`, but at most `max`."""
-    def clamp_min(self, min: Tensor | complex | np.number[Any]) -> Tensor:
+    def clamp_min(self, min: Tensor | complex | np.number[Any] | None) -> Tensor:
         """`input`, but at least `min`."""
     def clip(
         self,
@@ -187,18 +235,38 @@ class TensorMethods:
     def copy_(self, source: Tensor) -> Self:
         """Take the value of `source`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def corrcoef(self) -> Tensor:
+        """The correlation coefficients of the rows, whose columns are observations."""
     def cos(self, /) -> Tensor:
         """`cos` of each element."""
     def cosh(self, /) -> Tensor:
         """`cosh` of each element."""
     def count_nonzero(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
         """How many elements over `dim` (None: over all) are not zero, as int64."""
+    def cov(
+        self,
+        *,
+        correction: builtins.int = 1,
+        fweights: Tensor | None = None,
+        aweights: Tensor | None = None,
+    ) -> Tensor:
+        """The covariance matrix of the rows, whose columns are observations."""
     def cpu(self) -> Tensor:
         """The tensor on the cpu (a global one on the same ranks)."""
+    def cross(
+        self,
+        other: Tensor | complex | np.number[Any],
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """torch.cross on every shard; see torch's documentation."""
     def cuda(
         self, device: builtins.int | None = None, non_blocking: builtins.bool = False
     ) -> Tensor:
         """The tensor on cuda (a global one on the same ranks)."""
+    def cummax(self, dim: builtins.int | Sequence[builtins.int]) -> Cummax:
+        """torch.cummax on every shard; see torch's documentation."""
+    def cummin(self, dim: builtins.int | Sequence[builtins.int]) -> Cummin:
+        """torch.cummin on every shard; see torch's documentation."""
     def cumprod(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
         """The product of each element and all before it along `dim`."""
     def cumsum(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -213,12 +281,28 @@ class TensorMethods:
         self, offset: builtins.int = 0, dim1: builtins.int = -2, dim2: builtins.int = -1
     ) -> Tensor:
         """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
+    def diagflat(self, offset: builtins.int = 0) -> Tensor:
+        """A matrix with the elements of `input` on a diagonal."""
     def diagonal(
         self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1
     ) -> Tensor:
         """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
+    def diagonal_scatter(
+        self, src: Tensor, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1
+    ) -> Tensor:
+        """A copy of `input` in which `src` is the diagonal."""
+    def diff(
+        self,
+        n: Tensor | builtins.int = 1,
+        dim: builtins.int | Sequence[builtins.int] = -1,
+        prepend: Tensor | None = None,
+        append: Tensor | None = None,
+    ) -> Tensor:
+        """torch.diff on every shard; see torch's documentation."""
     def digamma(self, /) -> Tensor:
         """`digamma` of each element."""
+    def dist(self, other: Tensor | complex | np.number[Any], p: builtins.float | str = 2) -> Tensor:
+        """torch.dist on every shard; see torch's documentation."""
     def div(
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
@@ -233,8 +317,12 @@ class TensorMethods:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
     def dot(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
-    def double(self) -> Tensor:
+    def double(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
+    def dsplit(
+        self, indices_or_sections: builtins.int | Sequence[builtins.int]
+    ) -> tuple[Tensor, ...]:
+        """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
     def eq(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def equal(self, other: Tensor) -> builtins.bool:
         """Whether two tensors have the same shape and elements: the same answer on every rank."""
@@ -260,13 +348,17 @@ class TensorMethods:
         """`trunc` of each element."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
         """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
-    def flip(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
-        """The dims given read backwards."""
+    def flip(
+        self,
+        *args: builtins.int | Sequence[builtins.int],
+        dims: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """The dims given, one by one, as a tuple or by name, read backwards."""
     def fliplr(self) -> Tensor:
         """Dim 1 read backwards."""
     def flipud(self) -> Tensor:
         """Dim 0 read backwards."""
-    def float(self) -> Tensor:
+    def float(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float32; the same tensor when it is that already."""
     def float_power(self, exponent: Tensor | complex | np.number[Any]) -> Tensor:
         """`input ** exponent` in float64, or complex128 where one of them is complex."""
@@ -280,17 +372,23 @@ class TensorMethods:
     def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def frac(self, /) -> Tensor:
         """`frac` of each element."""
+    def frexp(self) -> Frexp:
+        """torch.frexp on every shard; see torch's documentation."""
     def gather(
         self, dim: builtins.int, index: Tensor, *, sparse_grad: builtins.bool = False
     ) -> Tensor:
         """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
+    def gcd(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.gcd on every shard; see torch's documentation."""
     def ge(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def geqrf(self) -> Geqrf:
+        """torch.geqrf on every shard; see torch's documentation."""
     def global_to_global(
         self,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         *,
-        grad_sbp: Sbp | Sequence[Sbp] | None = None,
+        grad_sbp: Sbp | Iterable[Sbp] | None = None,
         check_meta: builtins.bool = False,
         copy: builtins.bool = False,
     ) -> Tensor:
@@ -298,7 +396,7 @@ class TensorMethods:
     def greater(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def greater_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def gt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def half(self) -> Tensor:
+    def half(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float16; the same tensor when it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x where |x| > lambd, else 0."""
@@ -306,12 +404,34 @@ class TensorMethods:
         """`heaviside` of each element."""
     def hermitian(self) -> Tensor:
         """The conjugate transpose of a matrix: `x.H`."""
+    def histc(
+        self,
+        bins: Tensor | builtins.int | Sequence[builtins.int] = 100,
+        min: Tensor | complex | np.number[Any] = 0,
+        max: Tensor | complex | np.number[Any] = 0,
+    ) -> Tensor:
+        """torch.histc on every shard; see torch's documentation."""
+    def histogram(
+        self,
+        bins: Tensor | builtins.int | Sequence[builtins.int],
+        *,
+        range: Sequence[builtins.float] | None = None,
+        weight: Tensor | None = None,
+        density: builtins.bool = False,
+    ) -> Histogram:
+        """torch.histogram on every shard; see torch's documentation."""
     def hsplit(
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
     def hypot(self, b: Tensor, /) -> Tensor:
         """`hypot` of each element."""
+    def i0(self) -> Tensor:
+        """torch.i0 on every shard; see torch's documentation."""
+    def igamma(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.igamma on every shard; see torch's documentation."""
+    def igammac(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.igammac on every shard; see torch's documentation."""
     def index_add(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
     ) -> Tensor:
@@ -326,11 +446,21 @@ class TensorMethods:
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Tensor:
         """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
+    def index_reduce(
+        self,
+        dim: builtins.int | Sequence[builtins.int],
+        index: Tensor,
+        source: Tensor,
+        reduce: builtins.bool | str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """torch.index_reduce on every shard; see torch's documentation."""
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
     def inner(self, other: Tensor) -> Tensor:
         """The sum of products over the last dim of both, for all pairs of the other dims."""
-    def int(self) -> Tensor:
+    def int(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int32; the same tensor when it is that already."""
     def is_contiguous(self, memory_format: torch.memory_format = ...) -> builtins.bool:
         """Whether the tensor is row by row in its base, which itself counts as contiguous."""
@@ -352,12 +482,33 @@ class TensorMethods:
         """`isneginf` of each element."""
     def isposinf(self, /) -> Tensor:
         """`isposinf` of each element."""
+    def isreal(self) -> Tensor:
+        """torch.isreal on every shard; see torch's documentation."""
+    def istft(
+        self,
+        n_fft: builtins.int,
+        hop_length: builtins.int | None = None,
+        win_length: builtins.int | None = None,
+        window: Tensor | None = None,
+        center: builtins.float | builtins.bool = True,
+        normalized: builtins.bool = False,
+        onesided: builtins.bool | None = None,
+        length: builtins.int | None = None,
+        return_complex: builtins.bool = False,
+    ) -> Tensor:
+        """torch.istft on every shard; see torch's documentation."""
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
+    def kron(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.kron on every shard; see torch's documentation."""
     def kthvalue(
         self, k: builtins.int, dim: builtins.int = -1, keepdim: builtins.bool = False
-    ) -> Sorted:
+    ) -> ValuesAndIndices:
         """The k-th smallest value along `dim` (k counts from 1), and its index."""
+    def lcm(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.lcm on every shard; see torch's documentation."""
+    def ldexp(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.ldexp on every shard; see torch's documentation."""
     def le(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def lerp(self, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Tensor:
         """`input + weight * (end - input)`; the weight is a tensor or a number."""
@@ -368,7 +519,7 @@ class TensorMethods:
     def local_to_global(
         self,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         *,
         check_meta: builtins.bool = True,
         copy: builtins.bool = False,
@@ -388,6 +539,10 @@ class TensorMethods:
         """`logaddexp` of each element."""
     def logaddexp2(self, b: Tensor, /) -> Tensor:
         """`logaddexp2` of each element."""
+    def logcumsumexp(self, dim: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """torch.logcumsumexp on every shard; see torch's documentation."""
+    def logdet(self) -> Tensor:
+        """torch.logdet on every shard; see torch's documentation."""
     def logical_and(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def logical_not(self, /) -> Tensor:
         """`logical_not` of each element."""
@@ -399,9 +554,15 @@ class TensorMethods:
         self, dim: builtins.int | Sequence[builtins.int] | None, keepdim: builtins.bool = False
     ) -> Tensor:
         """log(sum(exp(input))) over `dim`, computed without overflow."""
-    def long(self) -> Tensor:
+    def long(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int64; the same tensor when it is that already."""
     def lt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def lu(
+        self, pivot: builtins.bool = True, get_infos: builtins.bool = False
+    ) -> tuple[Tensor, ...]:
+        """The LU factors of matrices in one tensor, and the pivots; `get_infos` adds the codes."""
+    def lu_solve(self, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+        """torch.lu_solve on every shard; see torch's documentation."""
     def masked_fill(self, mask: Tensor, value: Tensor | complex | np.number[Any]) -> Tensor:
         """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
     def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
@@ -410,11 +571,13 @@ class TensorMethods:
         """The elements where `mask` is true, in one dim; the two broadcast against each other."""
     def matmul(self, other: Tensor) -> Tensor:
         """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
+    def matrix_exp(self) -> Tensor:
+        """torch.matrix_exp on every shard; see torch's documentation."""
     @overload
     def max(self) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
     @overload
-    def max(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+    def max(self, dim: builtins.int, keepdim: builtins.bool = False) -> ValuesAndIndices:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
     @overload
     def max(self, dim: Tensor) -> Tensor:
@@ -433,13 +596,13 @@ class TensorMethods:
     def median(self) -> Tensor:
         """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
     @overload
-    def median(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+    def median(self, dim: builtins.int, keepdim: builtins.bool = False) -> ValuesAndIndices:
         """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
     @overload
     def min(self) -> Tensor:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
     @overload
-    def min(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+    def min(self, dim: builtins.int, keepdim: builtins.bool = False) -> ValuesAndIndices:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
     @overload
     def min(self, dim: Tensor) -> Tensor:
@@ -448,6 +611,10 @@ class TensorMethods:
         """`minimum` of each element."""
     def mm(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def mode(
+        self, dim: builtins.int | Sequence[builtins.int] = -1, keepdim: builtins.bool = False
+    ) -> Mode:
+        """torch.mode on every shard; see torch's documentation."""
     def moveaxis(
         self,
         source: builtins.int | Sequence[builtins.int],
@@ -467,6 +634,8 @@ class TensorMethods:
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def mv(self, b: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+    def mvlgamma(self, p: builtins.float | str) -> Tensor:
+        """torch.mvlgamma on every shard; see torch's documentation."""
     def nan_to_num(
         self,
         nan: builtins.float | None = None,
@@ -486,8 +655,17 @@ class TensorMethods:
     def nanmedian(self) -> Tensor:
         """`median` of the values that are numbers."""
     @overload
-    def nanmedian(self, dim: builtins.int, keepdim: builtins.bool = False) -> Extreme:
+    def nanmedian(self, dim: builtins.int, keepdim: builtins.bool = False) -> ValuesAndIndices:
         """`median` of the values that are numbers."""
+    def nanquantile(
+        self,
+        q: Tensor | complex | np.number[Any],
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        interpolation: str = "linear",
+    ) -> Tensor:
+        """torch.nanquantile on every shard; see torch's documentation."""
     def nansum(
         self,
         dim: builtins.int | Sequence[builtins.int] | None = None,
@@ -498,6 +676,8 @@ class TensorMethods:
         """The sum over `dim` of the elements that are numbers."""
     def narrow(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
         """`length` elements of dim `dim` from `start` on, which may count from the end."""
+    def narrow_copy(self, dim: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+        """What `narrow` gives, in memory of its own."""
     def ne(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def neg(self, /) -> Tensor:
         """`neg` of each element."""
@@ -509,7 +689,7 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """Unset values of another shape with self's dtype, device or (broadcast) placement."""
@@ -521,7 +701,7 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """One value in another shape with self's dtype, device or (broadcast) placement."""
@@ -531,18 +711,18 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """Ones of another shape with self's dtype, device or (broadcast) placement."""
     def new_tensor(
         self,
-        data: Any,
+        data: object,
         *,
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """A tensor of `data` with self's dtype, device or (broadcast) placement."""
@@ -552,16 +732,22 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
     ) -> Tensor:
         """Zeros of another shape with self's dtype, device or (broadcast) placement."""
+    def nextafter(self, other: Tensor | complex | np.number[Any]) -> Tensor:
+        """torch.nextafter on every shard; see torch's documentation."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
         """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
         """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
+    def nonzero_static(
+        self, *, size: builtins.int | Sequence[builtins.int], fill_value: builtins.int = -1
+    ) -> Tensor:
+        """torch.nonzero_static on every shard; see torch's documentation."""
     def norm(
         self,
         p: builtins.float | str | None = "fro",
@@ -571,16 +757,28 @@ class TensorMethods:
     ) -> Tensor:
         """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> np.ndarray:
         """The logical value as a numpy array; see `whole` for when it communicates."""
+    def ormqr(
+        self,
+        input2: Tensor,
+        input3: Tensor,
+        left: builtins.bool = True,
+        transpose: builtins.bool = False,
+    ) -> Tensor:
+        """torch.ormqr on every shard; see torch's documentation."""
     def outer(self, b: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""
+    def pinverse(self, rcond: Tensor | complex | np.number[Any] = 1e-15) -> Tensor:
+        """torch.pinverse on every shard; see torch's documentation."""
     def polygamma(self, n: builtins.int) -> Tensor: ...
     def positive(self) -> Tensor:
         """The tensor, as a view; raises OnefoldRuntimeError for builtins.bool."""
     def pow(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def prelu(self, weight: Tensor) -> Tensor:
+        """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
     def prod(
         self,
         dim: builtins.int | None = None,
@@ -589,6 +787,19 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """The product over `dim` (None: over all); integers and bools give int64."""
+    def put(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Tensor:
+        """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+    def qr(self, some: builtins.bool = True) -> Qr:
+        """torch.qr on every shard; see torch's documentation."""
+    def quantile(
+        self,
+        q: Tensor | complex | np.number[Any],
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool = False,
+        *,
+        interpolation: str = "linear",
+    ) -> Tensor:
+        """torch.quantile on every shard; see torch's documentation."""
     def rad2deg(self, /) -> Tensor:
         """Radians as degrees."""
     def ravel(self) -> Tensor:
@@ -600,11 +811,18 @@ class TensorMethods:
     def relu(self, /) -> Tensor:
         """x where x > 0, else 0."""
     def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def repeat(self, *repeats: Tensor | builtins.int | Sequence[builtins.int]) -> Tensor:
+    def renorm(
+        self,
+        p: builtins.float | str,
+        dim: builtins.int | Sequence[builtins.int],
+        maxnorm: builtins.float,
+    ) -> Tensor:
+        """torch.renorm on every shard; see torch's documentation."""
+    def repeat(self, *repeats: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
     def repeat_interleave(
         self,
-        repeats: Tensor | builtins.int | Sequence[builtins.int],
+        repeats: Tensor | builtins.int,
         dim: builtins.int | None = None,
         *,
         output_size: builtins.int | None = None,
@@ -615,7 +833,9 @@ class TensorMethods:
     def reshape_as(self, other: Tensor) -> Tensor:
         """`reshape` to the shape of another tensor."""
     def resolve_conj(self) -> Tensor:
-        """The complex conjugate; a real tensor itself."""
+        """The tensor itself: what `conj` gives is computed already."""
+    def resolve_neg(self) -> Tensor:
+        """The tensor itself: no negation is put off."""
     def retain_grad(self) -> None:
         """Keep the gradient of this computed tensor in its `.grad`."""
     def roll(
@@ -636,7 +856,7 @@ class TensorMethods:
         index: Tensor,
         src: Tensor | complex | np.number[Any] | None = None,
         *,
-        value: builtins.float | None = None,
+        value: complex | np.number[Any] | None = None,
         reduce: str | None = None,
     ) -> Tensor:
         """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
@@ -651,12 +871,14 @@ class TensorMethods:
         *,
         include_self: builtins.bool = True,
     ) -> Tensor:
-        """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+        """The values of `src` reduced at the places of `index`."""
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         """Element `index` of dim `dim`, which goes away."""
+    def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
+        """A copy of `input` in which `src` is the slice at one index of a dim."""
     def sgn(self, /) -> Tensor:
         """`sgn` of each element."""
-    def short(self) -> Tensor:
+    def short(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int16; the same tensor when it is that already."""
     def sigmoid(self, /) -> Tensor:
         """1 / (1 + exp(-x))"""
@@ -670,6 +892,15 @@ class TensorMethods:
         """sin(pi x) / (pi x), and 1 where x is 0."""
     def sinh(self, /) -> Tensor:
         """`sinh` of each element."""
+    def slice_scatter(
+        self,
+        src: Tensor,
+        dim: builtins.int = 0,
+        start: builtins.int | None = None,
+        end: builtins.int | None = None,
+        step: builtins.int = 1,
+    ) -> Tensor:
+        """A copy of `input` in which `src` is a slice along a dim."""
     def softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
     def sort(
@@ -677,7 +908,7 @@ class TensorMethods:
         dim: builtins.int = -1,
         descending: builtins.bool = False,
         stable: builtins.bool = False,
-    ) -> Sorted:
+    ) -> ValuesAndIndices:
         """The values along `dim` in order, and their indices. Equal values keep their order."""
     def split(
         self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
@@ -702,6 +933,20 @@ class TensorMethods:
         correction: builtins.float | None = None,
     ) -> Tensor:
         """The standard deviation over `dim`: the root of `var`."""
+    def stft(
+        self,
+        n_fft: builtins.int,
+        hop_length: builtins.int | None = None,
+        win_length: builtins.int | None = None,
+        window: Tensor | None = None,
+        center: builtins.float | builtins.bool = True,
+        pad_mode: str = "reflect",
+        normalized: builtins.bool = False,
+        onesided: builtins.bool | None = None,
+        return_complex: builtins.bool | None = None,
+        align_to_window: builtins.bool | None = None,
+    ) -> Tensor:
+        """torch.stft on every shard; see torch's documentation."""
     def sub(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
@@ -722,6 +967,10 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """The sum over `dim` (None: over all); integers and bools are summed as int64."""
+    def sum_to_size(self, *size: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The sum over the dims that broadcasting from `size` would make."""
+    def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True) -> Svd:
+        """torch.svd on every shard; see torch's documentation."""
     def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
@@ -737,7 +986,9 @@ class TensorMethods:
     def tanh(self, /) -> Tensor:
         """`tanh` of each element."""
     def tensor_split(
-        self, indices_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+        self,
+        indices_or_sections: builtins.int | Sequence[builtins.int] | Tensor,
+        dim: builtins.int = 0,
     ) -> tuple[Tensor, ...]:
         """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
     def tile(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
@@ -751,14 +1002,14 @@ class TensorMethods:
         copy: builtins.bool = False,
     ) -> Tensor:
         """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`."""
-    def to_consistent(self, *args: Any, **kwargs: Any) -> Tensor:
+    def to_consistent(self, *args: object, **kwargs: object) -> NoReturn:
         """Removed long ago; says so."""
     def to_global(
         self,
         placement: Placement | None = None,
-        sbp: Sbp | Sequence[Sbp] | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
         *,
-        grad_sbp: Sbp | Sequence[Sbp] | None = None,
+        grad_sbp: Sbp | Iterable[Sbp] | None = None,
         check_meta: builtins.bool | None = None,
         copy: builtins.bool = False,
     ) -> Tensor:
@@ -775,10 +1026,20 @@ class TensorMethods:
         dim: builtins.int = -1,
         largest: builtins.bool = True,
         sorted: builtins.bool = True,
-    ) -> Sorted:
+    ) -> ValuesAndIndices:
         """The k largest (or smallest) values along `dim`, and their indices."""
+    def trace(self) -> Tensor:
+        """torch.trace on every shard; see torch's documentation."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def triangular_solve(
+        self,
+        A: Tensor,
+        upper: builtins.bool = True,
+        transpose: builtins.bool = False,
+        unitriangular: builtins.bool = False,
+    ) -> TriangularSolve:
+        """torch.triangular_solve on every shard; see torch's documentation."""
     def tril(self, diagonal: builtins.int = 0) -> Tensor:
         """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
     def triu(self, diagonal: builtins.int = 0) -> Tensor:
@@ -800,8 +1061,25 @@ class TensorMethods:
         return_inverse: builtins.bool = False,
         return_counts: builtins.bool = False,
         dim: builtins.int | None = None,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, ...]:
         """The distinct values, and on request where each element went and how often each occurs."""
+    def unique_consecutive(
+        self,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Each first of equal neighbours, and on request where each element went and run lengths."""
+    def unsafe_chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """`chunk`."""
+    def unsafe_split(
+        self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
+    def unsafe_split_with_sizes(
+        self, split_sizes: Sequence[builtins.int], dim: builtins.int = 0
+    ) -> tuple[Tensor, ...]:
+        """Parts of the sizes given along `dim`."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a dim of size 1 at place `dim`."""
     def var(
@@ -864,8 +1142,8 @@ class TensorMethods:
     def __le__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __gt__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __ge__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def __getitem__(self, index: Any) -> Tensor: ...
-    def __setitem__(self, index: Any, value: Tensor | complex | np.number[Any]) -> None: ...
+    def __getitem__(self, index: object) -> Tensor: ...
+    def __setitem__(self, index: object, value: Tensor | complex | np.number[Any]) -> None: ...
     def __iadd__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __isub__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __imul__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
@@ -882,9 +1160,22 @@ class TensorMethods:
         """`acos` of each element."""
     def acosh_(self, /) -> Self:
         """`acosh` of each element."""
-    def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
+    def addbmm_(
+        self,
+        batch1: Tensor,
+        batch2: Tensor,
+        *,
+        beta: complex | np.number[Any] = 1,
+        alpha: complex | np.number[Any] = 1,
+    ) -> Self:
+        """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
+    def addcdiv_(
+        self, tensor1: Tensor, tensor2: Tensor, *, value: complex | np.number[Any] = 1
+    ) -> Self:
         """`input + value * tensor1 / tensor2`."""
-    def addcmul_(self, tensor1: Tensor, tensor2: Tensor, *, value: builtins.float = 1) -> Self:
+    def addcmul_(
+        self, tensor1: Tensor, tensor2: Tensor, *, value: complex | np.number[Any] = 1
+    ) -> Self:
         """`input + value * tensor1 * tensor2`."""
     def addmm_(
         self, mat1: Tensor, mat2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
@@ -894,6 +1185,15 @@ class TensorMethods:
         self, mat: Tensor, vec: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Self:
         """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    def addr_(
+        self,
+        vec1: Tensor,
+        vec2: Tensor,
+        *,
+        beta: complex | np.number[Any] = 1,
+        alpha: complex | np.number[Any] = 1,
+    ) -> Self:
+        """`beta * input + alpha * outer(vec1, vec2)`."""
     def arccos_(self, /) -> Self:
         """`acos` of each element."""
     def arccosh_(self, /) -> Self:
@@ -937,9 +1237,9 @@ class TensorMethods:
         max: Tensor | complex | np.number[Any] | None = None,
     ) -> Self:
         """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
-    def clamp_max_(self, max: Tensor | complex | np.number[Any]) -> Self:
+    def clamp_max_(self, max: Tensor | complex | np.number[Any] | None) -> Self:
         """`input`, but at most `max`."""
-    def clamp_min_(self, min: Tensor | complex | np.number[Any]) -> Self:
+    def clamp_min_(self, min: Tensor | complex | np.number[Any] | None) -> Self:
         """`input`, but at least `min`."""
     def clip_(
         self,
@@ -989,6 +1289,8 @@ class TensorMethods:
     def fmod_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def frac_(self, /) -> Self:
         """`frac` of each element."""
+    def gcd_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.gcd on every shard; see torch's documentation."""
     def ge_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
@@ -997,6 +1299,12 @@ class TensorMethods:
         """`heaviside` of each element."""
     def hypot_(self, b: Tensor, /) -> Self:
         """`hypot` of each element."""
+    def i0_(self) -> Self:
+        """torch.i0 on every shard; see torch's documentation."""
+    def igamma_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.igamma on every shard; see torch's documentation."""
+    def igammac_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.igammac on every shard; see torch's documentation."""
     def index_add_(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
     ) -> Self:
@@ -1011,6 +1319,20 @@ class TensorMethods:
         self, indices: Sequence[Tensor | None], values: Tensor, accumulate: builtins.bool = False
     ) -> Self:
         """`input` with input[indices] = values, or += for `accumulate`; builtins.bool masks are read first."""
+    def index_reduce_(
+        self,
+        dim: builtins.int | Sequence[builtins.int],
+        index: Tensor,
+        source: Tensor,
+        reduce: builtins.bool | str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Self:
+        """torch.index_reduce on every shard; see torch's documentation."""
+    def lcm_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.lcm on every shard; see torch's documentation."""
+    def ldexp_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.ldexp on every shard; see torch's documentation."""
     def le_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def lerp_(self, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Self:
         """`input + weight * (end - input)`; the weight is a tensor or a number."""
@@ -1039,6 +1361,8 @@ class TensorMethods:
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Self:
         """`input` with the elements where `mask` is true taken from `source`, in order."""
     def multiply_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def mvlgamma_(self, p: builtins.float | str) -> Self:
+        """torch.mvlgamma on every shard; see torch's documentation."""
     def nan_to_num_(
         self,
         nan: builtins.float | None = None,
@@ -1051,9 +1375,13 @@ class TensorMethods:
         """`neg` of each element."""
     def negative_(self, /) -> Self:
         """`neg` of each element."""
+    def nextafter_(self, other: Tensor | complex | np.number[Any]) -> Self:
+        """torch.nextafter on every shard; see torch's documentation."""
     def not_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def polygamma_(self, n: builtins.int) -> Self: ...
     def pow_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Self:
+        """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
     def rad2deg_(self, /) -> Self:
         """Radians as degrees."""
     def reciprocal_(self, /) -> Self:
@@ -1061,6 +1389,13 @@ class TensorMethods:
     def relu_(self, /) -> Self:
         """x where x > 0, else 0."""
     def remainder_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def renorm_(
+        self,
+        p: builtins.float | str,
+        dim: builtins.int | Sequence[builtins.int],
+        maxnorm: builtins.float,
+    ) -> Self:
+        """torch.renorm on every shard; see torch's documentation."""
     def round_(self, *, decimals: builtins.int = 0) -> Self:
         """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
     def rsqrt_(self, /) -> Self:
@@ -1071,7 +1406,7 @@ class TensorMethods:
         index: Tensor,
         src: Tensor | complex | np.number[Any] | None = None,
         *,
-        value: builtins.float | None = None,
+        value: complex | np.number[Any] | None = None,
         reduce: str | None = None,
     ) -> Self:
         """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
@@ -1086,7 +1421,7 @@ class TensorMethods:
         *,
         include_self: builtins.bool = True,
     ) -> Self:
-        """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+        """The values of `src` reduced at the places of `index`."""
     def sgn_(self, /) -> Self:
         """`sgn` of each element."""
     def sigmoid_(self, /) -> Self:

@@ -56,7 +56,7 @@ def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 
 @register_function
-def numpy(self: Tensor) -> np.ndarray[Any, Any]:
+def numpy(self: Tensor) -> np.ndarray:
     """The logical value as a numpy array; see `whole` for when it communicates.
 
     A cpu tensor that is local shares its memory with the array, as far as `to_torch` does.
@@ -179,18 +179,18 @@ def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
     return x
 
 
-def from_numpy(value: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(value: np.ndarray) -> Tensor:
     """A local tensor that shares memory with a numpy array."""
     if not isinstance(value, np.ndarray):
         raise OnefoldTypeError(f"from_numpy needs a numpy array, got {type(value).__name__}")
     return from_torch(torch.from_numpy(value))
 
 
-def from_dlpack(value: Any) -> Tensor:
+def from_dlpack(value: object) -> Tensor:
     """A local tensor that shares memory with any object that has `__dlpack__`."""
     return from_torch(torch_from_dlpack(value))
 
 
-def to_dlpack(x: Tensor) -> Any:
+def to_dlpack(x: Tensor) -> object:
     """A DLPack capsule of a local tensor (or of this process's whole value of a global one)."""
     return to_torch(x).__dlpack__()

@@ -8,14 +8,14 @@ CopySlices is in torch, and by a graph's capture. Source: functionalization in P
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ..errors import AutogradError
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
 from .convert import box
 from .meta import Meta
+from .op import Needs
 from .tensor import Tensor
 from .views import Results, ViewStep, base_of, snapshot, views_of
 
@@ -91,8 +91,10 @@ def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
 
 def forget_output(edge: Edge | None) -> None:
     """Mark what the tensor's node kept of it, if anything, as changed."""
-    node = edge.node if type(edge) is Output else edge
-    if type(node) is Node and node.out is not None and type(node.args) is not PackedArgs:
+    node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)
+    if type(node) is not Node or node.out is None or type(node.args) is PackedArgs:
+        return
+    if type(node.meta) is not tuple or node.out is CHANGED or node.out[index] is not None:
         node.out = CHANGED
 
 
@@ -119,7 +121,7 @@ class _WithoutHistory:
 
     name = "view made under no_grad"
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+    def vjp(self, needs: Needs, *args: object) -> NoReturn:
         raise AutogradError(
             "A view was created in no_grad mode and its base or another view of its base has been "
             f"modified inplace with grad mode enabled. {_UNCLEAR}"

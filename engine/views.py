@@ -15,10 +15,11 @@ import torch
 
 from ..errors import OnefoldRuntimeError
 from . import interpreter
-from .op import Op
+from .names import Function
+from .op import Attributes, Op
 from .tensor import Tensor
 
-Results = dict[Any, Sequence[Tensor]]  # of calls with several outputs
+Results = dict[object, Sequence[Tensor]]  # of calls with several outputs
 
 
 class ViewStep:
@@ -35,11 +36,11 @@ class ViewStep:
         """The view of a base; calls with several outputs are run once and kept in `results`."""
         raise NotImplementedError
 
-    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
+    def scatter(self, base: Tensor, value: Tensor, /) -> Tensor:
         """What the base becomes when its view is `value`."""
         raise NotImplementedError
 
-    def on_one(self, base: torch.Tensor) -> torch.Tensor:
+    def on_one(self, base: torch.Tensor, /) -> torch.Tensor:
         """The view where the base is one torch tensor."""
         raise NotImplementedError
 
@@ -53,9 +54,7 @@ class OpStep(ViewStep):
 
     __slots__ = ("attrs", "call", "index", "op")
 
-    def __init__(
-        self, op: Op, call: Callable[..., Any], attrs: tuple[Any, ...], index: int
-    ) -> None:
+    def __init__(self, op: Op, call: Function, attrs: Attributes, index: int) -> None:
         self.op = op
         self.call = call
         self.attrs = attrs
@@ -80,7 +79,7 @@ class OpStep(ViewStep):
         return results[key][self.index]
 
     def scatter(self, base: Tensor, value: Tensor) -> Tensor:
-        return self.op.scatter_view(base, value, self.index, *self.attrs)  # type: ignore[no-any-return]
+        return self.op.scatter_view(base, value, self.index, self.attrs)
 
     def on_one(self, base: torch.Tensor) -> torch.Tensor:
         made = self.op.kernel(base, *self.attrs)
@@ -95,7 +94,10 @@ class OpStep(ViewStep):
 class FunctionStep(ViewStep):
     """The step by a function of the base; `scatter` and `on_one` as in `ViewStep`."""
 
-    __slots__ = ("_forward", "_on_one", "_scatter", "name")
+    __slots__ = ("_forward", "name", "on_one", "scatter")
+
+    scatter: Callable[[Tensor, Tensor], Tensor]
+    on_one: Callable[[torch.Tensor], torch.Tensor]
 
     def __init__(
         self,
@@ -104,19 +106,11 @@ class FunctionStep(ViewStep):
         scatter: Callable[[Tensor, Tensor], Tensor],
         on_one: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        self.name = name
-        self._forward = forward
-        self._scatter = scatter
-        self._on_one = on_one
+        self.name, self._forward = name, forward
+        self.scatter, self.on_one = scatter, on_one
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
         return self._forward(base)
-
-    def scatter(self, base: Tensor, value: Tensor) -> Tensor:
-        return self._scatter(base, value)
-
-    def on_one(self, base: torch.Tensor) -> torch.Tensor:
-        return self._on_one(base)
 
 
 class Detach(ViewStep):
@@ -182,7 +176,7 @@ def add_views(base: Tensor, new: list[ReferenceType[Tensor]]) -> None:
         base._base = None
         base._views = new
         return
-    views: Any = getattr(base, "_views", None)
+    views: list[ReferenceType[Tensor]] | None = getattr(base, "_views", None)
     if not views:
         base._views = new
         return

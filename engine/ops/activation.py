@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import pointwise_ref as kernels
 from ...kernels.pointwise_ref import aten
-from ..dispatcher import unary
-from ..meta import Meta
-from ..names import register_name
+from ..names import register_function
 from ..tensor import Tensor
 from .arithmetic import mul, neg
-from .elementwise import Needs, elementwise, gradient_kernel, gradient_op, slope_by
-from .pointwise import INCREASING, Elementwise, Entry, register_elementwise
-from .reduce import constant_like
+from .elementwise import (
+    Settings,
+    elementwise,
+    gradient_kernel,
+    gradient_op,
+    torch_function,
+    with_settings,
+)
+from .like import constant_like
+from .pointwise import INCREASING, register_elementwise
 from .unary import abs, exp, expm1, log1p, reciprocal, square
 from .where import clamp, clamp_max, clamp_min, where
 
-_nn: Any = torch._C._nn
+_nn = torch._C._nn
 
 
 # By the output.
@@ -54,15 +58,7 @@ def _tanh_backward(dy: Tensor, y: Tensor) -> Tensor:
     return dy * (1 - y * y)
 
 
-def _tanh_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
-    return (_tanh_backward(dy, y),)
-
-
-tanh: Entry = register_elementwise(
-    unary(
-        Elementwise("tanh", torch.tanh, _tanh_vjp, passes=INCREASING, saves=(), saves_output=True)
-    )
-)
+tanh = torch_function(torch.tanh, _tanh_backward, passes=INCREASING)
 
 
 # By the input.
@@ -105,8 +101,7 @@ def mish(input: Tensor) -> Tensor:
 
 
 @gradient_kernel(
-    aten("hardswish_backward"),
-    second=lambda x: where(abs(x) < 3, 1 / 3, constant_like(x, 0)),
+    aten("hardswish_backward"), second=lambda x: where(abs(x) < 3, 1 / 3, constant_like(x, 0))
 )
 def _hardswish_backward(dy: Tensor, input: Tensor) -> Tensor:
     return where(input <= -3, 0, where(input < 3, dy * (input / 3 + 0.5), dy))
@@ -149,9 +144,6 @@ def logsigmoid(input: Tensor) -> Tensor:
     return clamp_max(input, 0.0) - log1p(exp(-abs(input)))
 
 
-register_name("log_sigmoid", logsigmoid)
-
-
 @elementwise(gradient=lambda dy, input: mul(dy, reciprocal(square(abs(input) + 1))))
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)"""
@@ -177,14 +169,19 @@ def gelu_second(x: Tensor, approximate: str) -> Tensor:
     return bell * slope + 0.5 * x * bell * (6 * k * c * x - 2 * t * square(slope))
 
 
-_gelu_backward = gradient_op("gelu_backward", kernels.gelu_backward, slope_by(gelu_second))
+_gelu_backward = gradient_op(
+    "gelu_backward",
+    kernels.gelu_backward,
+    lambda ddx, dy, x, approximate: ddx * dy * gelu_second(x, approximate),
+    Settings,
+)
 
 
-def _gelu_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, approximate: str) -> tuple[Tensor]:
-    return (_gelu_backward(dy, x, approximate),)
+def _gelu_gradient(dy: Tensor, x: Tensor, approximate: str) -> Tensor:
+    return _gelu_backward(dy, x, approximate)
 
 
-_gelu: Entry = unary(Elementwise("gelu", kernels.gelu, _gelu_vjp))
+_gelu = with_settings("gelu", kernels.gelu, "approximate", _gelu_gradient)
 
 
 @register_elementwise
@@ -318,3 +315,23 @@ def _threshold_backward(dy: Tensor, input: Tensor, threshold: float, value: floa
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else value."""
     return where(input <= threshold, value, input)
+
+
+@register_function
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1).
+
+    Source: He et al., "Delving Deep into Rectifiers" (2015). Raises OnefoldRuntimeError for weights
+    of another number.
+    """
+    channels = input.shape[1] if input.ndim > 1 else 1
+    if weight.numel() not in (1, channels) or weight.ndim > 1:
+        raise OnefoldRuntimeError(
+            f"prelu: weight must be one number or one for each of {channels} channels, but has "
+            f"shape {tuple(weight.shape)}"
+        )
+    if weight.numel() == 1:
+        scale = weight.reshape(()) if not input.ndim else weight.reshape([1] * input.ndim)
+    else:
+        scale = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)])
+    return where(input > 0, input, mul(scale, input))

@@ -2,63 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import attention_ref as kernels
 from ...kernels.attention_ref import Dropped, Pairs
+from ...kernels.select import uses_triton
 from .. import interpreter
-from ..dispatcher import general_with_value
+from ..dispatcher import several_of
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..op import Arg, Gradients, Kernel, Local, Needs, Op, required
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .attention_decomposition import gradients, windowed
 from .attention_shapes import check_dtypes, in_four_dims
-from .dropout import DropoutKey, next_draw
+from .dropout import DropoutKey, is_off, next_draw
 from .reduce import sum_to
 from .view import view
 
 
 class Attends(Op):
-    """One of the ops y = softmax(q k^T * scale ...) v"""
+    """y = softmax(q k^T * scale ...) v, and what its gradient needs besides
 
-    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        q, k = inputs[:2]
-        assert q is not None
-        assert k is not None
-        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
-
-
-class Keeping(Attends):
-    """One that gives the logarithms of the softmax's sums besides, for its gradient alone"""
+    These are the logarithms of the softmax's sums, or its weights (see `_keeps_weights`).
+    """
 
     num_outputs = 2
     saves_output = True
+    one_gradient = True
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: tuple[Tensor | None, ...],
-        y: tuple[Tensor, Tensor],
-        *args: Any,
-    ) -> Any:
-        assert dy[0] is not None
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        q, k = map(required, inputs[:2])
+        return 2.0 * k.shape[-2] * (outputs[0].numel + q.numel)
+
+    def vjp(self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], *args: Arg) -> Gradients:
         # What is made at once cannot be differentiated again, and leaves a mask out.
         if interpreter.grad_enabled or any(needs[3:]):
             return self.gradients_in_parts(dy[0], *args)
         return self.gradients_at_once(dy[0], y, *args)
 
-    def gradients_in_parts(self, dy: Tensor, *args: Any) -> Any:
+    def gradients_in_parts(self, dy: Tensor, *args: Arg) -> Gradients:
         """Gradients for the inputs, by ops that have gradients themselves."""
         raise NotImplementedError
 
-    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
+    def gradients_at_once(self, dy: Tensor, y: Sequence[Tensor], *args: Arg) -> Gradients:
         """Gradients for q, k and v by one op."""
         raise NotImplementedError
 
@@ -67,10 +57,8 @@ class AttendsGrad(Op):
     """The gradients of one for q, k and v; its inputs are dy, q, k, v and others"""
 
     num_outputs = 3
+    like = (1, 2, 3)
     differentiable = False
-
-    def infer(self, dy: Meta, q: Meta, k: Meta, v: Meta, *others: Any) -> tuple[Meta, ...]:
-        return q, k, v
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         q, k, v = outputs
@@ -78,9 +66,9 @@ class AttendsGrad(Op):
         return 4.0 * rows * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
 
-def logs_of(q: Meta, shape: Sequence[int]) -> Meta:
-    """The logarithms of sums, of this shape."""
-    return q.like(shape=shape, dtype=q.dtype if q.dtype is torch.float64 else torch.float32)
+def kept_of(q: Meta, shape: Sequence[int]) -> Meta:
+    """The logarithms of sums, or the weights, of this shape."""
+    return q.like(shape=shape, dtype=kernels.wide(q.dtype))
 
 
 def heads_may_split(axis: Axis, q: Meta, k: Meta) -> bool:
@@ -106,21 +94,29 @@ def _rows(axis: Axis, q: Meta, k: Meta, mask: Meta | None) -> list[tuple[int, tu
     return found
 
 
-def _bound(
-    kernel: Callable[..., Any], local: Local, at: int, attrs: tuple[Any, ...]
-) -> Callable[..., Any]:
-    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
-    shards = [None if m is None else m.local_shape(local.position) for m in local.inputs]
-    assert kernels.fit(*shards[at : at + 4])  # type: ignore[arg-type]
-    q, k = local.inputs[at], local.inputs[at + 1]
-    assert q is not None
-    assert k is not None
-    causal, scale, window = attrs
-    batch, head, first, _ = local.input_offset(at)
-    pairs = Pairs(causal, scale, window, first)
-    shape, offset = (*q.shape[:3], k.shape[2]), (batch, head, first, 0)
+class AttentionAttributes(NamedTuple):
+    """Which pairs of a query and a key there are (see `Pairs`), and the factor of their scores."""
 
-    def run(*inputs: Any) -> Any:
+    causal: bool
+    scale: float
+    window: int
+
+
+def _keeps_weights(q: Meta, chance: DropoutKey | None) -> bool:
+    """Whether the weights are kept: on the CPU, drawing the dropout mask again is slow."""
+    return chance is not None and q.device_type == "cpu" and not uses_triton("cpu")
+
+
+def _bound(kernel: Kernel, local: Local, at: int, attrs: AttentionAttributes) -> Kernel:
+    """A kernel that takes tensors and then a chance, on the shard of q, which is input `at`."""
+    q, k, v = (local.input_shape(at + i) for i in range(3))
+    masked = local.inputs[at + 3] is not None
+    assert kernels.fit(q, k, v, local.input_shape(at + 3) if masked else None)
+    batch, head, first, _ = local.input_offset(at)
+    pairs = Pairs(attrs.causal, attrs.scale, attrs.window, first)
+    shape, offset = (*local.input(at).shape[:3], k[2]), (batch, head, first, 0)
+
+    def run(*inputs: Arg) -> object:
         *tensors, chance = inputs
         if chance is None:
             return kernel(*tensors, pairs, None)
@@ -131,19 +127,27 @@ def _bound(
     return run
 
 
-class Attention(Keeping):
-    """y = dropout(softmax(q k^T * scale + mask)) v, and the logarithms of the softmax's sums"""
+class Attention(Attends):
+    """y = dropout(softmax(q k^T * scale + mask)) v, and what its gradient needs besides"""
 
     name = "attention"
+    attributes = AttentionAttributes
 
     def infer(
-        self, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
+        self,
+        q: Meta,
+        k: Meta,
+        v: Meta,
+        mask: Meta | None,
+        chance: DropoutKey | None,
+        attrs: AttentionAttributes,
     ) -> tuple[Meta, Meta]:
         check_dtypes(q, k, v, mask)
         rows = q.shape[:-1]
-        return q.like(shape=(*rows, v.shape[-1])), logs_of(q, rows)
+        kept = (*rows, k.shape[2]) if _keeps_weights(q, chance) else rows
+        return q.like(shape=(*rows, v.shape[-1])), kept_of(q, kept)
 
-    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any) -> Rule:
+    def rule(self, axis: Axis, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Arg) -> Rule:
         found = [
             Signature((split(dim), *others), (split(dim),) * 2)
             for dim, others in _rows(axis, q, k, mask)
@@ -152,7 +156,9 @@ class Attention(Keeping):
         whole = (broadcast, broadcast, partial_sum, *rest)
         return [*found, Signature(whole, (partial_sum, broadcast))]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: AttentionAttributes) -> Kernel:
+        if local.outputs[1].ndim == 4:
+            return _bound(kernels.attention_with_weights, local, 0, attrs)
         return _bound(local.pick(kernels.attention), local, 0, attrs)
 
     def gradients_in_parts(
@@ -163,29 +169,28 @@ class Attention(Keeping):
         v: Tensor,
         mask: Tensor | None,
         chance: DropoutKey | None,
-        causal: bool,
-        scale: float,
-        window: int,
-    ) -> Any:
-        full, causal = windowed(q, k, mask, causal, window)
-        attrs = causal, scale, q.shape[1] != k.shape[1]
-        *found, d_mask = gradients(dy, q, k, v, full, attrs, chance)
+        attrs: AttentionAttributes,
+    ) -> Gradients:
+        full, causal = windowed(q, k, mask, attrs.causal, attrs.window)
+        parts = causal, attrs.scale, q.shape[1] != k.shape[1]
+        *found, d_mask = gradients(dy, q, k, v, full, parts, chance)
         if mask is not None and d_mask is not None:
             d_mask = sum_to(d_mask, mask.meta)  # a window widens a mask
         return (*found, d_mask)
 
-    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
-        q, k, v, mask, chance, *attrs = args
-        return _attention_grad((dy, q, k, v, mask, *y, chance), *attrs)
+    def gradients_at_once(self, dy: Tensor, y: Sequence[Tensor], *args: Arg) -> Gradients:
+        q, k, v, mask, chance, attrs = args
+        return _attention_grad(dy, q, k, v, mask, *y, chance, *attrs)
 
 
 class AttentionGrad(AttendsGrad):
     """Gradients of attention for q, k and v"""
 
     name = "attention_grad"
+    attributes = AttentionAttributes
 
     def rule(
-        self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Any
+        self, axis: Axis, dy: Meta, q: Meta, k: Meta, v: Meta, mask: Meta | None, *others: Arg
     ) -> Rule:
         found = []
         for dim, rest in _rows(axis, q, k, mask):
@@ -196,12 +201,14 @@ class AttentionGrad(AttendsGrad):
         whole = (broadcast,) * (5 if mask is None else 6)
         return [*found, Signature((partial_sum, *whole), (partial_sum,) * 3)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: AttentionAttributes) -> Kernel:
+        if local.input(6).ndim == 4:
+            return _bound(kernels.attention_with_weights_grad, local, 1, attrs)
         return _bound(local.pick(kernels.attention_grad), local, 1, attrs)
 
 
-_attention = general_with_value(Attention(), only_first=True)
-_attention_grad = general_with_value(AttentionGrad())
+_attention = several_of(Attention(), "q k v mask? chance#", only_first=True)
+_attention_grad = several_of(AttentionGrad(), "dy q k v mask? y logs chance#")
 
 
 @register_function
@@ -232,20 +239,17 @@ def scaled_dot_product_attention(
 
     Example: `scaled_dot_product_attention(q, k, v, is_causal=True)` with (2, 8, 16, 64) each.
     """
-    if not 0.0 <= dropout_p <= 1.0:
-        raise OnefoldValueError(
-            f"dropout probability has to be between 0 and 1, but got {dropout_p}"
-        )
+    off = is_off(dropout_p)
     near = check_window(window)
     if attn_mask is not None and is_causal:
         raise OnefoldRuntimeError("explicit attn_mask should not be set when is_causal=True")
     four = in_four_dims(query, key, value, attn_mask, enable_gqa)
-    chance = next_draw(dropout_p) if dropout_p else None
-    y = _attention((*four.tensors, chance), is_causal, scale_of(query, scale), near)[0]
+    chance = None if off else next_draw(dropout_p)
+    y = _attention(*four.tensors, chance, is_causal, scale_of(query, scale), near)[0]
     return y if y.shape == four.shape else view(y, four.shape)
 
 
-def check_window(window: Any) -> int:
+def check_window(window: object) -> int:
     """The window, 0 for none. Raises OnefoldValueError unless it is an integer above 0."""
     if window is None:
         return 0
@@ -254,7 +258,7 @@ def check_window(window: Any) -> int:
             "attention needs a window of at least 1, the places from a query to the first key "
             f"that it does not see, or None for all keys; got {window!r}"
         )
-    return int(window)
+    return window
 
 
 def scale_of(query: Tensor, scale: float | None) -> float:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 
 from ...kernels import attention_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..op import Kernel, Local, Op
-from ..sbp import broadcast, partial_sum, split
+from ..op import Gradients, Kernel, Local, Needs, Op
+from ..sbp import partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
@@ -22,6 +19,7 @@ from .creation import ones as ones_op
 from .dims import unsqueeze
 from .dropout import DropoutKey, dropout_by
 from .flip_repeat import tril, triu
+from .like import ConstantAttributes, whole_beside
 from .matmul import matmul, product_nt, product_tn
 from .reduce import sum_to
 from .softmax import softmax, softmax_grad
@@ -37,23 +35,23 @@ class CausalFill(Op):
     """y[..., i, j] = x[..., i, j] where j <= i, else a value"""
 
     name = "causal_fill"
+    attributes = ConstantAttributes
+    like = (0,)
     saves = ()
 
-    def infer(self, x: Meta, value: float) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, x: Meta, value: float) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: ConstantAttributes) -> Rule:
         found = [Signature((split(i),), (split(i),)) for i in range(x.ndim)]
-        if value == 0.0:
+        if attrs.value == 0.0:
             found.append(Signature((partial_sum,), (partial_sum,)))
         return found
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: ConstantAttributes) -> Kernel:
         row, column = local.input_offset(0)[-2:]
-        causal_fill = local.pick(kernels.causal_fill)
-        return lambda x: causal_fill(x, attrs[0], row - column)
+        return local.bind(kernels.causal_fill, attrs.value, row - column)
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: float) -> Any:
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ConstantAttributes
+    ) -> Gradients:
         return (_causal_fill(dy, 0.0),)
 
 
@@ -107,10 +105,7 @@ def windowed(
     """A mask, and whether to be causal besides, that also leave out what is far away."""
     if not window:
         return mask, causal
-    where: dict[str, Any] = {"device": q.meta.device}
-    if q.is_global:
-        where = {"placement": q.placement, "sbp": [broadcast] * len(q.meta.nd_sbp)}
-    ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **where)
+    ones = ones_op((q.shape[-2], k.shape[-2]), dtype=torch.bool, **whole_beside(q))
     near = tril(triu(ones, 1 - window), 0 if causal else window - 1)
     if mask is None:
         return near, False

@@ -9,15 +9,13 @@ from typing import NamedTuple
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..tensor import Tensor
 from .dims import expand
 from .flip_repeat import repeat_interleave
 from .view import flatten, view
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-Shape = tuple[int, ...]
 
 
 class Four(NamedTuple):

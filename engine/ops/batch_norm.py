@@ -1,21 +1,138 @@
-"""batch_norm over the whole logical batch, group_norm and instance_norm, in smaller ops."""
+"""batch_norm over the whole logical batch, group_norm and instance_norm."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
 from ...errors import OnefoldValueError, ShapeError
-from ..inplace import assign_result
+from ...kernels import batch_norm_ref as kernels
+from ...kernels.select import uses_triton
+from .. import interpreter
+from ..dispatcher import several_of
+from ..inplace import assign_result, set_result
+from ..meta import Meta
 from ..names import register_function
+from ..op import Arg, Gradients, Needs, Op
+from ..sbp import broadcast, partial_sum, split
+from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, mul, neg, sub
-from .batch_norm_with_stats import batch_norm_with_stats, takes
 from .cast import narrowed, widened
 from .device_transfer import to
 from .layer_norm import layer_norm
-from .reduce import mean as mean_op
-from .softmax import combine_partials
+from .reduce import mean as mean_op, without_partials
 from .unary import rsqrt
 from .view import view
+
+
+@lru_cache(maxsize=4096)
+def takes(x: Meta, *vectors: Meta) -> bool:
+    """Whether x has the dtype of all vectors of channels, and no axis splits the batch.
+
+    Triton kernels do the work of the smaller ops, and there is none of this one.
+    """
+    return (
+        x.ndim > 1
+        and x.dtype in (torch.float32, torch.float64)
+        and all((v.dtype, v.shape) == (x.dtype, x.shape[1:2]) for v in vectors)
+        and x.numel > x.shape[1]  # several values per channel
+        and all(sbp is broadcast or sbp is split(1) for sbp in x.nd_sbp)
+        and not uses_triton(x.device_type)
+    )
+
+
+class BatchNormAttributes(NamedTuple):
+    """How far the running statistics move, and what is added to the variance."""
+
+    momentum: float
+    eps: float
+
+
+class BatchNormWithStats(Op):
+    """y; running statistics moved towards those of the batch, or those; mean and 1 / deviation"""
+
+    name = "batch_norm_with_stats"
+    attributes = BatchNormAttributes
+    kernel = staticmethod(kernels.batch_norm_with_stats)
+    num_outputs = 5
+    like = (0, 1, 1, 1, 1)
+    saves = (0, 1)
+    saves_output = (3, 4)
+    one_gradient = True
+    flops_per_element = 6.0
+
+    def rule(
+        self, axis: Axis, x: Meta, weight: Meta, bias: Meta, running: Meta | None, *rest: Arg
+    ) -> Rule:
+        count = 0 if running is None else 2
+        vector, whole = split(0), (broadcast,) * count
+        linear = (broadcast, partial_sum, partial_sum)  # in weight and bias together
+        return [
+            Signature((split(1), *(vector,) * (2 + count)), (split(1), *(vector,) * 4)),
+            Signature((*linear, *whole), (partial_sum, *(broadcast,) * 4)),
+        ]
+
+    def vjp(
+        self,
+        needs: Needs,
+        dy: tuple[Tensor | None, ...],
+        y: tuple[Tensor, ...],
+        x: Tensor,
+        weight: Tensor,
+        *rest: Arg,
+    ) -> Gradients:
+        assert dy[0] is not None  # the statistics have no gradient
+        eps = rest[-1].eps
+        if interpreter.grad_enabled:  # to be differentiated again
+            return _gradients(dy[0], x, weight, eps)
+        return _batch_norm_with_stats_grad(dy[0], x, weight, y[3], y[4], eps)
+
+
+class BatchNormGradAttributes(NamedTuple):
+    """What is added to the variance."""
+
+    eps: float
+
+
+class BatchNormWithStatsGrad(Op):
+    """Gradients of batch_norm for x, weight and bias, from kept statistics"""
+
+    name = "batch_norm_with_stats_grad"
+    attributes = BatchNormGradAttributes
+    kernel = staticmethod(kernels.batch_norm_with_stats_grad)
+    num_outputs = 3
+    like = (1, 2, 2)
+    differentiable = False
+    flops_per_element = 12.0
+    spec = "n* c, n* c, c, c, c -> n* c, c, c"
+    linear = "0"
+
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        linear = (broadcast, broadcast, partial_sum, broadcast, broadcast)  # in the weight
+        return [*super().rule(axis), Signature(linear, (partial_sum, broadcast, broadcast))]
+
+
+def _gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
+    """The same in ops that can be differentiated, the statistics included."""
+    dims = (0, *range(2, x.ndim))
+
+    def per_channel(t: Tensor) -> Tensor:
+        return mean_op(t, dims, True)
+
+    centred = x - per_channel(x)
+    rstd = rsqrt(per_channel(centred * centred) + eps)
+    unit = centred * rstd
+    g = dy * weight.reshape(-1, *[1] * (x.ndim - 2))
+    dx = rstd * (g - per_channel(g) - unit * per_channel(g * unit))
+    return dx, (dy * unit).sum(dims), dy.sum(dims)
+
+
+batch_norm_with_stats = several_of(BatchNormWithStats(), "x weight bias running_mean? running_var?")
+_batch_norm_with_stats_grad = several_of(BatchNormWithStatsGrad(), "dy x weight mean rstd")
 
 
 def _per_channel(vector: Tensor, ndim: int) -> Tensor:
@@ -50,14 +167,14 @@ def batch_norm_train(
             f"{tuple(input.shape)}"
         )
     if weight is not None and bias is not None and takes(input.meta, weight.meta, bias.meta):
-        y, mean, variance, _ = batch_norm_with_stats((input, weight, bias), eps)
-        return y, frozen(mean), frozen(variance)
+        y, mean, variance, _, _ = batch_norm_with_stats(input, weight, bias, None, None, 1.0, eps)
+        return y, mean, variance
     dims = (0, *range(2, input.ndim))
     wide = widened(input)
-    mean = combine_partials(mean_op(wide, dims, True))
+    mean = without_partials(mean_op(wide, dims, True))
     # Subtracted before squaring, so that a large mean costs no accuracy.
     centred = sub(wide, mean)
-    variance = combine_partials(mean_op(mul(centred, centred), dims, True))
+    variance = without_partials(mean_op(mul(centred, centred), dims, True))
     # Arithmetic on the channels first: it passes over no data.
     scale = rsqrt(add(variance, eps))
     if weight is not None:
@@ -87,6 +204,19 @@ def batch_norm(
     Example: `batch_norm(x, mean, variance, w, b)` with x (8, 3, 4, 4) and vectors of 3.
     """
     if training:
+        if (
+            weight is not None
+            and bias is not None
+            and running_mean is not None
+            and running_var is not None
+            and takes(input.meta, weight.meta, bias.meta, running_mean.meta, running_var.meta)
+        ):
+            y, mean, variance, _, _ = batch_norm_with_stats(
+                input, weight, bias, running_mean, running_var, momentum, eps
+            )
+            set_result(running_mean, mean, "batch_norm")
+            set_result(running_var, variance, "batch_norm")
+            return y
         y, mean, variance = batch_norm_train(input, weight, bias, eps)
         for running, now in ((running_mean, mean), (running_var, variance)):
             if running is not None:
@@ -137,20 +267,35 @@ def group_norm(
 @register_function
 def instance_norm(
     input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each sample by its own statistics, then scale and shift.
+    """Normalise each channel of each sample by its own statistics, then scale and shift, as torch.
 
-    Raises OnefoldValueError when a channel has one value only.
+    The running statistics, where given, are updated in place by the means over the batch; without
+    `use_input_stats` they are what the input is normalised by. Raises OnefoldValueError when a
+    channel has one value only, or when statistics are missing.
 
     Example: `instance_norm(x)` with x (8, 4, 5, 5).
     """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     rest = tuple(input.shape[2:])
     if rest.count(1) == len(rest):
         raise OnefoldValueError(
             "Expected more than 1 spatial element when training, got input size "
             f"{tuple(input.shape)}"
         )
+    if running_mean is not None or running_var is not None:
+        wide, planes = widened(frozen(input)), tuple(range(2, input.ndim))
+        mean, variance = mean_op(wide, planes), wide.var(planes)
+        for running, now in ((running_mean, mean), (running_var, variance)):
+            if running is not None:
+                now = without_partials(mean_op(now, 0))
+                assign_result(running, "lerp", to(now, running.dtype), momentum)
     return _scaled(layer_norm(input, rest, None, None, eps), weight, bias)

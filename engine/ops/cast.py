@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ...kernels import pointwise_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
-from ..names import register_function, register_name
-from ..op import Op
+from ..names import register_as, register_function
+from ..op import Gradients, Needs, Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -26,22 +25,17 @@ def is_widening(source: torch.dtype, target: torch.dtype) -> bool:
     >>> is_widening(torch.bfloat16, torch.float32), is_widening(torch.float16, torch.bfloat16)
     (True, False)
     """
-    if torch.bool in (source, target) or (source.is_floating_point and source.itemsize == 1):
-        return False  # neither bool nor float8 has sums
+    if not _has_sums(source) or not _has_sums(target):
+        return False
     if source.is_complex and target.is_floating_point:
         source = source.to_real()
-    if _is_inexact(source) and source.itemsize == 1:  # float8, which torch does not promote
-        return _is_inexact(target) and (target is source or target.itemsize > 1)
-    if target.is_floating_point and target.itemsize == 1:
-        return False
-    same_kind = _is_inexact(source) == _is_inexact(target)
-    if same_kind and target.itemsize == 1 and _is_inexact(target):
-        return False
-    return same_kind and torch.promote_types(source, target) == target
+    exact = [not (dtype.is_floating_point or dtype.is_complex) for dtype in (source, target)]
+    return exact[0] == exact[1] and torch.promote_types(source, target) == target
 
 
-def _is_inexact(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
+def _has_sums(dtype: torch.dtype) -> bool:
+    """Neither bool nor float8 has."""
+    return dtype is not torch.bool and not (dtype.is_floating_point and dtype.itemsize == 1)
 
 
 class CastAttributes(NamedTuple):
@@ -56,7 +50,6 @@ class Cast(Op):
     name = "cast"
     attributes = CastAttributes
     saves = ()
-
     kernel = staticmethod(kernels.cast)
 
     def rule(self, axis: Axis, x: Meta, attrs: CastAttributes) -> Rule:
@@ -69,9 +62,7 @@ class Cast(Op):
             found += INCREASING
         return found
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: CastAttributes
-    ) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: CastAttributes) -> Gradients:
         return (cast(dy, x.dtype),)
 
 
@@ -114,13 +105,11 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     return cast(input, other.meta.dtype)
 
 
-def _caster(name: str, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    def call(input: Tensor) -> Tensor:
+def _register_caster(name: str, dtype: torch.dtype) -> None:
+    def call(input: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
         return cast(input, dtype)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"`input` as {dtype}; the same tensor when it is that already."
-    return call
+    register_as(name, call, f"`input` as {dtype}; the same tensor when it is that already.")
 
 
 CASTS = {
@@ -138,10 +127,10 @@ CASTS = {
     "cdouble": torch.complex128,
 }
 for _name, _dtype in CASTS.items():
-    register_name(_name, _caster(_name, _dtype))
+    _register_caster(_name, _dtype)
 
 
-def _clone_vjp(needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+def _clone_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
     return (dy,)
 
 
@@ -151,7 +140,7 @@ _clone = unary(
 
 
 @register_function
-def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
+def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by
     no kernel: tensors are dense).
     """

@@ -5,133 +5,129 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ..argument_types import Dims
 from ..dispatcher import general, several
-from ..meta import Meta
-from ..names import register_function, register_name
-from ..op import Kernel, Local, Op
+from ..meta import Meta, Shape
+from ..names import register_function
+from ..op import Arg, Gradients, Kernel, Local, Needs
 from ..sbp import broadcast, split as split_sbp
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .data_movement import match, passes, together, unpack, wrap
-from .dims import unsqueeze
+from .data_movement import DataMovement, OneDim, all_but, match, passes, unpack, wrap
+from .dims import expand
 from .slicing import one_dim, set_slice
-from .view import atleast_1d, atleast_2d, atleast_3d, reshape, view
+from .view import at_least, reshape, view
 
 
-class Cat(Op):
-    """Tensors one after the other along a dim; attributes: the dim, and its size in each.
+class CatAttributes(NamedTuple):
+    """The dim, and its size in each tensor."""
 
-    An absent tensor stands for zeros of that size. A 1-d tensor of size 0 fits anywhere, as in
+    dim: int
+    sizes: Shape
+
+
+class _Join(DataMovement):
+    """Tensors joined along a dim."""
+
+    join: Kernel
+
+    def bind(self, local: Local, attrs: Arg) -> Kernel:
+        join, dim = local.pick(self.join), attrs.dim
+        if None in local.inputs:
+            return lambda *parts: join(_filled(parts, *attrs), dim)
+        return lambda *parts: join(parts, dim)
+
+
+class Cat(_Join):
+    """Tensors one after the other along a dim.
+
+    An absent tensor stands for zeros of its size. A 1-d tensor of size 0 fits anywhere, as in
     torch.
     """
 
     name = "cat"
-    saves = ()
-    flops_per_element = 0.0
+    attributes = CatAttributes
+    join = staticmethod(torch.cat)
 
-    def kernel(self, *args: Any) -> torch.Tensor:
+    def kernel(self, *args: Arg) -> torch.Tensor:
         *parts, dim, sizes = args
         return torch.cat(_filled(parts, dim, sizes), dim)
 
-    def rule(self, axis: Axis, *args: Any) -> Rule:
-        *given, dim, _ = args
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        *given, attrs = args
         metas = [meta for meta in given if meta is not None]
         ndim = max(meta.ndim for meta in metas)
         found = []
         for i in range(ndim):
-            if i != wrap(dim, ndim):
+            if i != wrap(attrs.dim, ndim):
                 ins = tuple(split_sbp(i) if meta.ndim == ndim else broadcast for meta in metas)
                 found.append(Signature(ins, (split_sbp(i),)))
         return [*found, *passes(metas)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        dim, sizes = attrs
-        cat = local.pick(torch.cat)
-        if None in local.inputs:
-            return lambda *parts: cat(_filled(parts, dim, sizes), dim)
-        return lambda *parts: cat(parts, dim)
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
-        *metas, dim, sizes = args
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
+        *metas, attrs = args
         if len(metas) == 1:
             return (dy,)
-        parts = split(dy, sizes, dim)
-        return tuple(
+        parts = split(dy, attrs.sizes, attrs.dim)
+        return [
             # An empty 1-d tensor beside others has another shape than its part of the gradient.
-            None if not need else match(reshape(part, meta.shape), meta)
+            need and match(reshape(part, meta.shape), meta)
             for need, part, meta in zip(needs, parts, metas, strict=True)
-        )
+        ]
 
 
 def _filled(
-    parts: Sequence[torch.Tensor | None], dim: int, sizes: Sequence[int]
+    parts: Sequence[torch.Tensor | None], dim: int, sizes: Shape | None = None
 ) -> list[torch.Tensor]:
-    """With zeros in the place of absent parts."""
+    """Zeros in the place of absent parts: of other sizes along a dim, or of the same shape."""
     like = next(part for part in parts if part is not None)
-    filled = []
-    for part, size in zip(parts, sizes, strict=True):
-        if part is None:
-            shape = list(like.shape)
+    shapes = [list(like.shape) for _ in parts]
+    if sizes is not None:
+        for shape, size in zip(shapes, sizes, strict=True):
             shape[dim] = size
-            part = like.new_zeros(()).expand(shape)
-        filled.append(part)
-    return filled
+    return [
+        like.new_zeros(()).expand(shape) if part is None else part
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
 
 
-class Stack(Op):
+class Stack(_Join):
     """Tensors of one shape along a new dim; an absent tensor stands for zeros."""
 
     name = "stack"
-    saves = ()
-    flops_per_element = 0.0
+    attributes = OneDim
+    join = staticmethod(torch.stack)
 
-    def kernel(self, *args: Any) -> torch.Tensor:
+    def kernel(self, *args: Arg) -> torch.Tensor:
         *parts, dim = args
-        return torch.stack(_with_zeros(parts), dim)
+        return torch.stack(_filled(parts, dim), dim)
 
-    def rule(self, axis: Axis, *args: Any) -> Rule:
-        *given, dim = args
+    def rule(self, axis: Axis, *args: Arg) -> Rule:
+        *given, attrs = args
         metas = [meta for meta in given if meta is not None]
-        ndim = metas[0].ndim
-        dim = wrap(dim, ndim + 1)
-        count = len(metas)
+        ndim, count = metas[0].ndim, len(metas)
+        dim = wrap(attrs.dim, ndim + 1)
         found = [
             Signature((split_sbp(i),) * count, (split_sbp(i + (i >= dim)),)) for i in range(ndim)
         ]
         return [*found, *passes(metas)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        (dim,) = attrs
-        stack = local.pick(torch.stack)
-        if None in local.inputs:
-            return lambda *parts: stack(_with_zeros(parts), dim)
-        return lambda *parts: stack(parts, dim)
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, *args: Any) -> Any:
-        *metas, dim = args
-        return tuple(
-            None if not need else match(part, meta)
-            for need, part, meta in zip(needs, unbind(dy, dim), metas, strict=True)
-        )
-
-
-def _with_zeros(parts: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    """Zeros in the place of absent parts."""
-    like = next(part for part in parts if part is not None)
-    zeros = like.new_zeros(()).expand(like.shape)
-    return [zeros if part is None else part for part in parts]
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
+        *metas, attrs = args
+        parts = zip(needs, unbind(dy, attrs.dim), metas, strict=True)
+        return [need and match(part, meta) for need, part, meta in parts]
 
 
 join_parts = general(Cat())
 stack_parts = general(Stack())
 
 
-def _given(tensors: Any, what: str) -> tuple[Tensor, ...]:
+def _given(tensors: object, what: str) -> tuple[Tensor, ...]:
     if isinstance(tensors, Tensor) or not isinstance(tensors, (tuple, list)):
         raise OnefoldTypeError(
             f"{what}(): argument 'tensors' must be a tuple of Tensors, not {type(tensors).__name__}"
@@ -160,10 +156,6 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
     return join_parts(parts, dim, sizes)
 
 
-register_name("concat", cat)
-register_name("concatenate", cat)
-
-
 @register_function
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim `dim`."""
@@ -173,23 +165,20 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 @register_function
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side: along dim 1, vectors along dim 0."""
-    parts = [atleast_1d(x) for x in _given(tensors, "hstack")]
+    parts = [at_least(x, 1) for x in _given(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @register_function
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
-    return cat([atleast_2d(x) for x in _given(tensors, "vstack")], 0)
-
-
-register_name("row_stack", vstack)
+    return cat([at_least(x, 2) for x in _given(tensors, "vstack")], 0)
 
 
 @register_function
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind the other: along dim 2."""
-    return cat([atleast_3d(x) for x in _given(tensors, "dstack")], 2)
+    return cat([at_least(x, 3) for x in _given(tensors, "dstack")], 2)
 
 
 @register_function
@@ -200,30 +189,27 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 @register_function
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of coordinates: tensor i varies along dim i; "xy" exchanges the first two dims.
 
     Raises OnefoldRuntimeError for tensors of more than one dim or another `indexing`.
     """
-    axes = [atleast_1d(x) for x in _given(unpack(tensors), "meshgrid")]
+    axes = [at_least(x, 1) for x in _given(unpack(tensors), "meshgrid")]
     if indexing not in ("ij", "xy"):
         raise OnefoldRuntimeError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
     if any(x.ndim > 1 for x in axes):
         raise OnefoldRuntimeError("meshgrid: Expected 0D or 1D tensors in the tensor list")
-    swapped = indexing == "xy" and len(axes) > 1
-    if swapped:
-        axes[0], axes[1] = axes[1], axes[0]
+    if indexing == "xy":
+        axes[:2] = axes[1::-1]
     shape = [x.shape[0] for x in axes]
-    grids = []
-    for place, x in enumerate(axes):
-        column = x
-        for _ in range(place + 1, len(axes)):
-            column = unsqueeze(column, -1)
-        grids.append(column.expand(*shape))
-    if swapped:
-        grids[0], grids[1] = grids[1], grids[0]
+    grids = [
+        expand(view(x, x.shape[0], *[1] * (len(axes) - 1 - place)), shape)
+        for place, x in enumerate(axes)
+    ]
+    if indexing == "xy":
+        grids[:2] = grids[1::-1]
     return tuple(grids)
 
 
@@ -232,62 +218,62 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
 Parts = tuple[Tensor | None, ...]
 
 
-class Split(Op):
+class SplitAttributes(NamedTuple):
+    """The size of each part along the dim."""
+
+    sizes: Shape
+    dim: int
+
+
+class Split(DataMovement):
     """Parts of given sizes along a dim; one op for each number of parts."""
 
     name = "split"
-    saves = ()
+    attributes = SplitAttributes
     aliases = makes_views = True
-    flops_per_element = 0.0
+    kernel = staticmethod(torch.split_with_sizes)
 
     def __init__(self, num_outputs: int, multiple_views: bool) -> None:
         self.num_outputs = num_outputs
         self.multiple_views = multiple_views
 
-    def kernel(self, x: torch.Tensor, sizes: tuple[int, ...], dim: int) -> Any:
-        return torch.split(x, list(sizes), dim)
-
-    def rule(self, axis: Axis, x: Meta, sizes: tuple[int, ...], dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: SplitAttributes) -> Rule:
         count = self.num_outputs
-        others = [i for i in range(x.ndim) if i != dim]
-        return [*together(others, 1, count), *passes([x], count)]
+        return [*all_but(attrs.dim, x.ndim, 1, count), *passes([x], count)]
 
-    def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, *attrs: Any) -> Any:
-        sizes, dim = attrs
-        return (join_parts(dy, dim, sizes),)
+    def vjp(
+        self, needs: Needs, dy: Parts, y: Sequence[Meta], x: Meta, attrs: SplitAttributes
+    ) -> Gradients:
+        return (join_parts(dy, attrs.dim, attrs.sizes),)
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: SplitAttributes) -> Tensor:
         sizes, dim = attrs
         start = sum(sizes[:index])
         return set_slice(x, value, one_dim(x.ndim, dim, (start, start + sizes[index], 1)))
 
 
-class Unbind(Op):
+class Unbind(DataMovement):
     """The slices along a dim; one op for each size of the dim."""
 
     name = "unbind"
-    saves = ()
-    aliases = makes_views = True
-    multiple_views = True
-    flops_per_element = 0.0
+    attributes = OneDim
+    kernel = staticmethod(torch.unbind)
+    aliases = makes_views = multiple_views = True
 
     def __init__(self, num_outputs: int) -> None:
         self.num_outputs = num_outputs
 
-    def kernel(self, x: torch.Tensor, dim: int) -> Any:
-        return torch.unbind(x, dim)
-
-    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: OneDim) -> Rule:
         count = self.num_outputs
-        kept = [i for i in range(x.ndim) if i != dim]
+        kept = [i for i in range(x.ndim) if i != attrs.dim]
         found = [Signature((split_sbp(i),), (split_sbp(j),) * count) for j, i in enumerate(kept)]
         return [*found, *passes([x], count)]
 
-    def vjp(self, needs: Sequence[object], dy: Parts, y: Any, x: Meta, dim: int) -> Any:
-        return (stack_parts(dy, dim),)
+    def vjp(self, needs: Needs, dy: Parts, y: Sequence[Meta], x: Meta, attrs: OneDim) -> Gradients:
+        return (stack_parts(dy, attrs.dim),)
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
-        return set_slice(x, value, one_dim(x.ndim, attrs[0], index))
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: OneDim) -> Tensor:
+        return set_slice(x, value, one_dim(x.ndim, attrs.dim, index))
 
 
 @lru_cache(maxsize=256)
@@ -300,9 +286,7 @@ def _unbind_op(count: int) -> Callable[..., tuple[Tensor, ...]]:
     return several(Unbind(count))
 
 
-def _split_by(
-    x: Tensor, sizes: tuple[int, ...], dim: int, multiple_views: bool = True
-) -> tuple[Tensor, ...]:
+def _split_by(x: Tensor, sizes: Shape, dim: int, multiple_views: bool = True) -> tuple[Tensor, ...]:
     if len(sizes) == 1:
         if sizes[0] != x.shape[dim]:
             raise OnefoldRuntimeError(
@@ -313,7 +297,7 @@ def _split_by(
     return _split_op(len(sizes), multiple_views)((x,), sizes, dim)
 
 
-def _chunk_sizes(size: int, length: int) -> tuple[int, ...]:
+def _chunk_sizes(size: int, length: int) -> Shape:
     """`size` in pieces of `length`, the last one smaller."""
     if not size:
         return (0,)
@@ -321,9 +305,7 @@ def _chunk_sizes(size: int, length: int) -> tuple[int, ...]:
 
 
 @register_function
-def split(
-    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: Dims, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given.
 
     Splits of other dims stay; along a split dim the tensor is gathered. Raises OnefoldRuntimeError
@@ -369,9 +351,11 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @register_function
 def tensor_split(
-    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
+    input: Tensor, indices_or_sections: Dims | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
+    if isinstance(indices_or_sections, Tensor):
+        indices_or_sections = indices_or_sections.tolist()
     if not input.ndim:
         raise OnefoldRuntimeError("tensor_split expected at least a 1-dimensional tensor")
     dim = wrap(dim, input.ndim)
@@ -391,7 +375,7 @@ def tensor_split(
     return _split_by(input, tuple(b - a for a, b in pairwise(bounds)), dim, multiple_views=False)
 
 
-def _split_along(x: Tensor, how: int | Sequence[int], dim: int, what: str) -> tuple[Tensor, ...]:
+def _split_along(x: Tensor, how: Dims, dim: int, what: str) -> tuple[Tensor, ...]:
     if isinstance(how, int) and (how <= 0 or x.shape[dim] % how):
         raise OnefoldRuntimeError(
             f"{what} attempted to split along dimension {dim}, but the size of the dimension "
@@ -401,7 +385,7 @@ def _split_along(x: Tensor, how: int | Sequence[int], dim: int, what: str) -> tu
 
 
 @register_function
-def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
     if not input.ndim:
         raise OnefoldRuntimeError("torch.hsplit requires a tensor with at least 1 dimension")
@@ -409,11 +393,19 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 
 @register_function
-def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
     if input.ndim < 2:
         raise OnefoldRuntimeError("torch.vsplit requires a tensor with at least 2 dimension")
     return _split_along(input, indices_or_sections, 0, "torch.vsplit")
+
+
+@register_function
+def dsplit(input: Tensor, indices_or_sections: Dims) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
+    if input.ndim < 3:
+        raise OnefoldRuntimeError("torch.dsplit requires a tensor with at least 3 dimension")
+    return _split_along(input, indices_or_sections, 2, "torch.dsplit")
 
 
 @register_function

@@ -1,31 +1,35 @@
-"""Convolutions of any number of dims, also transposed: batch and channels may be split."""
+"""Convolutions of any number of dims, also transposed, and the windows of images as columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import conv_ref as kernels
+from ..argument_types import Sizes
 from ..dispatcher import binary, ternary
-from ..meta import Meta
+from ..generated import register_variant
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import Sbp, broadcast, partial_sum, split
-from ..signature import Axis, Rule, Signature
+from ..op import Gradients, Kernel, Local, Needs, Op, required
+from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
-from .dims import squeeze, unsqueeze
+from .dims import permute, squeeze, unsqueeze
+from .flip_repeat import unfold
 from .pad import pad
 from .reduce import sum
+from .view import reshape
 
 Ints: TypeAlias = tuple[int, ...]
 
 
 class ConvolutionAttributes(NamedTuple):
-    """How the window moves; `each` is the number of input channels per group."""
+    """How the window moves, and how many groups the channels are in."""
 
     stride: Ints
     padding: Ints
@@ -33,18 +37,25 @@ class ConvolutionAttributes(NamedTuple):
     transposed: bool
     output_padding: Ints
     groups: int
-    each: int
 
 
-def _held_groups(attrs: ConvolutionAttributes, channels: int) -> int:
-    """The groups among these input channels: channels of groups are split by whole groups."""
-    return channels // attrs.each if attrs.groups > 1 and attrs.each else attrs.groups
+def _held_groups(groups: int, channels: int, whole: int) -> int:
+    """The groups that these many of all input channels are: channels are split by whole groups."""
+    return channels * groups // whole if groups > 1 and whole else groups
 
 
-def _splits_groups(attrs: ConvolutionAttributes, of_in: int, of_out: int, axis: Axis) -> bool:
-    """Whether balanced splits of input and output channels both go by whole groups."""
-    groups = _held_groups(attrs, of_in)
-    return not any(axis.ragged) and (groups % axis.parts == 0 or of_in == of_out == groups)
+def _terms(
+    axis: Axis, attrs: ConvolutionAttributes, x: Meta, outs: int, place: int
+) -> tuple[str, str, str]:
+    """Batch and channels of x, w and y as letters of a spec; x is the input at this place.
+
+    The channels of several groups are split together, or not at all.
+    """
+    if attrs.groups == 1:
+        return "n c", "c o" if attrs.transposed else "o c", "n o"
+    held = _held_groups(attrs.groups, x.shape[1], axis.whole[place][1])
+    by_groups = held % axis.parts == 0 or x.shape[1] == outs == held
+    return ("n g", "g", "n g") if by_groups and not any(axis.ragged) else ("n", "", "n")
 
 
 class Convolution(Op):
@@ -53,86 +64,68 @@ class Convolution(Op):
     name = "convolution"
     attributes = ConvolutionAttributes
     saves = (0, 1)
-
-    def infer(self, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes) -> Meta:
-        tensors = [
-            None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
-            for m in (x, w, bias)
-        ]
-        y = torch.convolution(tensors[0], tensors[1], tensors[2], *attrs[:6])  # type: ignore[arg-type]
-        return Meta.of(y.shape, y.dtype, device=y.device)
+    kernel = staticmethod(kernels.convolution)
 
     def rule(
         self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes
     ) -> Rule:
-        batch: list[tuple[Sbp, ...]] = [
-            (split(0), broadcast, broadcast, split(0)),
-            (partial_sum, broadcast, partial_sum, partial_sum),
-            (broadcast, partial_sum, partial_sum, partial_sum),
-        ]
-        if attrs.groups == 1:
-            of_out, of_in = (1, 0) if attrs.transposed else (0, 1)
-            batch.append((broadcast, split(of_out), split(0), split(1)))
-            batch.append((split(1), split(of_in), partial_sum, partial_sum))
-        else:
-            out = w.shape[0]
-            if attrs.transposed:
-                out = w.shape[1] * _held_groups(attrs, x.shape[1])
-            if _splits_groups(attrs, x.shape[1], out, axis):
-                batch.append((split(1), split(0), split(0), split(1)))
-        return [Signature(row[:3] if bias is not None else row[:2], (row[3],)) for row in batch]
+        outs = w.shape[0]
+        if attrs.transposed:
+            outs = w.shape[1] * _held_groups(attrs.groups, x.shape[1], axis.whole[0][1])
+        of_x, of_w, of_y = _terms(axis, attrs, x, outs, 0)
+        rule = from_spec(f"{of_x}, {of_w} -> {of_y}", "each")
+        return rule if bias is None else with_bias(rule, 1)
 
     def bind(self, local: Local, attrs: ConvolutionAttributes) -> Kernel:
-        sizes = attrs[:5]
-        held = _held_groups(attrs, local.input_shape(0)[1])
         shape = local.output_shape()
+        channels = local.input_shape(0)[1]
         if 0 in shape or 0 in local.input_shape(0) or 0 in local.input_shape(1):
             # Of nothing: torch's kernels refuse some empty inputs. Contracted channels give zeros.
             return lambda x, w, bias: _only_bias(x.new_zeros(shape), bias)
-        convolve = local.pick(kernels.convolution)
-        return lambda x, w, bias: convolve(x, w, bias, *sizes, held)
+        held = _held_groups(attrs.groups, channels, local.input(0).shape[1])
+        return local.bind(kernels.convolution, *attrs[:5], held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        w = inputs[1]
-        assert w is not None
-        return 2.0 * outputs[0].numel * prod(w.shape[1:])
+        return 2.0 * outputs[0].numel * prod(required(inputs[1]).shape[1:])
 
     def vjp(
         self,
-        needs: Sequence[object],
+        needs: Needs,
         dy: Tensor,
         y: Meta,
         x: Tensor,
         w: Tensor,
         bias: Meta | None,
         attrs: ConvolutionAttributes,
-    ) -> Any:
-        dx = _input_grad(dy, w, x.meta, attrs) if needs[0] else None
-        dw = _weight_grad(dy, x, tuple(w.shape), attrs) if needs[1] else None
-        if bias is None or not needs[2]:
-            return dx, dw
-        return dx, dw, sum(dy, (0, *range(2, dy.ndim)))
+    ) -> Gradients:
+        dx = needs[0] and _input_grad(dy, w, x.meta, attrs)
+        dw = needs[1] and _weight_grad(dy, x, tuple(w.shape), attrs)
+        return dx, dw, bias and needs[2] and sum(dy, (0, *range(2, dy.ndim)))
 
 
 def _only_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    if bias is None:
-        return y
-    return y + bias.view(-1, *[1] * (y.ndim - 2))
+    return y if bias is None else y + bias.view(-1, *[1] * (y.ndim - 2))
 
 
 def _input_grad(dy: Tensor, w: Tensor, x: Meta, attrs: ConvolutionAttributes) -> Tensor:
     """The gradient for the input: the convolution the other way round, with the same weight."""
-    stride, padding, dilation, transposed, _, groups, _ = attrs
-    each = dy.shape[1] // groups
-    if transposed:
-        none = (0,) * len(stride)
-        return _convolution(dy, w, None, stride, padding, dilation, False, none, groups, each)
-    # The windows may not reach the input's end; what they leave is the other one's padding.
-    left = tuple(
-        x.shape[i + 2] - ((dy.shape[i + 2] - 1) * s - 2 * p + d * (w.shape[i + 2] - 1) + 1)
-        for i, (s, p, d) in enumerate(zip(stride, padding, dilation, strict=True))
-    )
-    return _convolution(dy, w, None, stride, padding, dilation, True, left, groups, each)
+    return _convolution(dy, w, None, *_other_way(dy.shape, w.shape, x.shape, attrs))
+
+
+@lru_cache(maxsize=4096)
+def _other_way(
+    dy: Shape, w: Shape, x: Shape, attrs: ConvolutionAttributes
+) -> ConvolutionAttributes:
+    """The attributes of the convolution that takes the shape of `dy` to that of `x`."""
+    stride, padding, dilation, transposed, _, groups = attrs
+    left = (0,) * len(stride)
+    if not transposed:
+        # The windows may not reach the input's end; what they leave is the other one's padding.
+        left = tuple(
+            x[i + 2] - ((dy[i + 2] - 1) * s - 2 * p + d * (w[i + 2] - 1) + 1)
+            for i, (s, p, d) in enumerate(zip(stride, padding, dilation, strict=True))
+        )
+    return ConvolutionAttributes(stride, padding, dilation, not transposed, left, groups)
 
 
 class WeightGradAttributes(NamedTuple):
@@ -152,51 +145,32 @@ class ConvolutionWeightGrad(Op):
         return x.like(shape=attrs.shape)
 
     def rule(self, axis: Axis, dy: Meta, x: Meta, attrs: WeightGradAttributes) -> Rule:
-        found = [
-            ((split(0), split(0)), partial_sum),
-            ((partial_sum, broadcast), partial_sum),
-            ((broadcast, partial_sum), partial_sum),
-        ]
-        if attrs.sizes.groups == 1:
-            of_dy, of_x = (1, 0) if attrs.sizes.transposed else (0, 1)
-            found.append(((split(1), broadcast), split(of_dy)))
-            found.append(((broadcast, split(1)), split(of_x)))
-        elif _splits_groups(attrs.sizes, x.shape[1], dy.shape[1], axis):
-            found.append(((split(1), split(1)), split(0)))
-        return [Signature(inputs, (output,)) for inputs, output in found]
+        of_x, of_w, of_dy = _terms(axis, attrs.sizes, x, dy.shape[1], 1)
+        return from_spec(f"{of_dy}, {of_x} -> {of_w}", "each")
 
     def bind(self, local: Local, attrs: WeightGradAttributes) -> Kernel:
-        sizes = attrs.sizes[:5]
-        held = _held_groups(attrs.sizes, local.input_shape(1)[1])
-        shape = local.output_shape()
-        weight_grad = local.pick(kernels.convolution_weight_grad)
-        return lambda dy, x: weight_grad(dy, x, shape, *sizes, held)
+        sizes = attrs.sizes
+        held = _held_groups(sizes.groups, local.input_shape(1)[1], local.input(1).shape[1])
+        return local.bind(kernels.convolution_weight_grad, local.output_shape(), *sizes[:5], held)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        dy = inputs[0]
-        assert dy is not None
-        return 2.0 * dy.numel * prod(outputs[0].shape[1:])
+        return 2.0 * required(inputs[0]).numel * prod(outputs[0].shape[1:])
 
     def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        g: Tensor,
-        x: Tensor,
-        attrs: WeightGradAttributes,
-    ) -> Any:
-        d_g = _convolution(x, dy, None, *attrs.sizes) if needs[0] else None
-        d_x = _input_grad(g, dy, x.meta, attrs.sizes) if needs[1] else None
-        return d_g, d_x
+        self, needs: Needs, dy: Tensor, y: Meta, g: Tensor, x: Tensor, attrs: WeightGradAttributes
+    ) -> Gradients:
+        d_g = needs[0] and _convolution(x, dy, None, *attrs.sizes)
+        return d_g, needs[1] and _input_grad(g, dy, x.meta, attrs.sizes)
 
 
 _convolution = ternary(Convolution())
 _weight_grad = binary(ConvolutionWeightGrad())
 
 
-def ints(value: Any, count: int, what: str) -> Ints:
+def ints(value: Sizes, count: int, what: str) -> Ints:
     """`value`, an int or a sequence of one or `count`, as `count` ints."""
+    if type(value) is tuple and len(value) == count:
+        return value
     if isinstance(value, int):
         return (value,) * count
     found: Ints = tuple(value)
@@ -219,27 +193,6 @@ def _with_batch(x: Tensor, dims: int, name: str) -> tuple[Tensor, bool]:
     return unsqueeze(x, 0), True
 
 
-def _conv(
-    dims: int,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Tensor:
-    name = f"conv{dims}d"
-    x, added = _with_batch(x, dims, name)
-    stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
-    if isinstance(padding, str):
-        x, padding = _named_padding(x, w, padding, stride, dilation)
-    padding = ints(padding, dims, "padding")
-    each = x.shape[1] // groups if groups > 0 else 0
-    y = _convolution(x, w, bias, stride, padding, dilation, False, (0,) * dims, groups, each)
-    return squeeze(y, 0) if added else y
-
-
 def _named_padding(
     x: Tensor, w: Tensor, padding: str, stride: Ints, dilation: Ints
 ) -> tuple[Tensor, Ints]:
@@ -257,115 +210,105 @@ def _named_padding(
     return x, tuple(total // 2 for total in totals)
 
 
-@register_function
-def conv1d(
+def _conv(
+    dims: int,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Convolution over (N, C, L) or (C, L); see `conv2d`."""
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+    x, added = _with_batch(input, dims, f"conv{dims}d")
+    stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
+    if isinstance(padding, str):
+        x, padding = _named_padding(x, weight, padding, stride, dilation)
+    padding = ints(padding, dims, "padding")
+    y = _convolution(x, weight, bias, stride, padding, dilation, False, (0,) * dims, groups)
+    return squeeze(y, 0) if added else y
 
 
-@register_function
-def conv2d(
+def _conv_transpose(
+    dims: int,
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
     groups: int = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:
-    """Convolution over (N, C, H, W) or (C, H, W) with weight (O, C / groups, kH, kW), as in torch.
+    x, added = _with_batch(input, dims, f"conv_transpose{dims}d")
+    stride, dilation = ints(stride, dims, "stride"), ints(dilation, dims, "dilation")
+    padding, left = ints(padding, dims, "padding"), ints(output_padding, dims, "output_padding")
+    y = _convolution(x, weight, bias, stride, padding, dilation, True, left, groups)
+    return squeeze(y, 0) if added else y
+
+
+_CONV2D = """
+    Convolution over (N, C, H, W) or (C, H, W) with weight (O, C / groups, kH, kW), as in torch.
 
     `padding` is ints, "valid" or "same". Batch, output channels (weight split(0)) and input
     channels (weight split(1), partial sums) may be split. Raises an error when sizes do not fit.
 
     Example: `conv2d(x, w, b, padding=1)` with x (8, 3, 32, 32), w (16, 3, 3, 3) and b (16,).
     """
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@register_function
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolution over (N, C, D, H, W) or (C, D, H, W); see `conv2d`."""
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def _conv_transpose(
-    dims: int,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Tensor:
-    x, added = _with_batch(x, dims, f"conv_transpose{dims}d")
-    y = _convolution(
-        x,
-        w,
-        bias,
-        ints(stride, dims, "stride"),
-        ints(padding, dims, "padding"),
-        ints(dilation, dims, "dilation"),
-        True,
-        ints(output_padding, dims, "output_padding"),
-        groups,
-        x.shape[1] // groups if groups > 0 else 0,
-    )
-    return squeeze(y, 0) if added else y
-
-
-@register_function
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    """Transposed convolution over (N, C, L) or (C, L); see `conv_transpose2d`."""
-    return _conv_transpose(
-        1, input, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-@register_function
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    """The gradient of conv2d for its input, as an op: weight (C, O / groups, kH, kW), as in torch.
+_CONV_TRANSPOSE2D = """
+    The gradient of conv2d for its input, as an op: weight (C, O / groups, kH, kW), as in torch.
 
     Raises an error when sizes do not fit.
 
     Example: `conv_transpose2d(x, w, stride=2)` with x (8, 16, 7, 7) and w (16, 3, 2, 2).
     """
-    return _conv_transpose(
-        2, input, weight, bias, stride, padding, output_padding, groups, dilation
-    )
+
+conv1d = register_variant("conv1d", _conv, 1, "Convolution over (N, C, L) or (C, L); see `conv2d`.")
+conv2d = register_variant("conv2d", _conv, 2, _CONV2D)
+conv3d = register_variant(
+    "conv3d", _conv, 3, "Convolution over (N, C, D, H, W) or (C, D, H, W); see `conv2d`."
+)
+conv_transpose1d = register_variant(
+    "conv_transpose1d",
+    _conv_transpose,
+    1,
+    "Transposed convolution over (N, C, L) or (C, L); see `conv_transpose2d`.",
+)
+conv_transpose2d = register_variant("conv_transpose2d", _conv_transpose, 2, _CONV_TRANSPOSE2D)
+
+
+@register_function
+def im2col(
+    input: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+) -> Tensor:
+    """The sliding windows of (N, C, H, W) or (C, H, W), one per column: (N, C * kh * kw, L).
+
+    Raises ShapeError for another number of dims and for windows larger than the padded image.
+
+    Example: `im2col(x, 3)` with x (2, 4, 5, 5) has shape (2, 36, 9).
+    """
+    if input.ndim not in (3, 4):
+        raise ShapeError(
+            f"im2col: expected an input of 3 or 4 dims, (N, C, H, W) or (C, H, W), but got shape "
+            f"{tuple(input.shape)}"
+        )
+    top, left = ints(padding, 2, "padding")
+    x = input if top == left == 0 else pad(input, (left, left, top, top))
+    rows = x.ndim - 2
+    sizes = ints(kernel_size, 2, "kernel_size")
+    windows = zip(sizes, ints(dilation, 2, "dilation"), ints(stride, 2, "stride"), strict=True)
+    for dim, (size, spacing, step) in enumerate(windows, rows):
+        span = (size - 1) * spacing + 1
+        if min(size, spacing, step) < 1 or span > x.shape[dim]:
+            raise ShapeError(
+                f"im2col: kernel_size {kernel_size}, dilation {dilation} and stride {stride} must "
+                f"be positive and fit the padded input of shape {tuple(x.shape)}"
+            )
+        x = unfold(x, dim, span, step)
+        if spacing > 1:
+            x = x[..., ::spacing]
+    lead = tuple(range(rows))
+    x = permute(x, (*lead, rows + 2, rows + 3, rows, rows + 1))
+    channels, height, width, *count = x.shape[rows - 1 :]
+    columns = (channels * height * width, count[0] * count[1])
+    return reshape(x, (*x.shape[: rows - 1], *columns))

@@ -1,9 +1,10 @@
-"""Creation of tensors. Each rank creates only its own shard."""
+"""Creation of tensors: constants, ranges, from data. Each rank creates only its own shard."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -16,12 +17,13 @@ from ...errors import (
     SbpError,
 )
 from .. import interpreter
+from ..argument_types import Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
 from ..grad_attributes import set_requires_grad
-from ..meta import Box, Meta
+from ..meta import Box, Meta, Shape
 from ..names import register_function
 from ..placement import Placement
-from ..sbp import short
+from ..sbp import SbpLike, short
 from ..tensor import Tensor
 from ..values import item, whole
 
@@ -46,12 +48,12 @@ def make(
     dtype: torch.dtype,
     maker: Maker,
     *,
-    device: Any = None,
+    device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     requires_grad: bool = False,
     is_random: bool = False,
-    **unknown: Any,
+    **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
     if unknown:
@@ -83,7 +85,7 @@ def make(
             )
         meta = Meta.of(shape, dtype, placement, nd_sbp)
     if interpreter.current is not None:
-        return interpreter.current.run(_run, Source(what), (meta, maker, requires_grad))  # type: ignore[no-any-return]
+        return interpreter.current.run(_run, Source(what), (meta, maker, requires_grad))
     return _run(meta, maker, requires_grad)
 
 
@@ -119,42 +121,35 @@ def shards_of(meta: Meta, maker: Maker) -> tuple[torch.Tensor, ...]:
     return tuple(shards)
 
 
-def read_size(
-    size: tuple[Any, ...], what: str, layout: dict[str, Any] | None = None
-) -> tuple[int, ...]:
+def read_size(size: tuple[Dims, ...], what: str, layout: SizedLayout | None = None) -> Shape:
     """The sizes of `f(2, 3)`, `f((2, 3))` or, where `layout` has the keywords, `f(size=(2, 3))`."""
     if not size and layout and "size" in layout:
         size = (layout.pop("size"),)
-    if len(size) == 1 and isinstance(size[0], (tuple, list)):
-        size = tuple(size[0])
-    for entry in size:
+    entries = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    sizes = []
+    for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, (int, np.integer)):
-            raise OnefoldTypeError(f"{what}: sizes must be integers, but got {size!r}")
-    return tuple(int(entry) for entry in size)
+            raise OnefoldTypeError(f"{what}: sizes must be integers, but got {entries!r}")
+        sizes.append(int(entry))
+    return tuple(sizes)
 
 
 # Constants.
 
 
 @register_function
-def full(size: Size, fill_value: Any, *, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
+def full(size: Dims, fill_value: Tensor | NumberLike, **layout: Unpack[TypedLayout]) -> Tensor:
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
-    if isinstance(fill_value, Tensor):
-        dtype = dtype or fill_value.dtype
-        fill_value = item(fill_value)
-    if dtype is None:
-        dtype = torch.full((), fill_value).dtype
-    return make(
-        "full",
-        read_size((size,) if isinstance(size, int) else tuple(size), "full"),
-        dtype,
-        lambda box, device: torch.full(box[1], fill_value, dtype=dtype, device=device),
-        **layout,
-    )
+    value: Any = item(fill_value) if isinstance(fill_value, Tensor) else fill_value
+    if layout.get("dtype") is None:
+        like = fill_value if isinstance(fill_value, Tensor) else torch.full((), value)
+        layout["dtype"] = like.dtype
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    return _made_by(torch.full, read_size(sizes, "full"), layout, value)
 
 
 @register_function
-def zeros(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
+def zeros(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor of zeros.
 
     `placement=` and `sbp=` make it global, `device=` places a local one; `requires_grad=`.
@@ -164,39 +159,32 @@ def zeros(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor
     array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
-    return _constant("zeros", 0, size, dtype, layout)
+    return _made_by(torch.zeros, read_size(sizes, "zeros", layout), layout)
 
 
 @register_function
-def ones(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
+def ones(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor of ones; see `zeros`."""
-    return _constant("ones", 1, size, dtype, layout)
+    return _made_by(torch.ones, read_size(sizes, "ones", layout), layout)
 
 
 @register_function
-def empty(*size: Any, dtype: torch.dtype | None = None, **layout: Any) -> Tensor:
+def empty(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor whose values are not set; see `zeros`."""
-    dtype = dtype or torch.get_default_dtype()
-    return make(
-        "empty",
-        read_size(size, "empty", layout),
-        dtype,
-        lambda box, device: torch.empty(box[1], dtype=dtype, device=device),
-        **layout,
-    )
+    return _made_by(torch.empty, read_size(sizes, "empty", layout), layout)
 
 
-def _constant(
-    what: str, value: int, size: tuple[Any, ...], dtype: torch.dtype | None, layout: dict[str, Any]
+def _made_by(
+    function: Callable[..., torch.Tensor], shape: Shape, layout: TypedLayout, *values: NumberLike
 ) -> Tensor:
-    dtype = dtype or torch.get_default_dtype()
-    return make(
-        what,
-        read_size(size, what, layout),
-        dtype,
-        lambda box, device: torch.full(box[1], value, dtype=dtype, device=device),
-        **layout,
-    )
+    """What a function of torch makes of a shape and values."""
+    dtype = layout.pop("dtype", None) or torch.get_default_dtype()
+    placed: Layout = layout
+
+    def maker(box: Box, device: torch.device) -> torch.Tensor:
+        return function(box[1], *values, dtype=dtype, device=device)
+
+    return make(function.__name__, shape, dtype, maker, **placed)
 
 
 # From data.
@@ -204,12 +192,12 @@ def _constant(
 
 @register_function
 def tensor(
-    data: Any,
+    data: object,
     *,
     dtype: torch.dtype | None = None,
-    device: Any = None,
+    device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor with a copy of `data` (nested lists, numbers, numpy arrays, torch tensors).
@@ -254,3 +242,102 @@ def tensor(
         sbp=sbp,
         requires_grad=requires_grad,
     )
+
+
+# Ranges.
+
+
+def _vector(
+    what: str,
+    count: int,
+    values: Callable[[torch.Tensor], torch.Tensor],
+    layout: TypedLayout,
+    computed: torch.dtype = torch.float64,
+) -> Tensor:
+    """A vector of values that are computed from their places, which have the dtype `computed`."""
+    kind = layout.pop("dtype", None) or torch.get_default_dtype()
+    placed: Layout = layout
+
+    def maker(box: Box, device: torch.device) -> torch.Tensor:
+        first, size = box[0][0], box[1][0]
+        return values(torch.arange(first, first + size, dtype=computed, device=device)).to(kind)
+
+    return make(what, read_size((count,), what), kind, maker, **placed)
+
+
+@register_function
+def arange(
+    start: float, end: float | None = None, step: float = 1, **layout: Unpack[TypedLayout]
+) -> Tensor:
+    """start, start + step, ... below end (integers give int64, as in torch)."""
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise OnefoldRuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise OnefoldRuntimeError(
+            f"arange: upper bound and lower bound inconsistent with step sign: start={start}, "
+            f"end={end}, step={step}"
+        )
+    if any(isinstance(v, float) and not math.isfinite(v) for v in (start, end, step)):
+        raise OnefoldRuntimeError(f"arange: unsupported range: {start} to {end} by {step}")
+    whole_numbers = all(isinstance(v, (int, np.integer)) for v in (start, end, step))
+    count = -((start - end) // step) if whole_numbers else math.ceil((end - start) / step)
+    computed = torch.float64
+    if whole_numbers:
+        computed = torch.int64
+        layout["dtype"] = layout.get("dtype") or computed
+    return _vector("arange", int(count), lambda place: start + place * step, layout, computed)
+
+
+def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.Tensor:
+    """The values at these places of `steps` evenly spaced ones."""
+    gap = (end - start) / max(steps - 1, 1)
+    # Counted from the nearer end, so that both ends are exact.
+    return torch.where(place < steps / 2, start + gap * place, end - gap * (steps - 1 - place))
+
+
+@register_function
+def linspace(start: float, end: float, steps: int, **layout: Unpack[TypedLayout]) -> Tensor:
+    """`steps` evenly spaced values from start to end, both included."""
+    return _vector("linspace", steps, lambda place: _evenly(start, end, steps, place), layout)
+
+
+@register_function
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, **layout: Unpack[TypedLayout]
+) -> Tensor:
+    """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
+    return _vector(
+        "logspace", steps, lambda place: base ** _evenly(start, end, steps, place), layout
+    )
+
+
+@register_function
+def hann_window(window_length: int, periodic: bool = True, **layout: Unpack[TypedLayout]) -> Tensor:
+    """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
+    period = max(window_length if periodic else window_length - 1, 1)
+
+    def values(place: torch.Tensor) -> torch.Tensor:
+        window = torch.sin(place * (math.pi / period)) ** 2
+        return window if window_length > 1 else torch.ones_like(window)
+
+    return _vector("hann_window", window_length, values, layout)
+
+
+@register_function
+def eye(n: int, m: int | None = None, **layout: Unpack[TypedLayout]) -> Tensor:
+    """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
+    kind = layout.pop("dtype", None) or torch.get_default_dtype()
+    placed: Layout = layout
+
+    def maker(box: Box, device: torch.device) -> torch.Tensor:
+        (row, column), (height, width) = box
+        part = torch.zeros(height, width, dtype=kind, device=device)
+        low, high = max(row, column), min(row + height, column + width)
+        if high > low:
+            index = torch.arange(low, high, device=device)
+            part[index - row, index - column] = 1
+        return part
+
+    return make("eye", (n, n if m is None else m), kind, maker, **placed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -15,7 +16,7 @@ from .. import interpreter
 from ..dispatcher import general
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..op import Arg, Gradients, Kernel, Local, Metas, Needs, Op, blank, required
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -25,8 +26,8 @@ from .cast import cast, narrowed, widened
 from .dims import squeeze, unsqueeze
 from .extremum import amax
 from .like import ones_like
-from .reduce import sum
-from .softmax import combine_partials, is_split_at, log_softmax, softmax
+from .reduce import is_split_along, sum, without_partials
+from .softmax import log_softmax, softmax
 from .unary import exp, log
 from .view import view
 
@@ -45,22 +46,24 @@ def _class_dim(x: Meta | Tensor) -> int:
     return 1 if x.ndim > 1 else 0
 
 
-def _classes(local: Local, index: int, ignore_index: int, smoothing: float) -> Classes:
-    """What the shard of input `index` (the logits) holds."""
-    x = local.inputs[index]
-    assert x is not None
-    dim = _class_dim(x)
-    return Classes(local.input_offset(index)[dim], x.shape[dim], ignore_index, smoothing)
+Present: TypeAlias = Sequence[Meta | None]  # the tensors, None for what is absent
+
+
+def _signatures(tensors: Present, rows: Iterable[tuple[Sequence[Sbp], Sbp]]) -> Rule:
+    """The signatures of rows (inputs, output), without the layouts of absent tensors."""
+    given = [tensor is not None for tensor in tensors]
+    return [Signature(tuple(compress(inputs, given)), (output,)) for inputs, output in rows]
+
+
+def _only(place: int, sbp: Sbp, count: int) -> list[Sbp]:
+    """One input laid out as `sbp`, the others broadcast."""
+    return [sbp if i == place else broadcast for i in range(count)]
 
 
 def _sample_splits(x: Meta) -> list[tuple[Sbp, Sbp]]:
     """The splits of each dim but the classes': of x, and of what lacks the class dim."""
     dim = _class_dim(x)
     return [(split(i), split(i - (i > dim))) for i in range(x.ndim) if i != dim]
-
-
-def _present(sbps: Sequence[Sbp], tensors: Sequence[Meta | None]) -> tuple[Sbp, ...]:
-    return tuple(sbp for sbp, tensor in zip(sbps, tensors, strict=True) if tensor is not None)
 
 
 class ClassLossAttributes(NamedTuple):
@@ -71,20 +74,39 @@ class ClassLossAttributes(NamedTuple):
     smoothing: float
 
 
-class CrossEntropy(Op):
-    """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged
+class ClassLoss(Op):
+    """A loss of (x, target, weight, lse) or, with dy before these, its gradient for x.
 
-    The inputs are (x, target, weight, lse); lse is only given when the classes are split, and the
-    parts of the loss are in its dtype.
+    x is logits or, with `log_input`, log probabilities. lse, the logarithm of the sum of
+    exponentials, is only given when the classes are split; the parts of the loss are in its dtype.
     """
 
     attributes = ClassLossAttributes
-    num_outputs = 1
     flops_per_element = 4.0
+    first = 0  # which input x is
 
     def __init__(self, log_input: bool) -> None:
         self.name = "nll_loss" if log_input else "cross_entropy"
         self.log_input = log_input
+
+    def needs_lse(self, tensors: Present) -> bool:
+        """Whether the classes are split, and the sum of exponentials over all is not known."""
+        x, lse = required(tensors[self.first]), tensors[self.first + 3]
+        return lse is None and not self.log_input and is_split_along(x, _class_dim(x))
+
+    def classes(self, local: Local, attrs: ClassLossAttributes) -> Classes | None:
+        """What the shard holds of the classes; None for all of them."""
+        x = local.input(self.first)
+        dim = _class_dim(x)
+        whole = local.input_shape(self.first)[dim] == x.shape[dim]
+        if whole and local.inputs[self.first + 3] is None:
+            return None
+        offset = local.input_offset(self.first)[dim]
+        return Classes(offset, x.shape[dim], attrs.ignore_index, attrs.smoothing)
+
+
+class CrossEntropy(ClassLoss):
+    """y = -weight[target] * log_softmax(x)[target], per sample, summed or averaged"""
 
     def infer(
         self,
@@ -99,181 +121,124 @@ class CrossEntropy(Op):
         dtype = x.dtype if lse is None else lse.dtype
         if x.ndim == 2 and x.shape[:1] == target.shape and weight is None and x.is_floating:
             return x.like(shape=target.shape if attrs.reduction == "none" else (), dtype=dtype)
-        inputs = [None if m is None else _blank(m) for m in (x, target, weight)]
-        y = kernels.whole_cross_entropy(inputs[0], inputs[1], inputs[2], self.log_input, *attrs)  # type: ignore[arg-type]
+        of_weight = None if weight is None else blank(weight)
+        y = kernels.whole_cross_entropy(blank(x), blank(target), of_weight, self.log_input, *attrs)
         return Meta.of(y.shape, y.dtype if lse is None else dtype, device=y.device)
 
-    def rule(
-        self,
-        axis: Axis,
-        x: Meta,
-        target: Meta,
-        weight: Meta | None,
-        lse: Meta | None,
-        attrs: ClassLossAttributes,
-    ) -> Rule:
-        tensors = (x, target, weight, lse)
-        found = []
+    def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
+        _, weight, lse, attrs = others
+        rows: list[tuple[Sequence[Sbp], Sbp]] = []
         if self.log_input:
-            inputs = _present((partial_sum, broadcast, broadcast, broadcast), tensors)
-            found.append(Signature(inputs, (partial_sum,)))
-        if attrs.reduction == "mean":
-            return found
-        if weight is not None:
-            inputs = _present((broadcast, broadcast, partial_sum, broadcast), tensors)
-            found.append(Signature(inputs, (partial_sum,)))
-        for of_x, rest in _sample_splits(x):
-            inputs = _present((of_x, rest, broadcast, rest), tensors)
-            found.append(Signature(inputs, (rest if attrs.reduction == "none" else partial_sum,)))
-        if lse is not None or self.log_input:
-            classes = split(_class_dim(x))
-            inputs = _present((classes, broadcast, broadcast, broadcast), tensors)
-            found.append(Signature(inputs, (partial_sum,)))
-        return found
+            rows.append((_only(0, partial_sum, 4), partial_sum))
+        if attrs.reduction != "mean":
+            if weight is not None:
+                rows.append((_only(2, partial_sum, 4), partial_sum))
+            for of_x, rest in _sample_splits(x):
+                of_y = rest if attrs.reduction == "none" else partial_sum
+                rows.append(((of_x, rest, broadcast, rest), of_y))
+            if lse is not None or self.log_input:
+                rows.append((_only(0, split(_class_dim(x)), 4), partial_sum))
+        return _signatures((x, *others[:3]), rows)
 
     def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
-        reduction, ignore_index, smoothing = attrs
-        classes = _classes(local, 0, ignore_index, smoothing)
-        x = local.inputs[0]
-        assert x is not None
-        if local.inputs[3] is None and local.input_shape(0)[_class_dim(x)] == classes.total:
-            log_input = self.log_input
-            whole = local.pick(kernels.whole_cross_entropy)
+        classes = self.classes(local, attrs)
+        if classes is None:
+            log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy)
             return lambda x, target, weight, lse: whole(x, target, weight, log_input, *attrs)
-        part = partial(local.pick(kernels.cross_entropy), classes=classes)
-        if reduction != "sum":
+        part = local.bind(kernels.cross_entropy, classes)
+        if attrs.reduction != "sum":
             return part
         total = local.pick(sums.total)
         return lambda *tensors: total(part(*tensors), None, False, None)
 
-    def decompose(
-        self, metas: tuple[Meta | None, ...], attrs: ClassLossAttributes
-    ) -> Kernel | None:
-        x, target, _, lse = metas
-        assert x is not None
-        assert target is not None
-        if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
-            return partial(_with_lse, self)
-        if attrs.reduction == "mean" and not (x.is_whole and target.is_whole):
-            return partial(_mean, self)
+    def decompose(self, metas: Metas, attrs: ClassLossAttributes) -> Kernel | None:
+        if self.needs_lse(metas):
+            return _with_lse
+        if attrs.reduction == "mean" and not all(required(meta).is_whole for meta in metas[:2]):
+            return partial(_mean, self.log_input)
         return None
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Tensor,
-        target: Tensor,
-        weight: Tensor | None,
-        lse: Tensor | None,
-        attrs: ClassLossAttributes,
-    ) -> Any:
-        grad = _nll_grad if self.log_input else cross_entropy_grad
-        return (grad((dy, x, target, weight, lse), *attrs),)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, *args: Arg) -> Gradients:
+        *tensors, attrs = args
+        return (_grads[self.log_input]((dy, *tensors), *attrs),)
 
 
-def _blank(meta: Meta) -> torch.Tensor:
-    return torch.empty(meta.shape, dtype=meta.dtype, device="meta")
+Inputs: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-def _with_lse(op: CrossEntropy, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
+def _with_lse(tensors: Inputs, *attrs: Arg) -> Tensor:
     """Classes are split: their maxima and sums of exponentials are exchanged, nothing more."""
     x, target, weight, _ = tensors
-    with interpreter.grad_mode(False):
-        lse = _logsumexp(x)
-    return narrowed(_entry(op)((x, target, weight, lse), *attrs), x.dtype)
+    return narrowed(_cross_entropy((x, target, weight, _logsumexp(x)), *attrs), x.dtype)
+
+
+def _grad_with_lse(tensors: tuple[Tensor, *Inputs], *attrs: Arg) -> Tensor:
+    return cross_entropy_grad((*tensors[:4], _logsumexp(tensors[1])), *attrs)
 
 
 def _logsumexp(x: Tensor) -> Tensor:
-    x, dim = widened(x), _class_dim(x)
-    top = combine_partials(amax(x, dim, True))
-    total = combine_partials(sum(exp(sub(x, top)), dim, True))
-    return squeeze(add(log(total), top), dim)
+    with interpreter.grad_mode(False):
+        x, dim = widened(x), _class_dim(x)
+        top = without_partials(amax(x, dim, True))
+        total = without_partials(sum(exp(sub(x, top)), dim, True))
+        return squeeze(add(log(total), top), dim)
 
 
-def _mean(op: CrossEntropy, tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
+def _mean(log_input: bool, tensors: Inputs, reduction: str, ignored: int, *rest: float) -> Tensor:
     """The samples are split, perhaps unevenly: the sum of the losses over that of the weights."""
     _, target, weight, _ = tensors
-    total = _entry(op)(tensors, "sum", *attrs[1:])
+    total = _losses[log_input](tensors, "sum", ignored, *rest)
     divide = div_by_count if weight is None else div
-    return divide(total, _total_weight(target, weight, attrs[1], total.dtype))
+    return divide(total, _total_weight(target, weight, ignored, total.dtype))
 
 
 def _total_weight(
     target: Tensor, weight: Tensor | None, ignore_index: int, dtype: torch.dtype
 ) -> Tensor:
-    return sum(_weights((target, weight), ignore_index, 0.0, 0, dtype))
+    return sum(_weights((target, weight), Classes(0, 0, ignore_index, 0.0), dtype))
 
 
-class CrossEntropyGrad(Op):
+class CrossEntropyGrad(ClassLoss):
     """dx = dy * weight[target] * (softmax(x) - one_hot(target)), with dy per sample or for all"""
 
-    attributes = ClassLossAttributes
-    flops_per_element = 4.0
+    first = 1
+    like = (1,)
 
     def __init__(self, log_input: bool) -> None:
-        self.name = "nll_loss_grad" if log_input else "cross_entropy_grad"
-        self.log_input = log_input
+        super().__init__(log_input)
+        self.name += "_grad"
 
-    def infer(self, dy: Meta, x: Meta, *others: Any) -> Meta:
-        return x
-
-    def rule(
-        self,
-        axis: Axis,
-        dy: Meta,
-        x: Meta,
-        target: Meta,
-        weight: Meta | None,
-        lse: Meta | None,
-        attrs: ClassLossAttributes,
-    ) -> Rule:
-        tensors = (dy, x, target, weight, lse)
-        found = []
+    def rule(self, axis: Axis, dy: Meta, x: Meta, *others: Arg) -> Rule:
+        _, weight, lse, attrs = others
+        rows: list[tuple[Sequence[Sbp], Sbp]] = []
         # A mean is over all samples and classes: only of a whole x (see CrossEntropy.decompose).
-        for of_x, rest in _sample_splits(x) if attrs.reduction != "mean" else ():
-            of_dy = rest if dy.ndim else broadcast
-            inputs = _present((of_dy, of_x, rest, broadcast, rest), tensors)
-            found.append(Signature(inputs, (of_x,)))
-        if attrs.reduction != "mean" and (lse is not None or self.log_input):
-            classes = split(_class_dim(x))
-            inputs = _present((broadcast, classes, *[broadcast] * 3), tensors)
-            found.append(Signature(inputs, (classes,)))
+        if attrs.reduction != "mean":
+            for of_x, rest in _sample_splits(x):
+                rows.append(((rest if dy.ndim else broadcast, of_x, rest, broadcast, rest), of_x))
+            if lse is not None or self.log_input:
+                classes = split(_class_dim(x))
+                rows.append((_only(1, classes, 5), classes))
         # Linear in dy and in the weights; log probabilities do not count at all.
-        for place in (0, 3):
-            sbps = [partial_sum if i == place else broadcast for i in range(5)]
-            if tensors[place] is not None and (place == 0 or attrs.reduction != "mean"):
-                found.append(Signature(_present(sbps, tensors), (partial_sum,)))
+        rows.append((_only(0, partial_sum, 5), partial_sum))
+        if weight is not None and attrs.reduction != "mean":
+            rows.append((_only(3, partial_sum, 5), partial_sum))
         if self.log_input:
-            sbps = [partial_sum if i == 1 else broadcast for i in range(5)]
-            found.append(Signature(_present(sbps, tensors), (broadcast,)))
-        return found
+            rows.append((_only(1, partial_sum, 5), broadcast))
+        return _signatures((dy, x, *others[:3]), rows)
 
-    def decompose(
-        self, metas: tuple[Meta | None, ...], attrs: ClassLossAttributes
-    ) -> Kernel | None:
-        x, lse = metas[1], metas[4]
-        assert x is not None
-        if lse is None and not self.log_input and is_split_at(x, _class_dim(x)):
-            return _grad_with_lse
-        return None
+    def decompose(self, metas: Metas, attrs: ClassLossAttributes) -> Kernel | None:
+        return _grad_with_lse if self.needs_lse(metas) else None
 
     def bind(self, local: Local, attrs: ClassLossAttributes) -> Kernel:
-        classes = _classes(local, 1, *attrs[1:])
-        x = local.inputs[1]
-        assert x is not None
-        if local.inputs[4] is None and local.input_shape(1)[_class_dim(x)] == classes.total:
-            log_input = self.log_input
-            whole = local.pick(kernels.whole_cross_entropy_grad)
-            return lambda dy, x, target, weight, lse: whole(
-                dy, x, target, weight, log_input, *attrs
-            )
-        return partial(local.pick(kernels.cross_entropy_grad), classes=classes)
+        classes = self.classes(local, attrs)
+        if classes is not None:
+            return local.bind(kernels.cross_entropy_grad, classes)
+        log_input, whole = self.log_input, local.pick(kernels.whole_cross_entropy_grad)
+        return lambda dy, x, target, weight, lse: whole(dy, x, target, weight, log_input, *attrs)
 
     def vjp(
         self,
-        needs: Sequence[object],
+        needs: Needs,
         dy: Tensor,
         y: Meta,
         g: Tensor,
@@ -282,14 +247,11 @@ class CrossEntropyGrad(Op):
         weight: Tensor | None,
         lse: Tensor | None,
         attrs: ClassLossAttributes,
-    ) -> Any:
-        reduction, ignore_index, smoothing = attrs
+    ) -> Gradients:
         dim = _class_dim(x)
         d_g = d_x = None
         if needs[0]:
-            entry = _nll_grad if self.log_input else cross_entropy_grad
-            ones = ones_like(frozen(g))
-            each = entry((ones, x, target, weight, lse), reduction, ignore_index, smoothing)
+            each = _grads[self.log_input]((ones_like(frozen(g)), x, target, weight, lse), *attrs)
             d_g = sum(mul(dy, each), dim)
             if g.ndim == 0:
                 d_g = sum(d_g)
@@ -298,25 +260,19 @@ class CrossEntropyGrad(Op):
             p = softmax(x, dim)
             total = sum(mul(dy, p), dim, True)
             along = mul(p, sub(dy, total))
-            weights = _weights((target, weight), ignore_index, smoothing, x.shape[dim], x.dtype)
-            if reduction == "mean":
-                weights = div(weights, _total_weight(target, weight, ignore_index, x.dtype))
+            classes = Classes(0, x.shape[dim], attrs.ignore_index, attrs.smoothing)
+            weights = _weights((target, weight), classes, x.dtype)
+            if attrs.reduction == "mean":
+                whole = _total_weight(target, weight, attrs.ignore_index, x.dtype)
+                weights = div(weights, whole)
             d_x = cast(mul(along, unsqueeze(mul(weights, g), dim)), x.dtype)
         return d_g, d_x
 
 
-def _grad_with_lse(tensors: tuple[Any, ...], *attrs: Any) -> Tensor:
-    with interpreter.grad_mode(False):
-        lse = _logsumexp(tensors[1])
-    return cross_entropy_grad((*tensors[:4], lse), *attrs)
-
-
 class TargetWeightsAttributes(NamedTuple):
-    """As in `ClassLossAttributes`, the number of classes, and the dtype to reach."""
+    """All classes, and the dtype to reach."""
 
-    ignore_index: int
-    smoothing: float
-    total: int
+    classes: Classes
     dtype: torch.dtype
 
 
@@ -326,53 +282,21 @@ class TargetWeights(Op):
     name = "target_weights"
     attributes = TargetWeightsAttributes
     differentiable = False
-
-    def kernel(
-        self,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        ignore_index: int,
-        smoothing: float,
-        total: int,
-        dtype: torch.dtype,
-    ) -> torch.Tensor:
-        classes = Classes(0, total, ignore_index, smoothing)
-        return kernels.target_weights(target, weight, classes, dtype)
-
-    def bind(self, local: Local, attrs: TargetWeightsAttributes) -> Kernel:
-        ignore_index, smoothing, total, dtype = attrs
-        classes = Classes(0, total, ignore_index, smoothing)
-        kernel = local.pick(kernels.target_weights)
-        return partial(kernel, classes=classes, dtype=dtype)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
+    kernel = staticmethod(kernels.target_weights)
 
     def rule(
         self, axis: Axis, target: Meta, weight: Meta | None, attrs: TargetWeightsAttributes
     ) -> Rule:
-        tensors = (target, weight)
-        found = [
-            Signature(_present((split(i), broadcast), tensors), (split(i),))
-            for i in range(target.ndim)
-        ]
+        rows = [((split(i), broadcast), split(i)) for i in range(target.ndim)]
         if weight is not None:
-            found.append(Signature((broadcast, partial_sum), (partial_sum,)))
-        return found
+            rows.append(((broadcast, partial_sum), partial_sum))
+        return _signatures((target, weight), rows)
 
 
-_CROSS_ENTROPY = CrossEntropy(log_input=False)
-_NLL = CrossEntropy(log_input=True)
-_cross_entropy = general(_CROSS_ENTROPY)
-_nll = general(_NLL)
-cross_entropy_grad = general(CrossEntropyGrad(log_input=False))
-_nll_grad = general(CrossEntropyGrad(log_input=True))
+# By whether the input is log probabilities.
+_cross_entropy, _nll = _losses = [general(CrossEntropy(log_input)) for log_input in (False, True)]
+cross_entropy_grad, _ = _grads = [general(CrossEntropyGrad(each)) for each in (False, True)]
 _weights = general(TargetWeights())
-
-
-def _entry(op: CrossEntropy) -> Kernel:
-    return _nll if op is _NLL else _cross_entropy
 
 
 @register_function

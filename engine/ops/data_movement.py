@@ -1,20 +1,94 @@
-"""What ops that only move data share: their signatures, and the parsing of dims and sizes."""
+"""What ops that only move data share: base classes, signatures, the parsing of dims and sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
-from ..meta import Meta
+from ..argument_types import Dims
+from ..meta import Meta, Shape
+from ..op import Gradients, Needs, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
-from ..signature import Signature
+from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast
 
-Dims = tuple[int, ...]
+Attributes = TypeVar("Attributes")
+Places: TypeAlias = Iterable[tuple[int, int]]
+
+
+class OneDim(NamedTuple):
+    """The dim."""
+
+    dim: int
+
+
+class SomeDims(NamedTuple):
+    """The dims."""
+
+    dims: Shape
+
+
+class PerDim(NamedTuple):
+    """A number for each dim."""
+
+    sizes: Shape
+
+
+class DataMovement(Op):
+    """An op without arithmetic, whose gradient needs none of its tensors."""
+
+    saves: tuple[int, ...] | None = ()
+    flops_per_element = 0.0
+
+
+class Mover(DataMovement, Generic[Attributes]):
+    """An op that moves the elements of one tensor: `places` gives its rule, `gradient` its vjp."""
+
+    def places(self, x: Meta, attrs: Attributes) -> Places:
+        """(input dim, output dim) for each dim whose split goes along; by default all stay."""
+        return untouched(x.ndim, ())
+
+    def gradient(self, dy: Tensor, x: Meta, attrs: Attributes) -> Tensor:
+        """The gradient of the input `x`."""
+        raise NotImplementedError
+
+    def rule(self, axis: Axis, x: Meta, attrs: Attributes) -> Rule:
+        return [*follows(self.places(x, attrs)), *passes([x])]
+
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: Attributes) -> Gradients:
+        return (self.gradient(dy, x, attrs),)
+
+
+class IndexedOp(Op, Generic[Attributes]):
+    """An op of a tensor and an index tensor; only the index is kept for the gradient."""
+
+    saves = (1,)
+
+    def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: Attributes) -> Tensor:
+        """The gradient of the input `x`."""
+        raise NotImplementedError
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, index: Tensor, attrs: Attributes
+    ) -> Gradients:
+        return self.gradient(dy, x, index, attrs), None
+
+
+class ViewOp(Mover[Attributes]):
+    """A `Mover` whose output is a view of its input."""
+
+    aliases = makes_views = True
+
+
+class Rearrangement(ViewOp[Attributes]):
+    """A view of all elements, each once: a write goes back to the input as a gradient does."""
+
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: Attributes) -> Tensor:
+        return self.gradient(value, x.meta, attrs)
 
 
 def reductions(*metas: Meta) -> tuple[Sbp, ...]:
@@ -31,14 +105,17 @@ def passes(metas: Sequence[Meta], num_outputs: int = 1) -> list[Signature]:
     return [Signature((sbp,) * len(metas), (sbp,) * num_outputs) for sbp in reductions(*metas)]
 
 
-def passes_first(x: Meta, others: int, num_outputs: int = 1) -> list[Signature]:
-    """Input 0 partial and so the outputs, the `others` (indices, say) broadcast."""
-    return [
-        Signature((sbp,) + (broadcast,) * others, (sbp,) * num_outputs) for sbp in reductions(x)
-    ]
+def passes_first(x: Meta, others: int) -> list[Signature]:
+    """Input 0 partial and so the output, the `others` (indices, say) broadcast."""
+    return [Signature((sbp, *(broadcast,) * others), (sbp,)) for sbp in reductions(x)]
 
 
-def follows(pairs: Iterable[tuple[int, int]]) -> list[Signature]:
+def untouched(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs (dim, dim) of the dims but these, which an op leaves alone."""
+    return [(dim, dim) for dim in range(ndim) if dim not in dims]
+
+
+def follows(pairs: Places) -> list[Signature]:
     """One input and one output: where input dim i goes to output dim j, its split goes along."""
     return [Signature((split(i),), (split(j),)) for i, j in pairs]
 
@@ -46,6 +123,12 @@ def follows(pairs: Iterable[tuple[int, int]]) -> list[Signature]:
 def together(dims: Iterable[int], num_inputs: int, num_outputs: int = 1) -> list[Signature]:
     """All inputs and outputs split at the same dim."""
     return [Signature((split(dim),) * num_inputs, (split(dim),) * num_outputs) for dim in dims]
+
+
+def all_but(dim: int, ndim: int, num_inputs: int = 1, num_outputs: int = 1) -> list[Signature]:
+    """All inputs and outputs split at the same dim, which is any but this one."""
+    kept = [d for d in range(ndim) if d != wrap(dim, ndim)]
+    return together(kept, num_inputs, num_outputs)
 
 
 def contribution(x: Meta) -> Sbp:
@@ -67,7 +150,7 @@ def wrap(dim: int, ndim: int) -> int:
     return dim % size
 
 
-def wrap_all(dims: int | Sequence[int], ndim: int) -> Dims:
+def wrap_all(dims: Dims, ndim: int) -> Shape:
     """Several dims by `wrap`; one int means that dim."""
     return tuple(wrap(dim, ndim) for dim in ((dims,) if isinstance(dims, int) else dims))
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
 from .. import interpreter
+from ..argument_types import DeviceLike
 from ..autograd_tape import Node
 from ..convert import box, read_device
 from ..grad_attributes import set_requires_grad
 from ..inplace import take
 from ..meta import Meta
 from ..names import register_function
+from ..op import Gradients, Needs
 from ..placement import Placement
 from ..tensor import Tensor
 from ..views import leave
@@ -24,7 +23,7 @@ from .cast import cast, clone
 class _ToDevice:
     name = "to_device"
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Any, x: Meta) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
         assert x.device is not None
         return (_to_device(dy, x.device),)
 
@@ -48,17 +47,24 @@ def _to_type(x: Tensor, kind: str) -> Tensor:
 
 
 @register_function
-def to(self: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+def to(
+    self: Tensor,
+    *args: torch.dtype | str | torch.device | Tensor,
+    dtype: torch.dtype | None = None,
+    device: DeviceLike | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    **unknown: object,
+) -> Tensor:
     """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`.
 
     A local tensor moves to a device. A global one keeps its ranks: `x.to("cuda")` changes the
-    device type of its placement, `x.to("cuda:1")` is an error.
+    device type of its placement, `x.to("cuda:1")` is an error. `non_blocking` is torch's hint:
+    copies are ordered with the ops here.
     """
-    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
-    kwargs.pop("non_blocking", None)  # torch's, a hint: copies are ordered with the ops here
-    if kwargs:
+    if unknown:
         raise OnefoldTypeError(
-            f"to() got unknown arguments {sorted(kwargs)}; for placement and sbp use to_global"
+            f"to() got unknown arguments {sorted(unknown)}; for placement and sbp use to_global"
         )
     for arg in args:
         if isinstance(arg, torch.dtype):
@@ -118,7 +124,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
 
 
 @register_function
-def deep_copy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
     """A copy with its own memory; only leaves can be copied, as in torch."""
     if not self.is_leaf:
         raise OnefoldRuntimeError(

@@ -3,83 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import pad_repeat_ref as kernels
+from ..argument_types import Dims
 from ..dispatcher import unary, view_op
-from ..meta import Meta
-from ..names import names, register_function, register_name
-from ..op import Kernel, Local, Op
+from ..meta import Meta, Shape
+from ..names import register_function
+from ..op import Kernel, Local
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
-from ..tensor import Tensor
+from ..tensor import Tensor, tensor_ops
 from ..views import unlink
-from .data_movement import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
+from .data_movement import (
+    Mover,
+    OneDim,
+    PerDim,
+    Places,
+    Rearrangement,
+    SomeDims,
+    ViewOp,
+    follows,
+    overlapping,
+    passes,
+    unpack,
+    wrap,
+    wrap_all,
+)
 from .like import full_like
 from .view import reshape, view
 
-Shape = tuple[int, ...]
+
+class TwoDims(NamedTuple):
+    """The dims."""
+
+    dim0: int
+    dim1: int
 
 
-class Transpose(Op):
+class Transpose(Rearrangement[TwoDims]):
     """Two dims exchanged."""
 
     name = "transpose"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = TwoDims
     kernel = staticmethod(torch.transpose)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        x = local.inputs[0]
-        assert x is not None
+    def bind(self, local: Local, attrs: TwoDims) -> Kernel:
         # torch.t has no numbers to read, which are a tenth of the time of a small transpose.
-        matrix = x.ndim == 2 and (attrs[0] - attrs[1]) % 2
+        matrix = len(local.input_shape(0)) == 2 and (attrs.dim0 - attrs.dim1) % 2
         return torch.t if matrix else super().bind(local, attrs)
 
-    def rule(self, axis: Axis, x: Meta, dim0: int, dim1: int) -> Rule:
+    def places(self, x: Meta, attrs: TwoDims) -> Places:
         order = list(range(x.ndim))
         if order:
-            i, j = wrap(dim0, x.ndim), wrap(dim1, x.ndim)
+            i, j = wrap_all(attrs, x.ndim)
             order[i], order[j] = j, i
-        return [*follows((i, j) for j, i in enumerate(order)), *passes([x])]
+        return [(i, j) for j, i in enumerate(order)]
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *dims: int) -> Any:
-        return (_transpose(dy, *dims),)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *dims: int) -> Tensor:
-        return _transpose(value, *dims)
+    def gradient(self, dy: Tensor, x: Meta, attrs: TwoDims) -> Tensor:
+        return _transpose(dy, *attrs)
 
 
-class Permute(Op):
+class Permute(Rearrangement[SomeDims]):
     """Dims in another order; attribute: the old dim that stands at each new place."""
 
     name = "permute"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = SomeDims
     kernel = staticmethod(torch.permute)
 
-    def rule(self, axis: Axis, x: Meta, order: Dims) -> Rule:
-        places = ((wrap(i, x.ndim), j) for j, i in enumerate(order))
-        return [*follows(places), *passes([x])]
+    def places(self, x: Meta, attrs: SomeDims) -> Places:
+        return [(wrap(i, x.ndim), j) for j, i in enumerate(attrs.dims)]
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, order: Dims) -> Any:
-        return (_permute(dy, _inverse(order)),)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
-        (order,) = attrs
-        return _permute(value, _inverse(order))
-
-
-def _inverse(order: Dims) -> Dims:
-    back = [0] * len(order)
-    for new, old in enumerate(order):
-        back[old] = new
-    return tuple(back)
+    def gradient(self, dy: Tensor, x: Meta, attrs: SomeDims) -> Tensor:
+        old = [0] * len(attrs.dims)
+        for place, dim in enumerate(attrs.dims):
+            old[dim] = place
+        return _permute(dy, tuple(old))
 
 
 _transpose = view_op(Transpose())
@@ -92,12 +94,8 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return _transpose(input, dim0, dim1)
 
 
-register_name("swapaxes", transpose)
-register_name("swapdims", transpose)
-
-
 @register_function
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *dims: Dims) -> Tensor:
     """The dims in the order given; a split goes with its dim.
 
     Example:
@@ -108,7 +106,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
 
 
 @register_function
-def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+def movedim(input: Tensor, source: Dims, destination: Dims) -> Tensor:
     """Dims `source` at the places `destination`; the others keep their order."""
     ndim = input.ndim
     old, new = wrap_all(source, ndim), wrap_all(destination, ndim)
@@ -120,9 +118,6 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     rest = iter(dim for dim in range(ndim) if dim not in old)
     place = dict(zip(new, old, strict=True))
     return _permute(input, tuple(place[j] if j in place else next(rest) for j in range(ndim)))
-
-
-register_name("moveaxis", movedim)
 
 
 @register_function
@@ -150,13 +145,13 @@ def matrix_transpose(input: Tensor) -> Tensor:
 @register_function
 def adjoint(input: Tensor) -> Tensor:
     """The last two dims exchanged, complex values conjugated."""
-    return names.conj(_last_two(input, "adjoint()"))  # type: ignore[no-any-return]
+    return tensor_ops.conj(_last_two(input, "adjoint()"))
 
 
 @register_function
 def batch_hermitian(input: Tensor) -> Tensor:
     """The same as `adjoint`, as `x.mH`."""
-    return names.conj(_last_two(input, "mH"))  # type: ignore[no-any-return]
+    return tensor_ops.conj(_last_two(input, "mH"))
 
 
 @register_function
@@ -168,7 +163,7 @@ def hermitian(input: Tensor) -> Tensor:
             f"tensor.H is only supported on matrices (2-D tensors). Got {input.ndim}-D tensor."
             f"{instead}"
         )
-    return names.conj(_last_two(input, "H"))  # type: ignore[no-any-return]
+    return tensor_ops.conj(_last_two(input, "H"))
 
 
 def _last_two(input: Tensor, asked: str) -> Tensor:
@@ -182,33 +177,27 @@ def _last_two(input: Tensor, asked: str) -> Tensor:
 # Dims of size 1.
 
 
-class Expand(Op):
+class Expand(ViewOp[PerDim]):
     """Dims of size 1, and new ones in front, repeated without copying; -1 keeps a size."""
 
     name = "expand"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = PerDim
+    kernel = staticmethod(torch.Tensor.expand)
 
-    def kernel(self, x: torch.Tensor, sizes: Shape) -> torch.Tensor:
-        return x.expand(sizes)
+    def rule(self, axis: Axis, x: Meta, attrs: PerDim) -> Rule:
+        new = len(attrs.sizes) - x.ndim
+        found = follows((j - new, j) for j, size in enumerate(attrs.sizes) if size == -1)
+        new_splits = [Signature((broadcast,), (split(j),)) for j in _repeated(attrs.sizes)]
+        return [*found, *passes([x]), *new_splits]
 
-    def rule(self, axis: Axis, x: Meta, sizes: Shape) -> Rule:
-        new = len(sizes) - x.ndim
-        found = follows((j - new, j) for j, size in enumerate(sizes) if size == -1)
-        found += passes([x])
-        repeated = [j for j, size in enumerate(sizes) if size != -1]
-        return [*found, *[Signature((broadcast,), (split(j),)) for j in repeated]]
+    def bind(self, local: Local, attrs: PerDim) -> Kernel:
+        return local.bind(torch.Tensor.expand, local.output_shape())
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        shape = local.output_shape()
-        return lambda x: x.expand(shape)
+    def gradient(self, dy: Tensor, x: Meta, attrs: PerDim) -> Tensor:
+        repeated = _repeated(attrs.sizes)
+        return reshape(tensor_ops.sum(dy, repeated, True), x.shape) if repeated else dy
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, sizes: Shape) -> Any:
-        repeated = tuple(j for j, size in enumerate(sizes) if size != -1)
-        return (reshape(names.sum(dy, repeated, True), x.shape) if repeated else dy,)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: PerDim) -> Tensor:
         if not value.meta.numel:
             return x
         if value.meta.numel != x.meta.numel:
@@ -216,47 +205,42 @@ class Expand(Op):
         return view(value, x.shape)
 
 
-class Squeeze(Op):
+def _repeated(sizes: Shape) -> Shape:
+    """The dims of an expanded tensor in which it was repeated."""
+    return tuple(dim for dim, size in enumerate(sizes) if size != -1)
+
+
+class Squeeze(Rearrangement[SomeDims]):
     """Without the given dims, which have size 1."""
 
     name = "squeeze"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = SomeDims
     kernel = staticmethod(torch.squeeze)
 
-    def infer(self, x: Meta, dims: Dims) -> Meta:
-        return x.like([size for dim, size in enumerate(x.shape) if dim not in dims])
+    def infer(self, x: Meta, attrs: SomeDims) -> Meta:
+        return x.like([size for dim, size in enumerate(x.shape) if dim not in attrs.dims])
 
-    def rule(self, axis: Axis, x: Meta, dims: Dims) -> Rule:
-        kept = [dim for dim in range(x.ndim) if dim not in dims]
-        return [*follows((i, j) for j, i in enumerate(kept)), *passes([x])]
+    def places(self, x: Meta, attrs: SomeDims) -> Places:
+        kept = [dim for dim in range(x.ndim) if dim not in attrs.dims]
+        return [(i, j) for j, i in enumerate(kept)]
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dims: Dims) -> Any:
-        return (reshape(dy, x.shape) if len(dims) > 1 else _unsqueeze(dy, dims[0]),)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
-        return view(value, x.shape)
+    def gradient(self, dy: Tensor, x: Meta, attrs: SomeDims) -> Tensor:
+        return view(dy, x.shape) if len(attrs.dims) > 1 else _unsqueeze(dy, *attrs.dims)
 
 
-class Unsqueeze(Op):
+class Unsqueeze(Rearrangement[OneDim]):
     """With one dim of size 1 more."""
 
     name = "unsqueeze"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = OneDim
     kernel = staticmethod(torch.unsqueeze)
 
-    def rule(self, axis: Axis, x: Meta, dim: int) -> Rule:
-        dim = wrap(dim, x.ndim + 1)
-        return [*follows((i, i + (i >= dim)) for i in range(x.ndim)), *passes([x])]
+    def places(self, x: Meta, attrs: OneDim) -> Places:
+        dim = wrap(attrs.dim, x.ndim + 1)
+        return [(i, i + (i >= dim)) for i in range(x.ndim)]
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int) -> Any:
-        return (_squeeze(dy, (wrap(dim, x.ndim + 1),)),)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
-        return view(value, x.shape)
+    def gradient(self, dy: Tensor, x: Meta, attrs: OneDim) -> Tensor:
+        return _squeeze(dy, (wrap(attrs.dim, x.ndim + 1),))
 
 
 _expand = view_op(Expand())
@@ -271,7 +255,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @register_function
-def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
     shape = input.meta.shape
     dims = range(len(shape)) if dim is None else wrap_all(dim, len(shape))
@@ -280,95 +264,92 @@ def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 
 @register_function
-def expand(self: Tensor, *sizes: Any) -> Tensor:
+def expand(self: Tensor, *sizes: Dims) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
-    sizes = unpack(sizes)
+    wanted = unpack(sizes)
     shape = self.meta.shape
-    new = len(sizes) - len(shape)
+    new = len(wanted) - len(shape)
     if new >= 0:  # else the op says what is wrong
-        sizes = tuple(
-            -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(sizes)
+        wanted = tuple(
+            -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(wanted)
         )
-    return _expand(self, sizes)
+    return _expand(self, wanted)
 
 
 @register_function
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """Expanded to the shape of another tensor."""
-    return expand(self, *other.shape)
+    return expand(self, other.shape)
 
 
 @register_function
-def broadcast_to(input: Tensor, *size: Any) -> Tensor:
-    """`expand` under numpy's name."""
-    return expand(input, *size)
-
-
-@register_function
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
-    tensors = unpack(tensors)
-    shape = torch.broadcast_shapes(*[x.shape for x in tensors])
-    return tuple(expand(x, *shape) for x in tensors)
+    given: tuple[Tensor, ...] = unpack(tensors)
+    shape = torch.broadcast_shapes(*[x.shape for x in given])
+    return tuple(expand(x, shape) for x in given)
 
 
 # Diagonals.
 
 
-class Diagonal(Op):
+class DiagonalAttributes(NamedTuple):
+    """The offset from the main diagonal, and the two dims."""
+
+    offset: int
+    dim1: int
+    dim2: int
+
+
+class Diagonal(ViewOp[DiagonalAttributes]):
     """The diagonal of two dims, as the last dim."""
 
     name = "diagonal"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
-
+    attributes = DiagonalAttributes
     kernel = staticmethod(torch.diagonal)
 
-    def rule(self, axis: Axis, x: Meta, offset: int, dim1: int, dim2: int) -> Rule:
-        return [*follows(_beside(x.ndim, dim1, dim2)), *passes([x])]
+    def places(self, x: Meta, attrs: DiagonalAttributes) -> Places:
+        return _beside(x.ndim, attrs.dim1, attrs.dim2)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, offset: int, *dims: int
-    ) -> Any:
-        return (_diag_embed(dy, tuple(x.shape), offset, *dims),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: DiagonalAttributes) -> Tensor:
+        return _diag_embed(dy, tuple(x.shape), *attrs)
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
+    def scatter_view(
+        self, x: Tensor, value: Tensor, index: int, attrs: DiagonalAttributes
+    ) -> Tensor:
         shape = tuple(x.shape)
         there = _diag_embed(full_like(value, True, dtype=torch.bool), shape, *attrs)
-        return names.where(there, _diag_embed(value, shape, *attrs), x)  # type: ignore[no-any-return]
+        return tensor_ops.where(there, _diag_embed(value, shape, *attrs), x)
 
 
-class DiagEmbed(Op):
+class DiagEmbedAttributes(NamedTuple):
+    """The shape to reach, and as in `DiagonalAttributes`."""
+
+    shape: Shape
+    offset: int
+    dim1: int
+    dim2: int
+
+
+class DiagEmbed(Mover[DiagEmbedAttributes]):
     """Zeros of a shape, with the last dim of the input on the diagonal of two dims."""
 
     name = "diag_embed"
-    saves = ()
-
+    attributes = DiagEmbedAttributes
+    flops_per_element = 1.0
     kernel = staticmethod(kernels.diag_embed)
 
-    def rule(self, axis: Axis, x: Meta, shape: Shape, offset: int, dim1: int, dim2: int) -> Rule:
-        pairs = _beside(len(shape), dim1, dim2)
-        return [*follows((j, i) for i, j in pairs), *passes([x])]
+    def places(self, x: Meta, attrs: DiagEmbedAttributes) -> Places:
+        return [(j, i) for i, j in _beside(len(attrs.shape), attrs.dim1, attrs.dim2)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        kernel, shape, rest = local.pick(self.kernel), local.output_shape(), attrs[1:]
-        return lambda x: kernel(x, shape, *rest)
+    def bind(self, local: Local, attrs: DiagEmbedAttributes) -> Kernel:
+        return local.bind(self.kernel, local.output_shape(), *attrs[1:])
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        shape: Shape,
-        offset: int,
-        *dims: int,
-    ) -> Any:
-        return (_diagonal(dy, offset, *dims),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: DiagEmbedAttributes) -> Tensor:
+        return _diagonal(dy, attrs.offset, attrs.dim1, attrs.dim2)
 
 
 def _beside(ndim: int, dim1: int, dim2: int) -> list[tuple[int, int]]:

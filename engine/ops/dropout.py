@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import random_ref
-from ..dispatcher import with_number
+from ..dispatcher import number_last
 from ..generator import Draw, default_generator
 from ..meta import Meta
-from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..names import register_as, register_function
+from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
 from ..views import frozen
@@ -23,20 +22,15 @@ from .slicing import select
 from .view import view
 
 
+@dataclass(slots=True, eq=False)
 class DropoutKey:
     """What one call of dropout draws, and the probability of a zero.
 
     A runtime argument, so that the plan does not depend on it; `backward` draws the same again.
     """
 
-    __slots__ = ("draw", "p")
-
-    def __init__(self, draw: Draw, p: float) -> None:
-        self.draw = draw
-        self.p = p
-
-    def __repr__(self) -> str:
-        return f"Chance({self.draw!r}, p={self.p})"
+    draw: Draw
+    p: float
 
 
 def next_draw(p: float) -> DropoutKey:
@@ -48,38 +42,40 @@ class DropoutOp(Op):
     """y = x / (1 - p) where the draw keeps the element, else 0"""
 
     name = "dropout"
+    attributes = NoAttributes
     saves = ()
-
-    def infer(self, x: Meta, chance: DropoutKey) -> Meta:
-        return x
+    like = (0,)
 
     def rule(self, axis: Axis, x: Meta, chance: DropoutKey) -> Rule:
         # All addends of a partial sum get the same mask.
         return pointwise_of((x,), "all")
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
         x = local.inputs[0]
         assert x is not None
         shape, offset = tuple(x.shape), local.input_offset(0)
         dropped = local.pick(random_ref.dropout)
 
         def kernel(x: torch.Tensor, chance: DropoutKey) -> torch.Tensor:
-            whole, start = chance.draw.within(shape, offset)
             draw = chance.draw
-            return dropped(x, whole, start, p=chance.p, seed=draw.seed, call=draw.call)  # type: ignore[no-any-return]
+            whole, start = draw.within(shape, offset)
+            y: torch.Tensor = dropped(x, whole, start, p=chance.p, seed=draw.seed, call=draw.call)
+            return y
 
         return kernel
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, chance: DropoutKey) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, chance: DropoutKey) -> Gradients:
         return (dropout_by(dy, chance),)
 
 
-dropout_by = with_number(DropoutOp(), number_first=False)
+dropout_by = number_last(DropoutOp())
 
 
-def _check(p: float) -> None:
+def is_off(p: float, training: bool = True) -> bool:
+    """Whether nothing is dropped; raises OnefoldValueError unless 0 <= p <= 1."""
     if not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return not training or p == 0.0
 
 
 @register_function
@@ -91,28 +87,33 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     Example: `dropout(x, 0.1)`.
     """
-    _check(p)
-    if not training or p == 0.0:
-        return input
-    return dropout_by(input, next_draw(p))
+    return input if is_off(p, training) else dropout_by(input, next_draw(p))
 
 
-def _by_channel(
-    input: Tensor, p: float, training: bool, name: str, dims: tuple[int, ...]
-) -> Tensor:
-    """Drop whole channels; `dims` are the numbers of dims with a batch dim, and without."""
-    _check(p)
-    if input.ndim not in dims:
-        raise OnefoldValueError(
-            f"{name} needs an input of {dims[0]} dims, or {dims[1]} without a batch, but got "
-            f"{input.ndim}"
-        )
-    if not training or p == 0.0:
-        return input
-    channels = 1 if input.ndim == dims[1] else 2
+def _register_by_channel(name: str, sizes: str) -> None:
+    """Dropout of whole channels; `sizes` name the dims behind them."""
+    most = sizes.count(",") + 3
+
+    def call(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+        off = is_off(p, training)
+        if input.ndim not in (most, most - 1):
+            raise OnefoldValueError(
+                f"{name} needs an input of {most} dims, or {most - 1} without a batch, but got "
+                f"{input.ndim}"
+            )
+        if off:
+            return input
+        return mul(input, _channels_kept(input, 2 if input.ndim == most else 1, p))
+
+    doc = f"Dropout of whole channels of (N, C, {sizes}), or (C, {sizes}); see `dropout`."
+    register_as(name, call, doc)
+
+
+def _channels_kept(input: Tensor, channels: int, p: float) -> Tensor:
+    """A dropout of ones, one for each channel, that broadcasts to the input."""
     shape = (*input.shape[:channels], *[1] * (input.ndim - channels))
     mask = dropout_by(ones_like(_first_of(frozen(input), channels)), next_draw(p))
-    return mul(input, view(mask, shape))
+    return view(mask, shape)
 
 
 def _first_of(x: Tensor, channels: int) -> Tensor:
@@ -122,22 +123,9 @@ def _first_of(x: Tensor, channels: int) -> Tensor:
     return x
 
 
-@register_function
-def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Dropout of whole channels of (N, C, L), or (C, L); see `dropout`."""
-    return _by_channel(input, p, training, "dropout1d", (3, 2))
-
-
-@register_function
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Dropout of whole channels of (N, C, H, W), or (C, H, W); see `dropout`."""
-    return _by_channel(input, p, training, "dropout2d", (4, 3))
-
-
-@register_function
-def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
-    return _by_channel(input, p, training, "dropout3d", (5, 4))
+_register_by_channel("dropout1d", "L")
+_register_by_channel("dropout2d", "H, W")
+_register_by_channel("dropout3d", "D, H, W")
 
 
 @register_function
@@ -146,15 +134,28 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tens
 
     Raises OnefoldValueError unless 0 <= p <= 1.
     """
-    _check(p)
-    if not training or p == 0.0:
+    if is_off(p, training):
         return input
     if p == 1.0:
         return mul(input, 0.0)
+    return to_limit(input, dropout_by(ones_like(frozen(input)), next_draw(p)), p)
+
+
+def to_limit(input: Tensor, kept: Tensor, p: float) -> Tensor:
+    """The input where `kept`, a dropout of ones, is not zero, SELU's limit elsewhere, rescaled."""
     limit = -1.7580993408473766  # -scale * alpha of SELU
     # As in torch: y = a * (x * keep + limit * (1 - keep)) + b with mean 0 and variance 1.
     a = ((1.0 - p) * (1.0 + p * limit * limit)) ** -0.5
-    kept = dropout_by(ones_like(frozen(input)), next_draw(p))
     keep = mul(kept, 1.0 - p)
     mixed = add(mul(sub(input, limit), keep), limit)
     return add(mul(mixed, a), -a * p * limit)
+
+
+@register_function
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of (N, C, ...)."""
+    if is_off(p, training):
+        return input
+    if input.ndim < 2:
+        raise OnefoldRuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return mul(input, 0.0) if p == 1.0 else to_limit(input, _channels_kept(input, 2, p), p)

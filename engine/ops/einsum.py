@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import matmul_ref as kernels
+from ..argument_types import Dims
 from ..dispatcher import binary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
+from ..op import Gradients, Needs, Op, required
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .arithmetic import mul
@@ -44,26 +45,17 @@ class Contraction(Op):
         return from_spec(" ".join(words).replace(">", "->"), self.linear)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        a, b = inputs
-        assert a is not None
-        assert b is not None
+        a, b = map(required, inputs)
         # Exact but for letters in all three terms, which it overrates by the root of their sizes.
         return 2.0 * sqrt(a.numel * b.numel * outputs[0].numel)
 
     def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        a: Tensor,
-        b: Tensor,
-        attrs: ContractionAttributes,
-    ) -> Any:
+        self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, attrs: ContractionAttributes
+    ) -> Gradients:
         terms, out = attrs.equation.split("->")
         of_a, of_b = terms.split(",")
-        da = _contraction(dy, b, f"{out},{of_b}->{of_a}") if needs[0] else None
-        db = _contraction(dy, a, f"{out},{of_a}->{of_b}") if needs[1] else None
-        return da, db
+        da = needs[0] and _contraction(dy, b, f"{out},{of_b}->{of_a}")
+        return da, needs[1] and _contraction(dy, a, f"{out},{of_a}->{of_b}")
 
 
 _contraction = binary(Contraction())
@@ -124,7 +116,7 @@ def _check_letters(term: str) -> None:
 
 
 @register_function
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Products of operands summed as the equation says, as torch.einsum: "bij,bjk->bik".
 
     Operands are contracted from left to right. Any letter may be split; one that is summed gives
@@ -132,9 +124,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
     Example: `einsum("ij,kj->ik", a, b)` is `a @ b.T`.
     """
-    tensors: list[Tensor] = list(
-        operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
-    )
+    tensors: list[Tensor] = []
+    for operand in operands:
+        tensors += operand if isinstance(operand, Sequence) else [operand]
     if not tensors:
         raise OnefoldValueError("einsum(): must provide at least one operand")
     terms, out = parse(equation, tuple([tensor.ndim for tensor in tensors]))
@@ -149,7 +141,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
             kept = out
         y = _contraction(y, x, f"{of_y},{of_x}->{kept}")
         of_y = kept
-    return _arranged(y, of_y, out)
+    return y if of_y == out else permute(y, tuple(of_y.index(letter) for letter in out))
 
 
 def _sizes(terms: Sequence[str], tensors: Sequence[Tensor]) -> dict[str, int]:
@@ -189,14 +181,8 @@ def _summed(x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
     return sum(x, extra), "".join(letter for letter in term if letter in needed)
 
 
-def _arranged(y: Tensor, term: str, out: str) -> Tensor:
-    if term == out:
-        return y
-    return permute(y, tuple(term.index(letter) for letter in out))
-
-
 @register_function
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Dims] = 2) -> Tensor:
     """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists.
 
     Raises ShapeError when the contracted dims differ.

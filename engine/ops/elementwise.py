@@ -1,34 +1,213 @@
-"""Elementwise ops written as functions, from which their kernels, methods and types come."""
+"""Elementwise ops from a kernel, or a function that is an expression, and their gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from inspect import signature
-from typing import Any, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
+from ...kernels import pointwise_ref as kernels
 from ...kernels.scalar_expression import expression
-from ..dispatcher import binary, ternary, unary
+from ..argument_types import Number
+from ..dispatcher import binary, number_first, number_last, ternary, unary
 from ..functional_autograd import vjp as gradient_of
+from ..generated import function as generated, with_parameters
 from ..meta import Meta
-from ..op import Kernel
+from ..op import Gradients, Kernel, Needs, NoAttributes
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import mul
 from .cast import clone
-from .pointwise import Elementwise, register_elementwise
-from .reduce import constant_like, sum_to
+from .like import constant_like
+from .pointwise import (
+    NUMBERS,
+    Elementwise,
+    Entry,
+    NumberPredicate,
+    Operand,
+    as_operands,
+    register_elementwise,
+)
+from .reduce import sum_to, without_partials
 
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Tensor])
-Needs = Sequence[object]
+Function: TypeAlias = Callable[[Tensor], Tensor]
+Operator: TypeAlias = Callable[[Operand, Operand], Tensor]
+Gradient: TypeAlias = Callable[..., Tensor]  # of dy, y, inputs and settings, by its parameters
 _TENSOR = ("Tensor", Tensor)
-Gradient = Callable[..., Tensor]  # of dy, y, inputs and settings, by the names of its parameters
+
+
+class Settings(tuple[object, ...]):
+    """What an elementwise op takes after its tensors, in the order of the names given for it."""
+
+    __slots__ = ()
+
+    def __new__(cls, *given: object) -> Settings:
+        return super().__new__(cls, given)
+
+
+def same(dy: Tensor) -> Tensor:
+    """The gradient where the slope is 1."""
+    return dy
+
+
+def zero(dy: Tensor) -> Tensor:
+    """The gradient where the slope is 0."""
+    return constant_like(dy, 0)
+
+
+def derived(
+    name: str,
+    kernel: Kernel,
+    gradients: Sequence[Gradient | None],
+    inputs: Sequence[str],
+    settings: Sequence[str] = (),
+    *,
+    linear: str = "",
+    linear_if: NumberPredicate | None = None,
+    passes: tuple[Signature, ...] = (),
+) -> Elementwise:
+    """An elementwise op whose gradients are functions written with ops, one for each input.
+
+    The parameters of a function named `dy`, `y` and as the `inputs` and `settings` get these
+    values, and only what is asked for is kept for backward. Where the name of an input ends in
+    "#" it is a number; such an input, or one that needs no gradient, has None for its function.
+    """
+    names = [name.rstrip("#") for name in inputs]
+    asked = [list(signature(each).parameters) if each else [] for each in gradients]
+    kept = {name for each in asked for name in each}
+    assert len(gradients) == len(inputs), f"{name} needs one gradient for each of {inputs}"
+    assert kept <= {"dy", "y", *names, *settings}, f"{name}: unknown parameters among {kept}"
+    place = {name: f"record[{index}]" for index, name in enumerate(settings)}
+    scope: dict[str, object] = {"sum_to": sum_to}
+    terms = []
+    for index, (gradient, given) in enumerate(zip(gradients, asked, strict=True)):
+        scope[f"g{index}"] = gradient
+        term = f"g{index}({', '.join(place.get(name, name) for name in given)})"
+        if gradient is same:
+            term = "dy"
+        if len(inputs) > 1:  # the gradient of an only input has its shape and dtype
+            meta = f"{names[index]}.meta" if names[index] in kept else names[index]
+            term = f"needs[{index}] and sum_to({term}, {meta})"
+        terms.append(term if gradient else "None")
+    parameters = ", ".join(["needs", "dy", "y", *names, *["record"] * bool(settings)])
+    text = f"def vjp({parameters}):\n    return ({', '.join(terms)},)"
+    return Elementwise(
+        name,
+        kernel,
+        generated(text, "vjp", f"gradients of {name}", scope) if any(gradients) else None,
+        linear=linear,
+        linear_if=linear_if,
+        passes=passes,
+        saves=tuple([index for index, name in enumerate(names) if name in kept]),
+        saves_output="y" in kept,
+    )
+
+
+def torch_function(
+    kernel: Kernel,
+    gradient: Gradient | None = None,
+    *,
+    linear: str = "",
+    passes: tuple[Signature, ...] = (),
+) -> Function:
+    """A function of torch of a tensor `x`, registered under its name there."""
+    name = kernel.__name__
+    op = derived(name, kernel, (gradient,), ("x",), linear=linear, passes=passes)
+    return register_elementwise(unary(op))
+
+
+def with_settings(
+    name: str,
+    kernel: Kernel,
+    settings: str,
+    gradient: Gradient | None = None,
+    *,
+    passes: tuple[Signature, ...] = (),
+) -> Entry:
+    """A function of a tensor `x` and settings of these names, which its gradient may use."""
+    op = derived(name, kernel, (gradient,), ("x",), settings.split(), passes=passes)
+    return unary(op.taking(Settings))
+
+
+def with_number(
+    name: str,
+    kernel: Kernel,
+    gradient: Gradient | None = None,
+    linear: str = "",
+    linear_if: NumberPredicate | None = None,
+) -> Callable[[Tensor, Number], Tensor]:
+    """A function of a tensor `a` and a number `b`."""
+    op = derived(name, kernel, (gradient, None), ("a", "b#"), linear=linear, linear_if=linear_if)
+    return number_last(op)
+
+
+def operator(
+    name: str,
+    kernel: Kernel,
+    gradients: tuple[Gradient | None, Gradient | None] = (None, None),
+    *,
+    first: Kernel | None = None,
+    last: Kernel | None = None,
+    linear: str = "",
+    linear_last: str = "",
+    linear_if: NumberPredicate | None = None,
+) -> Operator:
+    """A function of two tensors, of which either may be a number, with its gradients in `a`, `b`.
+
+    `first` and `last` are the kernels for a number as the first or the last operand; by default the
+    number is made a tensor as the first, and is given to `kernel` as the last. `linear_last` is how
+    partial sums pass beside a number as the last, if `linear_if`.
+    """
+    for_a, for_b = gradients
+    first_op = derived(name, first or kernels.number_first(kernel), (None, for_b), ("a#", "b"))
+    return mixed(
+        name,
+        binary(derived(name, kernel, gradients, ("a", "b"), linear=linear)),
+        with_number(name, last or kernel, for_a, linear_last, linear_if),
+        number_first(first_op),
+        linear_if,
+    )
+
+
+def mixed(
+    name: str,
+    both: Callable[[Tensor, Tensor], Tensor],
+    number_last: Callable[[Tensor, Number], Tensor],
+    number_first: Callable[[Number, Tensor], Tensor],
+    linear_if: NumberPredicate | None = None,
+) -> Operator:
+    """The public function over its entries for two tensors and for a number on either side.
+
+    Before a number that does not suit, by `linear_if`, the partial axes of the tensor are reduced.
+    """
+
+    def call(input: Operand, other: Operand) -> Tensor:
+        if isinstance(other, Tensor):
+            if isinstance(input, Tensor):
+                return both(input, other)
+            if isinstance(input, NUMBERS):
+                return number_first(input, other)
+        elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
+            if linear_if is not None and input.meta.partial:
+                input = without_partials_unless(linear_if, input, other)
+            return number_last(input, other)
+        return call(*as_operands(name, input, other))
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def without_partials_unless(linear_if: NumberPredicate, x: Tensor, number: Number) -> Tensor:
+    """A tensor with its partial axes reduced, if it meets a number that does not suit them."""
+    return x if linear_if(number, x.meta.dtype) else without_partials(x)
 
 
 def elementwise(
     torch: Kernel | None = None,
     *,
-    gradient: Gradient | tuple[Gradient, ...] = (),
+    gradient: Gradient | tuple[Gradient, ...] | None = None,
     linear: str = "",
     passes: tuple[Signature, ...] = (),
 ) -> Callable[[F], F]:
@@ -38,10 +217,9 @@ def elementwise(
     annotated Tensor come first. `torch` is torch's own function for it, where there is one, with
     the same parameters.
 
-    `gradient` gives the gradient of the input, or a tuple one for each input, as functions written
-    with ops. Their parameters named `dy`, `y` and as those of the function get these values, and
-    only what they ask for is kept for backward. How partial values pass is said by `linear` and
-    `passes`, see `Elementwise`. A function whose name begins with an underscore is not registered.
+    `gradient` gives the gradient of the input, or a tuple one for each input, by the names of the
+    function's parameters (see `derived`). How partial values pass is said by `linear` and `passes`,
+    see `Elementwise`. A function whose name begins with an underscore is not registered.
 
     Example::
 
@@ -51,77 +229,46 @@ def elementwise(
     """
 
     def made(function: F) -> F:
-        parameters = signature(function).parameters
-        inputs = [name for name, each in parameters.items() if each.annotation in _TENSOR]
-        gradients = gradient if isinstance(gradient, tuple) else (gradient,)
-        asked = {name for each in gradients for name in signature(each).parameters}
-        op = Elementwise(
+        inputs, settings = _split(function)
+        nothing = (None,) * len(inputs)
+        op = derived(
             function.__name__.removeprefix("_"),
             expression(torch)(function),
-            _vjp(gradients, list(parameters), len(inputs)) if gradients else None,
+            gradient if isinstance(gradient, tuple) else (gradient,) if gradient else nothing,
+            inputs,
+            settings,
             linear=linear,
             passes=passes,
-            saves=tuple(index for index, name in enumerate(inputs) if name in asked),
-            saves_output="y" in asked,
         )
-        call = _with_signature((unary, binary, ternary)[len(inputs) - 1](op), function)
+        taking = op.taking(Settings) if settings else op
+        entry = (unary, binary, ternary)[len(inputs) - 1](taking)
+        call = _with_signature(entry, function)
         return call if function.__name__.startswith("_") else register_elementwise(call)
 
     return made
 
 
-def _with_signature(entry: Callable[..., Any], function: F) -> F:
+def _split(function: F) -> tuple[list[str], list[str]]:
+    """The names of a function's tensors and of its settings."""
+    parameters = signature(function).parameters
+    inputs = [name for name, each in parameters.items() if each.annotation in _TENSOR]
+    return inputs, list(parameters)[len(inputs) :]
+
+
+def _with_signature(entry: Entry, function: F) -> F:
     """The entry of an op with the parameters, defaults and documentation of a function."""
+    if _split(function)[1]:
+        return cast(F, with_parameters(function, function.__name__, entry))
+    # The entry itself, which takes its tensors by position.
     shown = signature(function, eval_str=True)
-    names = list(shown.parameters)
-    if all(each.annotation in _TENSOR for each in shown.parameters.values()):
-        # The entry itself, which takes its tensors by position.
-        positional = [each.replace(kind=each.POSITIONAL_ONLY) for each in shown.parameters.values()]
-        call = entry
-        shown = shown.replace(parameters=positional)
-    else:
-        given = ", ".join(names)
-        code = compile(f"lambda {given}: entry({given})", __file__, "eval")
-        call = eval(code, {"entry": entry, "__name__": __name__})
-        call.__defaults__ = function.__defaults__
-    update_wrapper(call, function)
-    call.__signature__ = shown  # type: ignore[attr-defined]
+    positional = [each.replace(kind=each.POSITIONAL_ONLY) for each in shown.parameters.values()]
+    call = update_wrapper(entry, function)
+    vars(call)["__signature__"] = shown.replace(parameters=positional)
     return cast(F, call)
 
 
-def _vjp(
-    gradients: Sequence[Gradient], parameters: Sequence[str], inputs: int
-) -> Callable[..., Any]:
-    """The gradients as an op's vjp."""
-    known = ["dy", "y", *parameters]
-    picks = [[known.index(name) for name in signature(each).parameters] for each in gradients]
-    if inputs == 1:
-        return _unary_vjp(gradients[0], picks[0], len(known))
-
-    def vjp(needs: Needs, *values: Any) -> tuple[Any, ...]:
-        metas = [x if isinstance(x, Meta) else x.meta for x in values[2 : 2 + inputs]]
-        return tuple(
-            need and sum_to(each(*[values[index] for index in pick]), meta)
-            for need, each, pick, meta in zip(needs, gradients, picks, metas, strict=True)
-        )
-
-    return vjp
-
-
-def _unary_vjp(gradient: Gradient, pick: Sequence[int], known: int) -> Callable[..., Any]:
-    settings = list(range(3, known))
-    if pick == [0, 2, *settings]:
-        return lambda needs, dy, y, x, *settings: (gradient(dy, x, *settings),)
-    if pick == [0, 1, *settings]:
-        return lambda needs, dy, y, x, *settings: (gradient(dy, y, *settings),)
-    return lambda needs, *values: (gradient(*[values[index] for index in pick]),)
-
-
 def gradient_kernel(
-    torch: Kernel | None = None,
-    *,
-    second: Callable[..., Tensor] | None = None,
-    flat: bool = False,
+    torch: Kernel | None = None, *, second: Gradient | None = None, flat: bool = False
 ) -> Callable[[F], F]:
     """The gradient (dy, x or y, settings) of an elementwise op as an op of its own (a decorator).
 
@@ -131,40 +278,38 @@ def gradient_kernel(
     """
 
     def made(function: F) -> F:
-        def derived(ddx: Tensor, dy: Tensor, at: Tensor, *settings: Any) -> Any:
+        def of_slope(ddx: Tensor, dy: Tensor, at: Tensor, *settings: object) -> Tensor:
+            if flat:
+                return constant_like(at, 0)
+            if second is not None:
+                return ddx * dy * second(at, *settings)
             own = clone(at)  # by which nothing else depends on it, as `dy` may
-            return gradient_of(lambda x: function(dy, x, *settings), own, ddx, create_graph=True)[1]
+            grad: Tensor
+            _, grad = gradient_of(lambda x: function(dy, x, *settings), own, ddx, create_graph=True)
+            return grad
 
-        of_slope = zero_slope if flat else slope_by(second) if second else derived
-        kernel = expression(torch)(function)
-        entry = gradient_op(function.__name__.removeprefix("_"), kernel, of_slope)
+        name = function.__name__.removeprefix("_")
+        takes = Settings if _split(function)[1] else NoAttributes
+        entry = gradient_op(name, expression(torch)(function), of_slope, takes)
         return cast(F, update_wrapper(entry, function))
 
     return made
 
 
-def gradient_op(name: str, kernel: Kernel, of_slope: Callable[..., Tensor]) -> Any:
+def gradient_op(
+    name: str, kernel: Kernel, of_slope: Gradient, takes: Callable[P, tuple[object, ...]]
+) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The op (dy, at, *settings) -> dy * slope(at), where `at` is x or y.
 
-    `of_slope(ddx, dy, at, *settings)` is the gradient for `at`.
+    `of_slope(ddx, dy, at, *settings)` is the gradient for `at`, and `takes` makes the settings.
     """
 
     def vjp(
-        needs: Needs, ddx: Tensor, dx: Meta, dy: Tensor, at: Tensor, *settings: Any
-    ) -> tuple[Any, Any]:
+        needs: Needs, ddx: Tensor, dx: Meta, dy: Tensor, at: Tensor, settings: Sequence[object] = ()
+    ) -> Gradients:
         for_dy = needs[0] and entry(ddx, at, *settings)
-        return for_dy, of_slope(ddx, dy, at, *settings) if needs[1] else None
+        return for_dy, needs[1] and of_slope(ddx, dy, at, *settings)
 
-    entry = binary(Elementwise(name, kernel, vjp, linear="0"))
+    op = Elementwise(name, kernel, vjp, linear="0").taking(takes)
+    entry: Entry = binary(op)
     return entry
-
-
-def slope_by(second: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`of_slope` where the slope has this derivative."""
-    return lambda ddx, dy, at, *settings: mul(mul(ddx, dy), second(at, *settings))
-
-
-def zero_slope(ddx: Tensor, dy: Tensor, at: Tensor, *settings: Any) -> Tensor:
-    """`of_slope` where the slope is constant."""
-    zeros: Tensor = constant_like(at, 0)
-    return zeros

@@ -1,54 +1,49 @@
-"""Elementwise functions of two or three tensors: lerp, addcmul, atan2, logaddexp, xlogy."""
+"""Elementwise functions of two or three tensors: powers, lerp, addcmul, atan2, logaddexp, xlogy."""
 
 from __future__ import annotations
 
+import cmath
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
-from ...kernels import pointwise_ref as kernels
-from ..dispatcher import binary, ternary, with_number
+from ..argument_types import Number, NumberLike
+from ..dispatcher import binary, number_first, ternary
 from ..meta import Meta
-from ..op import Kernel
+from ..op import Gradients, Kernel, Needs
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
-from .arithmetic import div, mul, neg, sub, without_partials_unless
-from .compare import eq, le, logical_and
+from .arithmetic import div, mul, neg, sub
+from .cast import cast
+from .compare import eq, ge, le, logical_and
+from .elementwise import Settings, derived, mixed, operator, same, with_number, zero
+from .like import constant_like
 from .pointwise import (
     Elementwise,
-    Entry,
+    Operand,
+    as_operands,
     conj_of,
     is_divisor_in,
     is_finite_in,
-    mixed,
     register_elementwise,
 )
-from .reduce import constant_like, sum_to
-from .unary import exp, reciprocal, square
+from .reduce import sum_to
+from .unary import exp, log, real, reciprocal, square
 from .where import or_zero, where
 
-Needs = Sequence[object]
+_P, _B = partial_sum, broadcast
 
 
 def _passing(*inputs: Sbp) -> Signature:
-    return Signature(inputs, (partial_sum,))
+    return Signature(inputs, (_P,))
 
 
 # Combinations of three.
 
 
-def _addcmul_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tensor) -> Any:
-    return (
-        needs[0] and sum_to(dy, x),
-        needs[1] and sum_to(mul(dy, conj_of(b)), a.meta),
-        needs[2] and sum_to(mul(dy, conj_of(a)), b.meta),
-    )
-
-
-def _addcdiv_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tensor) -> Any:
+def _addcdiv_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tensor) -> Gradients:
     share = div(dy, conj_of(b))
     return (
         needs[0] and sum_to(dy, x),
@@ -57,45 +52,20 @@ def _addcdiv_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta, a: Tensor, b: Tenso
     )
 
 
-def _lerp_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, weight: Tensor) -> Any:
-    factor = conj_of(weight)
-    return (
-        needs[0] and sum_to(mul(dy, sub(1, factor)), a.meta),
-        needs[1] and sum_to(mul(dy, factor), b.meta),
-        needs[2] and sum_to(mul(dy, conj_of(sub(b, a))), weight.meta),
-    )
-
-
-def _lerp_number_vjp(
-    needs: Needs, dy: Tensor, y: Meta, a: Meta, b: Meta, weight: float
-) -> tuple[Any, Any]:
-    return (
-        needs[0] and sum_to(mul(dy, 1 - weight), a),
-        needs[1] and sum_to(mul(dy, weight), b),
-    )
-
-
-_P, _B = partial_sum, broadcast
-_addcmul: Entry = ternary(
-    Elementwise(
+_addcmul = ternary(
+    derived(
         "addcmul",
         torch.addcmul,
-        _addcmul_vjp,
+        (same, lambda dy, b: mul(dy, conj_of(b)), lambda dy, a: mul(dy, conj_of(a))),
+        ("x", "a", "b"),
         passes=(_passing(_P, _P, _B), _passing(_P, _B, _P)),
-        saves=(1, 2),
     )
 )
-_addcdiv: Entry = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
-_lerp: Entry = ternary(Elementwise("lerp", torch.lerp, _lerp_vjp, passes=(_passing(_P, _P, _B),)))
-_lerp_number: Entry = binary(
-    Elementwise(
-        "lerp", torch.lerp, _lerp_number_vjp, linear="all", linear_if=is_finite_in, saves=()
-    )
-)
+_addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1, 2)))
 
 
 @register_elementwise
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: NumberLike = 1) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
     # The value changes from step to step in optimizers, so it must not be part of a plan's key.
     scaled = tensor1 if value == 1 else mul(tensor1, value)
@@ -103,14 +73,40 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 
 @register_elementwise
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: NumberLike = 1) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
     scaled = tensor1 if value == 1 else mul(tensor1, value)
     return _addcdiv(input, scaled, tensor2)
 
 
+_lerp = ternary(
+    derived(
+        "lerp",
+        torch.lerp,
+        (
+            lambda dy, weight: mul(dy, sub(1, conj_of(weight))),
+            lambda dy, weight: mul(dy, conj_of(weight)),
+            lambda dy, a, b: mul(dy, conj_of(sub(b, a))),
+        ),
+        ("a", "b", "weight"),
+        passes=(_passing(_P, _P, _B),),
+    )
+)
+_lerp_number = binary(
+    derived(
+        "lerp",
+        torch.lerp,
+        (lambda dy, weight: dy * (1 - weight), lambda dy, weight: dy * weight),
+        ("a", "b"),
+        ("weight",),
+        linear="all",
+        linear_if=is_finite_in,
+    ).taking(Settings)
+)
+
+
 @register_elementwise
-def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
     if isinstance(weight, Tensor):
         return _lerp(input, end, weight)
@@ -120,99 +116,50 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 # Smooth functions of two.
 
 
-def _pair(name: str, kernel: Kernel, slopes: Callable[..., tuple[Any, Any]]) -> Entry:
-    """A function of two tensors; `slopes(needs, y, a, b)` are its derivatives."""
+def _pair(
+    kernel: Kernel, slope_a: Callable[..., Tensor], slope_b: Callable[..., Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """A function of two tensors of torch, with its derivatives as functions of (y, a, b)."""
 
-    def vjp(needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
-        for_a, for_b = slopes(needs, y, a, b)
-        return (
-            needs[0] and sum_to(mul(dy, for_a), a.meta),
-            needs[1] and sum_to(mul(dy, for_b), b.meta),
-        )
+    def for_a(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return mul(dy, slope_a(y, a, b))
 
-    return binary(Elementwise(name, kernel, vjp, saves_output=True))
+    def for_b(dy: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return mul(dy, slope_b(y, a, b))
+
+    op = derived(kernel.__name__, kernel, (for_a, for_b), ("a", "b"))
+    return register_elementwise(binary(op))
 
 
-def _atan2_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
+def _atan2_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
     length = square(a) + square(b)
     scale = or_zero(length, reciprocal(length))
-    return needs[0] and mul(b, scale), needs[1] and neg(mul(a, scale))
-
-
-def _hypot_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    return needs[0] and div(a, y), needs[1] and div(b, y)
-
-
-def _logaddexp_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    return needs[0] and _share(a, y, 1.0), needs[1] and _share(b, y, 1.0)
-
-
-def _logaddexp2_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    base = math.log(2)
-    return needs[0] and _share(a, y, base), needs[1] and _share(b, y, base)
-
-
-def _share(a: Tensor, y: Tensor, base: float) -> Tensor:
-    """exp(a - y), and 0 where both are -inf (their difference is no number)."""
-    return where(eq(y, -math.inf), 0.0, exp(mul(sub(a, y), base)))
-
-
-def _copysign_slopes(needs: Needs, y: Tensor, a: Tensor, b: Tensor) -> tuple[Any, Any]:
-    return or_zero(a, div(y, a)), needs[1] and constant_like(y, 0)
-
-
-atan2 = register_elementwise(_pair("atan2", torch.atan2, _atan2_slopes))
-register_elementwise(atan2, "arctan2")
-hypot = register_elementwise(_pair("hypot", torch.hypot, _hypot_slopes))
-logaddexp = register_elementwise(_pair("logaddexp", torch.logaddexp, _logaddexp_slopes))
-logaddexp2 = register_elementwise(_pair("logaddexp2", torch.logaddexp2, _logaddexp2_slopes))
-heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside)))
-
-
-def _copysign_number_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor, n: float) -> Any:
-    return (sum_to(mul(dy, or_zero(x, div(y, x))), x.meta),)
-
-
-def _copysign_first_vjp(needs: Needs, dy: Tensor, y: Meta, n: float, x: Meta) -> Any:
-    return None, sum_to(constant_like(dy, 0), x)
-
-
-copysign = register_elementwise(
-    mixed(
-        "copysign",
-        _pair("copysign", torch.copysign, _copysign_slopes),
-        with_number(
-            Elementwise("copysign", torch.copysign, _copysign_number_vjp, saves_output=True), False
-        ),
-        with_number(
-            Elementwise(
-                "copysign",
-                kernels.number_first(torch.copysign),
-                _copysign_first_vjp,
-                saves=(),
-            ),
-            True,
-        ),
-    ),
-)
-
-
-def _xlogy_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
     return (
-        needs[0] and sum_to(_times_log(dy, a, b), a.meta),
-        needs[1] and sum_to(mul(dy, div(a, b)), b.meta),
+        needs[0] and sum_to(mul(dy, mul(b, scale)), a.meta),
+        needs[1] and sum_to(mul(dy, neg(mul(a, scale))), b.meta),
     )
 
 
-def _xlogy_number_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, n: float) -> Any:
-    return (sum_to(_times_log(dy, a, n), a.meta),)
+def _share(a: Tensor, y: Tensor, base: float = 1.0) -> Tensor:
+    """base ** (a - y) by the logarithm of base, and 0 where both are -inf: there a - y is nan."""
+    return where(eq(y, -math.inf), 0.0, exp(mul(sub(a, y), base)))
 
 
-def _number_xlogy_vjp(needs: Needs, dy: Tensor, y: Meta, n: float, b: Tensor) -> Any:
-    return None, sum_to(mul(dy, div(n, b)), b.meta)
+atan2 = register_elementwise(binary(Elementwise("atan2", torch.atan2, _atan2_vjp)))
+hypot = _pair(torch.hypot, lambda y, a, b: div(a, y), lambda y, a, b: div(b, y))
+logaddexp = _pair(torch.logaddexp, lambda y, a, b: _share(a, y), lambda y, a, b: _share(b, y))
+logaddexp2 = _pair(
+    torch.logaddexp2,
+    lambda y, a, b: _share(a, y, math.log(2)),
+    lambda y, a, b: _share(b, y, math.log(2)),
+)
+heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside)))
+copysign = register_elementwise(
+    operator("copysign", torch.copysign, (lambda dy, y, a: mul(dy, or_zero(a, div(y, a))), zero))
+)
 
 
-def _times_log(dy: Tensor, a: Tensor, b: Any) -> Tensor:
+def _times_log(dy: Tensor, a: Tensor, b: Tensor | float) -> Tensor:
     """dy * log(b), and 0 where a is 0 and b has no logarithm."""
     product = xlogy(dy, b)
     if not isinstance(b, Tensor):
@@ -220,26 +167,77 @@ def _times_log(dy: Tensor, a: Tensor, b: Any) -> Tensor:
     return where(logical_and(eq(a, 0), le(b, 0)), 0.0, product)
 
 
-def _has_logarithm(number: Any, dtype: torch.dtype) -> bool:
+def _has_logarithm(number: Number, dtype: torch.dtype) -> bool:
     """Whether a number has a finite one: where not, 0 log(number) is 0 and its addends are not."""
     return (
-        number > 0
+        not isinstance(number, complex)
+        and number > 0
         and is_finite_in(number, dtype)
         and (isinstance(number, int) or is_divisor_in(number, dtype))
     )
 
 
 xlogy = register_elementwise(
-    mixed(
+    operator(
         "xlogy",
-        binary(Elementwise("xlogy", torch.xlogy, _xlogy_vjp)),
-        with_number(
-            Elementwise(
-                "xlogy", torch.xlogy, _xlogy_number_vjp, linear="0", linear_if=_has_logarithm
-            ),
-            False,
-        ),
-        with_number(Elementwise("xlogy", torch.xlogy, _number_xlogy_vjp), True),
-        without_partials_unless(_has_logarithm),
-    ),
+        torch.xlogy,
+        (_times_log, lambda dy, a, b: mul(dy, div(a, b))),
+        first=torch.xlogy,
+        linear_last="0",
+        linear_if=_has_logarithm,
+    )
 )
+
+
+def _base(dy: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """dy * b * a ** (b - 1), and 0 where the exponent b is 0."""
+    slope = mul(pow(a, sub(b, 1)), b)
+    return mul(dy, conj_of(where(eq(b, 0), 0.0, slope)))
+
+
+def _base_of_number(dy: Tensor, a: Tensor, b: Number) -> Tensor:
+    if b == 0:
+        return constant_like(dy, 0)
+    slope = mul(a, 2) if b == 2 else mul(_pow_number(a, b - 1), b)
+    return mul(dy, conj_of(slope))
+
+
+def _exponent(dy: Tensor, y: Tensor, a: Tensor | Number, b: Tensor) -> Tensor:
+    """dy * y * log(a), and 0 where a is 0 and the exponent is not negative."""
+    if isinstance(a, Tensor):
+        flat = logical_and(eq(a, 0), ge(real(b), 0))
+        return mul(dy, conj_of(where(flat, 0.0, mul(y, log(a)))))
+    if a == 0:
+        return mul(dy, where(ge(real(b), 0), 0.0, mul(y, -math.inf)))
+    return mul(dy, conj_of(mul(y, _log(a))))
+
+
+def _log(x: Number) -> Number:
+    if isinstance(x, complex):
+        return cmath.log(x)
+    return math.log(x) if x > 0 else math.nan
+
+
+_pow_number = with_number("pow", torch.pow, _base_of_number)
+pow = register_elementwise(
+    mixed(
+        "pow",
+        binary(derived("pow", torch.pow, (_base, _exponent), ("a", "b"))),
+        _pow_number,
+        number_first(derived("pow", torch.pow, (None, _exponent), ("a#", "b"))),
+    )
+)
+
+
+@register_elementwise
+def float_power(input: Operand, exponent: Operand) -> Tensor:
+    """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    input, exponent = as_operands("float_power", input, exponent)
+    return pow(_in_double(input), _in_double(exponent))
+
+
+def _in_double(operand: Operand) -> Operand:
+    if isinstance(operand, Tensor):
+        double = torch.complex128 if operand.meta.dtype.is_complex else torch.float64
+        return cast(operand, double)
+    return operand if isinstance(operand, complex) else float(operand)

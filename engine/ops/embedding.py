@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -18,13 +17,11 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
 from .arithmetic import div_by_count
-from .data_movement import follows, passes_first
+from .data_movement import IndexedOp, follows, passes_first, untouched
 from .dims import unsqueeze
 from .like import ones_like
-from .slicing import clear
+from .slicing import set_slice
 from .where import clamp
-
-Shape = tuple[int, ...]
 
 
 class EmbeddingAttributes(NamedTuple):
@@ -34,12 +31,11 @@ class EmbeddingAttributes(NamedTuple):
     by_frequency: bool
 
 
-class Embedding(Op):
+class Embedding(IndexedOp[EmbeddingAttributes]):
     """y[..., h] = weight[index[...], h]; `padding` is the row without a gradient, or -1."""
 
     name = "embedding"
     attributes = EmbeddingAttributes
-    saves = (1,)
     flops_per_element = 0.0
 
     def kernel(
@@ -57,24 +53,13 @@ class Embedding(Op):
         ]
 
     def bind(self, local: Local, attrs: EmbeddingAttributes) -> Kernel:
-        weight = local.inputs[0]
-        assert weight is not None
+        weight = local.input(0)
         if local.input_shape(0)[0] == weight.shape[0]:
             return local.pick(kernels.embedding)
-        embedding_held = local.pick(kernels.embedding_held)
-        offset, rows = local.input_offset(0)[0], weight.shape[0]
-        return lambda weight, index: embedding_held(weight, index, offset, rows)
+        return local.bind(kernels.embedding_held, local.input_offset(0)[0], weight.shape[0])
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        weight: Meta,
-        index: Tensor,
-        attrs: EmbeddingAttributes,
-    ) -> Any:
-        return (_embedding_grad(dy, index, weight.shape[0], *attrs),)
+    def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: EmbeddingAttributes) -> Tensor:
+        return _embedding_grad(dy, index, x.shape[0], *attrs)
 
 
 class EmbeddingGradAttributes(NamedTuple):
@@ -85,12 +70,11 @@ class EmbeddingGradAttributes(NamedTuple):
     by_frequency: bool
 
 
-class EmbeddingGrad(Op):
+class EmbeddingGrad(IndexedOp[EmbeddingGradAttributes]):
     """dw[r, h] = sum of dy[..., h] where index[...] is r."""
 
     name = "embedding_grad"
     attributes = EmbeddingGradAttributes
-    saves = (1,)
 
     def infer(self, dy: Meta, index: Meta, attrs: EmbeddingGradAttributes) -> Meta:
         return dy.like((attrs.rows, dy.shape[-1]))
@@ -107,28 +91,25 @@ class EmbeddingGrad(Op):
         return found
 
     def bind(self, local: Local, attrs: EmbeddingGradAttributes) -> Kernel:
-        _, padding, by_frequency = attrs
         shape, offset = local.output_shape(), local.output_offset()[0]
-        embedding_grad = local.pick(kernels.embedding_grad)
-        return lambda dy, index: embedding_grad(dy, index, shape, offset, padding, by_frequency)
+        rows, padding, by_frequency = attrs
+        bound = local.bind(kernels.embedding_grad, shape, offset, padding, by_frequency)
+        plain = shape[0] == rows and padding < 0 and not by_frequency
+        if plain and bound.kernel is kernels.embedding_grad:
+            return local.bind(kernels.embedding_grad_of_all, shape)
+        return bound
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        index: Tensor,
-        attrs: EmbeddingGradAttributes,
-    ) -> Any:
+    def gradient(
+        self, dy: Tensor, x: Meta, index: Tensor, attrs: EmbeddingGradAttributes
+    ) -> Tensor:
         rows, padding, by_frequency = attrs
         if by_frequency:
             ones = unsqueeze(ones_like(index, dtype=dy.dtype), -1)
             count = _embedding_grad(ones, index, rows, -1, False)
             dy = div_by_count(dy, clamp(count, min=1))
         if padding >= 0:
-            dy = clear(dy, (padding, None))
-        return (_embedding(dy, index, padding, False),)
+            dy = set_slice(dy, None, (padding, None))
+        return _embedding(dy, index, padding, False)
 
 
 _embedding = binary(Embedding())
@@ -192,13 +173,11 @@ class OneHot(Op):
 
     def rule(self, axis: Axis, index: Meta, attrs: OneHotAttributes) -> Rule:
         new = Signature((broadcast,), (split(index.ndim),))
-        return [*follows((d, d) for d in range(index.ndim)), new]
+        return [*follows(untouched(index.ndim, ())), new]
 
     def bind(self, local: Local, attrs: OneHotAttributes) -> Kernel:
-        (classes,) = attrs
         size, offset = local.output_shape()[-1], local.output_offset()[-1]
-        one_hot = local.pick(kernels.one_hot)
-        return lambda index: one_hot(index, offset, size, classes)
+        return local.bind(kernels.one_hot, offset, size, attrs.classes)
 
 
 _one_hot = unary(OneHot())

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Unpack
 
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
 from ...kernels import pad_repeat_ref as kernels
+from ..argument_types import Dims, TypedLayout
 from ..dispatcher import unary, view_op
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..op import Kernel, Local
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from ..values import whole
 from ..views import unlink
 from .creation import tensor
-from .data_movement import Dims, follows, overlapping, passes, unpack, wrap, wrap_all
+from .data_movement import (
+    Mover,
+    PerDim,
+    Places,
+    SomeDims,
+    ViewOp,
+    follows,
+    overlapping,
+    passes,
+    unpack,
+    untouched,
+    wrap,
+    wrap_all,
+)
 from .dims import transpose
 from .index import take_rows
 from .index_parsing import like_index
@@ -27,61 +41,40 @@ from .reduce import sum
 from .slicing import one_dim, set_slice, slice_by
 from .view import flatten, reshape
 
-Shape = tuple[int, ...]
 
-
-def others(ndim: int, dims: Sequence[int]) -> list[tuple[int, int]]:
-    """The pairs (dim, dim) of the dims that an op leaves alone."""
-    return [(d, d) for d in range(ndim) if d not in dims]
-
-
-class FlipAttributes(NamedTuple):
-    """The dims."""
-
-    dims: Dims
-
-
-class Flip(Op):
+class Flip(Mover[SomeDims]):
     """Dims read backwards."""
 
     name = "flip"
-    attributes = FlipAttributes
-    saves = ()
-    flops_per_element = 0.0
+    attributes = SomeDims
     kernel = staticmethod(torch.flip)
 
-    def rule(self, axis: Axis, x: Meta, attrs: FlipAttributes) -> Rule:
-        return [*follows(others(x.ndim, *attrs)), *passes([x])]
+    def places(self, x: Meta, attrs: SomeDims) -> Places:
+        return untouched(x.ndim, attrs.dims)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: FlipAttributes
-    ) -> Any:
-        return (_flip(dy, *attrs),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: SomeDims) -> Tensor:
+        return _flip(dy, attrs.dims)
 
 
 class RollAttributes(NamedTuple):
     """How far, along which dims."""
 
     shifts: Shape
-    dims: Dims
+    dims: Shape
 
 
-class Roll(Op):
+class Roll(Mover[RollAttributes]):
     """Dims shifted, what falls off at the end coming in at the start."""
 
     name = "roll"
     attributes = RollAttributes
-    saves = ()
-    flops_per_element = 0.0
     kernel = staticmethod(torch.roll)
 
-    def rule(self, axis: Axis, x: Meta, attrs: RollAttributes) -> Rule:
-        return [*follows(others(x.ndim, attrs.dims)), *passes([x])]
+    def places(self, x: Meta, attrs: RollAttributes) -> Places:
+        return untouched(x.ndim, attrs.dims)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: RollAttributes
-    ) -> Any:
-        return (_roll(dy, tuple(-shift for shift in attrs.shifts), attrs.dims),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: RollAttributes) -> Tensor:
+        return _roll(dy, tuple(-shift for shift in attrs.shifts), attrs.dims)
 
 
 _flip = unary(Flip())
@@ -89,9 +82,10 @@ _roll = unary(Roll())
 
 
 @register_function
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """The dims given read backwards."""
-    found = wrap_all(unpack(dims), input.ndim)
+def flip(input: Tensor, *args: Dims, dims: Dims | None = None) -> Tensor:
+    """The dims given, one by one, as a tuple or by name, read backwards."""
+    dims = unpack(args) if dims is None else dims
+    found = wrap_all(dims, input.ndim)
     if len(set(found)) < len(found):
         raise OnefoldRuntimeError(f"flip: a dim appears multiple times in the list of dims {dims}")
     return _flip(input, found)
@@ -114,9 +108,7 @@ def flipud(input: Tensor) -> Tensor:
 
 
 @register_function
-def roll(
-    input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
-) -> Tensor:
+def roll(input: Tensor, shifts: Dims, dims: Dims | None = None) -> Tensor:
     """Elements shifted along `dims`, circularly; without `dims` of the tensor seen as one dim."""
     by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
@@ -155,83 +147,59 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 # Repeating.
 
 
-class RepeatAttributes(NamedTuple):
-    """How often, for each dim."""
-
-    times: Shape
-
-
-class Repeat(Op):
+class Repeat(Mover[PerDim]):
     """The tensor repeated as a whole along each dim; missing dims are in front."""
 
     name = "repeat"
-    attributes = RepeatAttributes
-    saves = ()
-    flops_per_element = 0.0
-
+    attributes = PerDim
     kernel = staticmethod(kernels.repeat)
 
-    def rule(self, axis: Axis, x: Meta, attrs: RepeatAttributes) -> Rule:
-        new = len(*attrs) - x.ndim
-        found = follows((j - new, j) for j, count in enumerate(*attrs) if j >= new and count == 1)
+    def rule(self, axis: Axis, x: Meta, attrs: PerDim) -> Rule:
+        new = len(attrs.sizes) - x.ndim
+        found = follows((j, j + new) for j, count in enumerate(attrs.sizes[new:]) if count == 1)
         # In a dim that is new each rank makes its own share of the copies.
         found += [Signature((broadcast,), (split(j),)) for j in range(new)]
         return [*found, *passes([x])]
 
-    def bind(self, local: Local, attrs: RepeatAttributes) -> Kernel:
-        (times,) = attrs
-        new = len(times) - len(local.input_shape(0))
-        mine = (*local.output_shape()[:new], *times[new:])
-        repeat = local.pick(kernels.repeat)
-        return lambda x: repeat(x, mine)
+    def bind(self, local: Local, attrs: PerDim) -> Kernel:
+        new = len(attrs.sizes) - len(local.input_shape(0))
+        return local.bind(self.kernel, (*local.output_shape()[:new], *attrs.sizes[new:]))
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: RepeatAttributes
-    ) -> Any:
-        times = attrs.times
+    def gradient(self, dy: Tensor, x: Meta, attrs: PerDim) -> Tensor:
+        times = attrs.sizes
         new = len(times) - x.ndim
         parts = [part for j, count in enumerate(times[new:]) for part in (count, x.shape[j])]
         apart = reshape(dy, *times[:new], *parts)
         copies = (*range(new), *range(new, new + 2 * x.ndim, 2))
-        return (sum(apart, copies) if copies else dy,)
+        return sum(apart, copies) if copies else dy
 
 
-class RepeatInterleaveAttributes(NamedTuple):
+class InterleaveAttributes(NamedTuple):
     """How often each element, along which dim."""
 
     times: int
     dim: int
 
 
-class RepeatInterleave(Op):
+class RepeatInterleave(Mover[InterleaveAttributes]):
     """Each element of a dim repeated in its place."""
 
     name = "repeat_interleave"
-    attributes = RepeatInterleaveAttributes
-    saves = ()
-    flops_per_element = 0.0
-
+    attributes = InterleaveAttributes
     kernel = staticmethod(kernels.repeat_interleave)
 
-    def rule(self, axis: Axis, x: Meta, attrs: RepeatInterleaveAttributes) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: InterleaveAttributes) -> Rule:
         count, dim = attrs
-        found = follows(others(x.ndim, (dim,)))
+        found = follows(untouched(x.ndim, (dim,)))
         uneven = bool(axis.ragged) and dim in axis.ragged[0]
         if count == 1 or (x.shape[dim] % axis.parts == 0 and not uneven):
             found += follows([(dim, dim)])
         return [*found, *passes([x])]
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        attrs: RepeatInterleaveAttributes,
-    ) -> Any:
+    def gradient(self, dy: Tensor, x: Meta, attrs: InterleaveAttributes) -> Tensor:
         count, dim = attrs
         apart = reshape(dy, *x.shape[: dim + 1], count, *x.shape[dim + 1 :])
-        return (sum(apart, dim + 1),)
+        return sum(apart, dim + 1)
 
 
 _repeat = unary(Repeat())
@@ -239,7 +207,7 @@ _repeat_interleave = unary(RepeatInterleave())
 
 
 @register_function
-def repeat(self: Tensor, *repeats: Any) -> Tensor:
+def repeat(self: Tensor, *repeats: Dims) -> Tensor:
     """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
     times = unpack(repeats)
     if len(times) < self.ndim:
@@ -251,7 +219,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
 
 
 @register_function
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *dims: Dims) -> Tensor:
     """`repeat` where fewer numbers than dims mean the last ones."""
     times = unpack(dims)
     return _repeat(input, (*[1] * (input.ndim - len(times)), *times))
@@ -259,7 +227,7 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 @register_function
 def repeat_interleave(
-    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element of `dim` repeated in its place: `repeats` times, or each its own number.
 
@@ -303,27 +271,23 @@ def _length(counts: torch.Tensor, given: int | None) -> int:
 # Triangles.
 
 
-class Triangle(Op):
+class TriangleAttributes(NamedTuple):
+    """The diagonal up to which, or from which on, elements stay."""
+
+    diagonal: int
+
+
+class Triangle(Mover[TriangleAttributes]):
     """The lower or upper triangle of the last two dims, zeros elsewhere."""
 
-    saves = ()
-    flops_per_element = 0.0
+    attributes = TriangleAttributes
 
-    def __init__(self, name: str, kernel: Callable[..., torch.Tensor]) -> None:
-        self.name = name
-        self.kernel = kernel  # type: ignore[method-assign]
-
-    def rule(self, axis: Axis, x: Meta, diagonal: int) -> Rule:
-        return [*follows((d, d) for d in range(x.ndim)), *passes([x])]
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: TriangleAttributes) -> Kernel:
         row, column = local.input_offset(0)[-2:]
-        mine = attrs[0] + row - column
-        kernel = local.pick(self.kernel)
-        return lambda x: kernel(x, mine)
+        return local.bind(self.kernel, attrs.diagonal + row - column)
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, diagonal: int) -> Any:
-        return ((tril if self.name == "tril" else triu)(dy, diagonal),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: TriangleAttributes) -> Tensor:
+        return (tril if self.name == "tril" else triu)(dy, attrs.diagonal)
 
 
 _tril = unary(Triangle("tril", torch.tril))
@@ -342,50 +306,45 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     return _triu(input, diagonal)
 
 
-def _triangle_indices(
-    find: Callable[..., torch.Tensor], row: int, col: int, offset: int, layout: dict[str, Any]
-) -> Tensor:
-    dtype = layout.pop("dtype", None) or torch.int64
-    return tensor(find(row, col, offset, dtype=dtype), **layout)
-
-
 @register_function
-def tril_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the lower triangle of a matrix."""
-    return _triangle_indices(torch.tril_indices, row, col, offset, layout)
+    return tensor(torch.tril_indices(row, col, offset), **layout)
 
 
 @register_function
-def triu_indices(row: int, col: int, offset: int = 0, **layout: Any) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the upper triangle of a matrix."""
-    return _triangle_indices(torch.triu_indices, row, col, offset, layout)
+    return tensor(torch.triu_indices(row, col, offset), **layout)
 
 
 # Windows.
 
 
-class Unfold(Op):
+class UnfoldAttributes(NamedTuple):
+    """The dim, the size of a window (for the gradient: of the dim), and the windows' step."""
+
+    dim: int
+    size: int
+    step: int
+
+
+class Unfold(ViewOp[UnfoldAttributes]):
     """Windows of a dim as a new last dim."""
 
     name = "unfold"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = UnfoldAttributes
+    kernel = staticmethod(torch.Tensor.unfold)
 
-    def kernel(self, x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
-        return x.unfold(dim, size, step)
+    def places(self, x: Meta, attrs: UnfoldAttributes) -> Places:
+        return untouched(x.ndim, (attrs.dim,))
 
-    def rule(self, axis: Axis, x: Meta, dim: int, size: int, step: int) -> Rule:
-        return [*follows(others(x.ndim, (dim,))), *passes([x])]
-
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, dim: int, size: int, step: int
-    ) -> Any:
+    def gradient(self, dy: Tensor, x: Meta, attrs: UnfoldAttributes) -> Tensor:
         if not x.ndim:  # one window of one element, or of none
-            return (sum(dy, 0),)
-        return (_unfold_grad(dy, dim, x.shape[dim], step),)
+            return sum(dy, 0)
+        return _unfold_grad(dy, attrs.dim, x.shape[attrs.dim], attrs.step)
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: int) -> Tensor:
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: UnfoldAttributes) -> Tensor:
         dim, size, step = attrs
         if size > step:
             raise overlapping(self.name)
@@ -396,32 +355,23 @@ class Unfold(Op):
         return x
 
 
-class UnfoldGrad(Op):
+class UnfoldGrad(Mover[UnfoldAttributes]):
     """Windows added where they overlap: the gradient of Unfold."""
 
     name = "unfold_grad"
-    saves = ()
-
+    attributes = UnfoldAttributes
+    flops_per_element = 1.0
     kernel = staticmethod(kernels.unfold_grad)
 
-    def infer(self, dy: Meta, dim: int, length: int, step: int) -> Meta:
-        return dy.like((*dy.shape[:dim], length, *dy.shape[dim + 1 : -1]))
+    def infer(self, dy: Meta, attrs: UnfoldAttributes) -> Meta:
+        dim = attrs.dim
+        return dy.like((*dy.shape[:dim], attrs.size, *dy.shape[dim + 1 : -1]))
 
-    def rule(self, axis: Axis, dy: Meta, dim: int, length: int, step: int) -> Rule:
-        found = follows(others(dy.ndim - 1, (dim,)))
-        return [*found, *passes([dy])[:1]]
+    def rule(self, axis: Axis, dy: Meta, attrs: UnfoldAttributes) -> Rule:
+        return [*follows(untouched(dy.ndim - 1, (attrs.dim,))), *passes([dy])[:1]]
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        dim: int,
-        length: int,
-        step: int,
-    ) -> Any:
-        return (_unfold(dy, dim, x.shape[-1], step),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: UnfoldAttributes) -> Tensor:
+        return _unfold(dy, attrs.dim, x.shape[-1], attrs.step)
 
 
 _unfold = view_op(Unfold())

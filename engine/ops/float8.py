@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -12,7 +12,7 @@ from ...kernels import float8_ref as kernels
 from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
+from ..op import Gradients, Needs, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -40,7 +40,7 @@ class _WithoutGradient(Op):
 
     saves = ()
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+    def vjp(self, needs: Needs, dy: object, y: object, *args: object) -> Gradients:
         raise OnefoldRuntimeError(
             f"{self.name} has no gradient. Call it under no_grad where none is needed, or in an "
             "autograd.Function whose backward gives it"

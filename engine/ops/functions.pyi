@@ -3,7 +3,8 @@
 Written by `make stubs`; do not edit.
 """
 
-from collections.abc import Sequence
+import builtins
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -13,10 +14,28 @@ from ..generator import Generator
 from ..placement import Placement
 from ..sbp import Sbp
 from ..tensor import Tensor
-from .argreduce import Extreme
+from .argreduce import ValuesAndIndices
 from .extremum import MinMax
 from .float8 import Quantized
-from .sorting import Sorted
+from .torch_results import (
+    AdaptiveMaxPool1DWithIndices,
+    AdaptiveMaxPool2DWithIndices,
+    AdaptiveMaxPool3DWithIndices,
+    Cummax,
+    Cummin,
+    FractionalMaxPool2DWithIndices,
+    FractionalMaxPool3DWithIndices,
+    Frexp,
+    Geqrf,
+    Histogram,
+    LuUnpack,
+    Mode,
+    NativeGroupNorm,
+    NativeLayerNorm,
+    Qr,
+    Svd,
+    TriangularSolve,
+)
 
 def abs(x: Tensor, /) -> Tensor:
     """`abs` of each element."""
@@ -30,28 +49,71 @@ def acos(x: Tensor, /) -> Tensor:
 def acosh(x: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def adaptive_avg_pool1d(
-    input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None
-) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
 
-def adaptive_avg_pool2d(
-    input: Tensor, output_size: int | Sequence[int] | Sequence[int | None] | None
-) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
     """The means of as many windows as asked for (None: as many as there are), as in torch."""
 
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    """torch.adaptive_avg_pool3d on every shard; see torch's documentation."""
+
+def adaptive_max_pool1d(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Maxima over the last 1 dims, of windows such that the result has `output_size`, as in torch."""
+
+def adaptive_max_pool1d_with_indices(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> AdaptiveMaxPool1DWithIndices:
+    """torch.adaptive_max_pool1d_with_indices on every shard; see torch's documentation."""
+
+def adaptive_max_pool2d(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Maxima over the last 2 dims, of windows such that the result has `output_size`, as in torch."""
+
+def adaptive_max_pool2d_with_indices(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> AdaptiveMaxPool2DWithIndices:
+    """torch.adaptive_max_pool2d_with_indices on every shard; see torch's documentation."""
+
+def adaptive_max_pool3d(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Maxima over the last 3 dims, of windows such that the result has `output_size`, as in torch."""
+
+def adaptive_max_pool3d_with_indices(
+    input: Tensor, output_size: int | Sequence[int], return_indices: bool = False
+) -> AdaptiveMaxPool3DWithIndices:
+    """torch.adaptive_max_pool3d_with_indices on every shard; see torch's documentation."""
+
 def add(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
-    alpha: complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`input + alpha * other`; either may be a Python number."""
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addbmm(
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: builtins.complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
+) -> Tensor:
+    """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
+
+def addcdiv(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: builtins.complex | np.number[Any] = 1
+) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: builtins.complex | np.number[Any] = 1
+) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
 
 def addmm(
@@ -62,8 +124,26 @@ def addmm(
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
 
+def addr(
+    input: Tensor,
+    vec1: Tensor,
+    vec2: Tensor,
+    *,
+    beta: builtins.complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
+) -> Tensor:
+    """`beta * input + alpha * outer(vec1, vec2)`."""
+
 def adjoint(input: Tensor) -> Tensor:
-    """The last two dims exchanged, complex values conjugated."""
+    """The last two dims exchanged, builtins.complex values conjugated."""
+
+def affine_grid(
+    theta: Tensor, size: int | Sequence[int], align_corners: bool | None = None
+) -> Tensor:
+    """torch.affine_grid on every shard; see torch's documentation."""
+
+def alias_copy(input: Tensor) -> Tensor:
+    """The tensor in memory of its own."""
 
 def all(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether every element over `dim` (None: over all) is not zero."""
@@ -99,7 +179,7 @@ def arange(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
@@ -136,6 +216,23 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
+
+def as_strided_copy(
+    input: Tensor,
+    size: int | Sequence[int],
+    stride: int | Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """torch.as_strided_copy on every shard; see torch's documentation."""
+
+def as_strided_scatter(
+    input: Tensor,
+    src: Tensor,
+    size: int | Sequence[int],
+    stride: int | Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """torch.as_strided_scatter on every shard; see torch's documentation."""
 
 def asin(x: Tensor, /) -> Tensor:
     """`asin` of each element."""
@@ -195,7 +292,7 @@ def avg_pool1d(
     input: Tensor,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] | str = 0,
+    padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
@@ -205,17 +302,40 @@ def avg_pool2d(
     input: Tensor,
     kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] | str = 0,
+    padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window of (N, C, H, W) or (C, H, W), as in torch."""
 
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | str | None = None,
+) -> Tensor:
+    """torch.avg_pool3d on every shard; see torch's documentation."""
+
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The vector that torch.bartlett_window makes, in any layout."""
 
 def batch_norm(
     input: Tensor,
@@ -228,6 +348,9 @@ def batch_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """torch.bilinear on every shard; see torch's documentation."""
 
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
@@ -243,35 +366,78 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(input), computed without overflow."""
 
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number occurs in a vector of integers that are not negative."""
+
 def bitwise_and(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def bitwise_left_shift(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def bitwise_not(x: Tensor, /) -> Tensor:
     """`bitwise_not` of each element."""
 
 def bitwise_or(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def bitwise_right_shift(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def bitwise_xor(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The vector that torch.blackman_window makes, in any layout."""
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """torch.block_diag on every shard; see torch's documentation."""
+
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
 
-def broadcast_to(input: Tensor, *size: int | Sequence[int]) -> Tensor:
-    """`expand` under numpy's name."""
+def broadcast_to(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
+
+def bucketize(
+    input: Tensor,
+    boundaries: Tensor | builtins.complex | np.number[Any],
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+) -> Tensor:
+    """torch.bucketize on every shard; see torch's documentation."""
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """torch.cartesian_prod on every shard; see torch's documentation."""
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one after the other along `dim`."""
+
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float | str = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """torch.cdist on every shard; see torch's documentation."""
 
 def ceil(x: Tensor, /) -> Tensor:
     """`ceil` of each element."""
@@ -279,26 +445,38 @@ def ceil(x: Tensor, /) -> Tensor:
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
 
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """torch.channel_shuffle on every shard; see torch's documentation."""
+
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """torch.cholesky on every shard; see torch's documentation."""
+
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """torch.cholesky_inverse on every shard; see torch's documentation."""
+
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """torch.cholesky_solve on every shard; see torch's documentation."""
+
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` parts of one size along `dim`; the last may be smaller."""
 
 def clamp(
     input: Tensor,
-    min: Tensor | complex | np.number[Any] | None = None,
-    max: Tensor | complex | np.number[Any] | None = None,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
-def clamp_max(input: Tensor, max: Tensor | complex | np.number[Any]) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at most `max`."""
 
-def clamp_min(input: Tensor, min: Tensor | complex | np.number[Any]) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at least `min`."""
 
 def clip(
     input: Tensor,
-    min: Tensor | complex | np.number[Any] | None = None,
-    max: Tensor | complex | np.number[Any] | None = None,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
@@ -308,6 +486,12 @@ def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) ->
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side, vectors as columns."""
 
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """torch.combinations on every shard; see torch's documentation."""
+
+def complex(real: Tensor, imag: Tensor) -> Tensor:
+    """torch.complex on every shard; see torch's documentation."""
+
 def concat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one after the other along `dim`."""
 
@@ -315,10 +499,13 @@ def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = N
     """The tensors one after the other along `dim`."""
 
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, as a view; a real tensor itself."""
+    """The builtins.complex conjugate, as a view; a real tensor itself."""
 
 def conj_physical(input: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The builtins.complex conjugate; a real tensor itself."""
+
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """`pad` with a constant."""
 
 def conv1d(
     input: Tensor,
@@ -353,12 +540,15 @@ def conv3d(
 ) -> Tensor:
     """Convolution over (N, C, D, H, W) or (C, D, H, W); see `conv2d`."""
 
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """torch.conv_tbc on every shard; see torch's documentation."""
+
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
+    padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
@@ -370,27 +560,70 @@ def conv_transpose2d(
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | str = 0,
+    padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
 ) -> Tensor:
     """The gradient of conv2d for its input, as an op: weight (C, O / groups, kH, kW), as in torch."""
 
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """torch.conv_transpose3d on every shard; see torch's documentation."""
+
 def copysign(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def corrcoef(input: Tensor) -> Tensor:
+    """The correlation coefficients of the rows, whose columns are observations."""
+
 def cos(x: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
 def cosh(x: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: int = 0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.cosine_embedding_loss on every shard; see torch's documentation."""
+
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
     """The cosine of the angle between x1 and x2 along `dim`; lengths are not less than eps."""
 
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """How many elements over `dim` (None: over all) are not zero, as int64."""
+
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
+    """The covariance matrix of the rows, whose columns are observations."""
+
+def cross(
+    input: Tensor,
+    other: Tensor | builtins.complex | np.number[Any],
+    dim: int | Sequence[int] | None = None,
+) -> Tensor:
+    """torch.cross on every shard; see torch's documentation."""
 
 def cross_entropy(
     input: Tensor,
@@ -402,11 +635,37 @@ def cross_entropy(
 ) -> Tensor:
     """The cross entropy of logits (N, C, ...) or (C,) and targets, as in torch."""
 
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """torch.ctc_loss on every shard; see torch's documentation."""
+
+def cummax(input: Tensor, dim: int | Sequence[int]) -> Cummax:
+    """torch.cummax on every shard; see torch's documentation."""
+
+def cummin(input: Tensor, dim: int | Sequence[int]) -> Cummin:
+    """torch.cummin on every shard; see torch's documentation."""
+
 def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The product of each element and all before it along `dim`."""
 
 def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """The sum of each element and all before it along `dim`; integers and bools give int64."""
+
+def cumulative_trapezoid(
+    y: Tensor,
+    x: Tensor | None = None,
+    *,
+    dx: Tensor | builtins.complex | np.number[Any] | None = None,
+    dim: int | Sequence[int] = -1,
+) -> Tensor:
+    """torch.cumulative_trapezoid on every shard; see torch's documentation."""
 
 def deg2rad(input: Tensor, /) -> Tensor:
     """Degrees as radians."""
@@ -420,23 +679,48 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Zeros with the last dim on the diagonal of two new dims `dim1` and `dim2`."""
 
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with the elements of `input` on a diagonal."""
+
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
+
+def diagonal_copy(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """What `diagonal` gives, in memory of its own."""
+
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy of `input` in which `src` is the diagonal."""
+
+def diff(
+    input: Tensor,
+    n: Tensor | int = 1,
+    dim: int | Sequence[int] = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """torch.diff on every shard; see torch's documentation."""
 
 def digamma(x: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
+def dist(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], p: float | str = 2
+) -> Tensor:
+    """torch.dist on every shard; see torch's documentation."""
+
 def div(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
     rounding_mode: str | None = None,
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
 def divide(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
     rounding_mode: str | None = None,
 ) -> Tensor:
@@ -457,10 +741,13 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Dropout of whole channels of (N, C, D, H, W), or (C, D, H, W); see `dropout`."""
 
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
+
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """One behind the other: along dim 2."""
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Products of operands summed as the equation says, as torch.einsum: 'bij,bjk->bik'."""
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -477,12 +764,27 @@ def embedding(
 ) -> Tensor:
     """[...] indices and a [rows, width] weight to [..., width]."""
 
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """torch.embedding_bag on every shard; see torch's documentation."""
+
 def empty(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor whose values are not set; see `zeros`."""
@@ -493,13 +795,14 @@ def empty_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
 
 def eq(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
@@ -522,6 +825,9 @@ def exp2(x: Tensor, /) -> Tensor:
 def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
+def expand_copy(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+    """What `expand` gives, in memory of its own."""
+
 def expm1(x: Tensor, /) -> Tensor:
     """`expm1` of each element."""
 
@@ -532,10 +838,16 @@ def eye(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """`alpha_dropout` of whole channels of (N, C, ...)."""
+
+def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """The value in the shape, dtype and layout of `input`."""
 
 def fix(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
@@ -543,8 +855,10 @@ def fix(x: Tensor, /) -> Tensor:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dims `start_dim` to `end_dim` as one; a 0-d tensor becomes 1-d."""
 
-def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
-    """The dims given read backwards."""
+def flip(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """The dims given, one by one, as a tuple or by name, read backwards."""
 
 def fliplr(input: Tensor) -> Tensor:
     """Dim 1 read backwards."""
@@ -553,15 +867,17 @@ def flipud(input: Tensor) -> Tensor:
     """Dim 0 read backwards."""
 
 def float_power(
-    input: Tensor | complex | np.number[Any], exponent: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    exponent: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor:
-    """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    """`input ** exponent` in float64, or complex128 where one of them is builtins.complex."""
 
 def floor(x: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
 def floor_divide(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def fmax(a: Tensor, b: Tensor, /) -> Tensor:
     """`fmax` of each element."""
@@ -570,31 +886,85 @@ def fmin(a: Tensor, b: Tensor, /) -> Tensor:
     """`fmin` of each element."""
 
 def fmod(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def fold(
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """torch.fold on every shard; see torch's documentation."""
+
 def frac(x: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | tuple[float, ...] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Maxima over the last 2 dims, of windows whose places are drawn at random, as in torch."""
+
+def fractional_max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> FractionalMaxPool2DWithIndices:
+    """torch.fractional_max_pool2d_with_indices on every shard; see torch's documentation."""
+
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | tuple[float, ...] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Maxima over the last 3 dims, of windows whose places are drawn at random, as in torch."""
+
+def fractional_max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> FractionalMaxPool3DWithIndices:
+    """torch.fractional_max_pool3d_with_indices on every shard; see torch's documentation."""
+
+def frexp(input: Tensor) -> Frexp:
+    """torch.frexp on every shard; see torch's documentation."""
+
 def full(
-    size: Sequence[int],
-    fill_value: Tensor | complex | np.number[Any],
+    size: int | Sequence[int],
+    fill_value: Tensor | builtins.complex | np.number[Any],
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
 
 def full_like(
     x: Tensor,
-    fill_value: Tensor | complex | np.number[Any],
+    fill_value: Tensor | builtins.complex | np.number[Any],
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
@@ -602,8 +972,22 @@ def full_like(
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
 
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative log likelihood of targets under normal distributions of these means and `var`."""
+
+def gcd(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.gcd on every shard; see torch's documentation."""
+
 def ge(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
     """gelu(gate) * up, with gelu's `approximate` 'none' or 'tanh'; see `swiglu`."""
@@ -611,12 +995,56 @@ def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), with the normal distribution function Phi or its 'tanh' approximation."""
 
+def geqrf(input: Tensor) -> Geqrf:
+    """torch.geqrf on every shard; see torch's documentation."""
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of the input along `dim` times the sigmoid of the second."""
+
+def gradient(
+    input: Tensor,
+    *,
+    spacing: Tensor | builtins.complex | np.number[Any] = 1,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:
+    """torch.gradient on every shard; see torch's documentation."""
+
 def greater(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def greater_equal(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: int | str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """torch.grid_sample on every shard; see torch's documentation."""
+
+def grid_sampler_2d(
+    input: Tensor,
+    grid: Tensor,
+    interpolation_mode: int | str,
+    padding_mode: int | str,
+    align_corners: bool,
+) -> Tensor:
+    """torch.grid_sampler_2d on every shard; see torch's documentation."""
+
+def grid_sampler_3d(
+    input: Tensor,
+    grid: Tensor,
+    interpolation_mode: int | str,
+    padding_mode: int | str,
+    align_corners: bool,
+) -> Tensor:
+    """torch.grid_sampler_3d on every shard; see torch's documentation."""
+
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -626,9 +1054,47 @@ def group_norm(
 ) -> Tensor:
     """Normalise groups of channels of each sample, then scale and shift per channel, as in torch."""
 
+def gru(
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Tensor | Sequence[Tensor],
+    has_biases: bool | Sequence[Tensor],
+    num_layers: int,
+    dropout: float,
+    train: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    """A whole GRU network, as torch.gru: the output and the last state."""
+
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of one layer, as torch.gru_cell: input (N, I), each state (N, H)."""
+
 def gt(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: Tensor | builtins.complex | np.number[Any] = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The vector that torch.hamming_window makes, in any layout."""
+
 def hann_window(
     window_length: int,
     periodic: bool = True,
@@ -636,7 +1102,7 @@ def hann_window(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
@@ -659,6 +1125,44 @@ def heaviside(a: Tensor, b: Tensor, /) -> Tensor:
 def hermitian(input: Tensor) -> Tensor:
     """The conjugate transpose of a matrix: `x.H`."""
 
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.hinge_embedding_loss on every shard; see torch's documentation."""
+
+def histc(
+    input: Tensor,
+    bins: Tensor | int | Sequence[int] = 100,
+    min: Tensor | builtins.complex | np.number[Any] = 0,
+    max: Tensor | builtins.complex | np.number[Any] = 0,
+) -> Tensor:
+    """torch.histc on every shard; see torch's documentation."""
+
+def histogram(
+    input: Tensor,
+    bins: Tensor | int | Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """torch.histogram on every shard; see torch's documentation."""
+
+def histogramdd(
+    input: Tensor,
+    bins: int | Sequence[int] | Sequence[Tensor],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """(the histogram of points, one in each row, with a dim for each column; the edges of the bins)"""
+
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
 
@@ -676,6 +1180,15 @@ def huber_loss(
 
 def hypot(a: Tensor, b: Tensor, /) -> Tensor:
     """`hypot` of each element."""
+
+def i0(input: Tensor) -> Tensor:
+    """torch.i0 on every shard; see torch's documentation."""
+
+def igamma(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.igamma on every shard; see torch's documentation."""
+
+def igammac(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.igammac on every shard; see torch's documentation."""
 
 def im2col(
     input: Tensor,
@@ -698,7 +1211,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     """`input` with the slices of `source` in the places `index` of `dim`."""
 
 def index_fill(
-    input: Tensor, dim: int, index: Tensor, value: Tensor | complex | np.number[Any]
+    input: Tensor, dim: int, index: Tensor, value: Tensor | builtins.complex | np.number[Any]
 ) -> Tensor:
     """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
 
@@ -707,6 +1220,17 @@ def index_put(
 ) -> Tensor:
     """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
 
+def index_reduce(
+    input: Tensor,
+    dim: int | Sequence[int],
+    index: Tensor,
+    source: Tensor,
+    reduce: bool | str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """torch.index_reduce on every shard; see torch's documentation."""
+
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
 
@@ -714,9 +1238,27 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sum of products over the last dim of both, for all pairs of the other dims."""
 
 def instance_norm(
-    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-05
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
 ) -> Tensor:
-    """Normalise each channel of each sample by its own statistics, then scale and shift."""
+    """Normalise each channel of each sample by its own statistics, then scale and shift, as torch."""
+
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """torch.interpolate on every shard; see torch's documentation."""
 
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -725,6 +1267,11 @@ def isclose(
 
 def isfinite(x: Tensor, /) -> Tensor:
     """`isfinite` of each element."""
+
+def isin(
+    elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """torch.isin on every shard; see torch's documentation."""
 
 def isinf(x: Tensor, /) -> Tensor:
     """`isinf` of each element."""
@@ -738,12 +1285,45 @@ def isneginf(x: Tensor, /) -> Tensor:
 def isposinf(x: Tensor, /) -> Tensor:
     """`isposinf` of each element."""
 
+def isreal(input: Tensor) -> Tensor:
+    """torch.isreal on every shard; see torch's documentation."""
+
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: float | bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """torch.istft on every shard; see torch's documentation."""
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """The vector that torch.kaiser_window makes, in any layout."""
+
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
     """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch."""
 
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+def kron(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.kron on every shard; see torch's documentation."""
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
 
 def l1_loss(
@@ -760,20 +1340,29 @@ def layer_norm(
 ) -> Tensor:
     """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
 
+def lcm(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.lcm on every shard; see torch's documentation."""
+
+def ldexp(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.ldexp on every shard; see torch's documentation."""
+
 def le(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
 
-def lerp(input: Tensor, end: Tensor, weight: Tensor | complex | np.number[Any]) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
 
 def less(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def less_equal(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def lgamma(x: Tensor, /) -> Tensor:
     """`lgamma` of each element."""
@@ -794,10 +1383,19 @@ def linspace(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` evenly spaced values from start to end, both included."""
+
+def local_response_norm(
+    input: Tensor,
+    size: int | Sequence[int],
+    alpha: Tensor | builtins.complex | np.number[Any] = 0.0001,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> Tensor:
+    """torch.local_response_norm on every shard; see torch's documentation."""
 
 def log(x: Tensor, /) -> Tensor:
     """`log` of each element."""
@@ -823,17 +1421,26 @@ def logaddexp(a: Tensor, b: Tensor, /) -> Tensor:
 def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor:
     """`logaddexp2` of each element."""
 
+def logcumsumexp(input: Tensor, dim: int | Sequence[int]) -> Tensor:
+    """torch.logcumsumexp on every shard; see torch's documentation."""
+
+def logdet(input: Tensor) -> Tensor:
+    """torch.logdet on every shard; see torch's documentation."""
+
 def logical_and(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def logical_not(x: Tensor, /) -> Tensor:
     """`logical_not` of each element."""
 
 def logical_or(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def logical_xor(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
@@ -850,7 +1457,7 @@ def logspace(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
@@ -858,10 +1465,85 @@ def logspace(
 def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, computed without overflow."""
 
+def lp_pool1d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """torch.lp_pool1d on every shard; see torch's documentation."""
+
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """torch.lp_pool2d on every shard; see torch's documentation."""
+
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """torch.lp_pool3d on every shard; see torch's documentation."""
+
+def lstm(
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Tensor | Sequence[Tensor],
+    has_biases: bool | Sequence[Tensor],
+    num_layers: int,
+    dropout: float,
+    train: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    """A whole LSTM network, as torch.lstm: the output and the last states."""
+
+def lstm_cell(
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step of one layer, as torch.lstm_cell: input (N, I), each state (N, H)."""
+
 def lt(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex | np.number[Any]) -> Tensor:
+def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """The LU factors of matrices in one tensor, and the pivots; `get_infos` adds the codes."""
+
+def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """torch.lu_solve on every shard; see torch's documentation."""
+
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> LuUnpack:
+    """torch.lu_unpack on every shard; see torch's documentation."""
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: int = 0,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.margin_ranking_loss on every shard; see torch's documentation."""
+
+def masked_fill(
+    input: Tensor, mask: Tensor, value: Tensor | builtins.complex | np.number[Any]
+) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -873,6 +1555,9 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
 
+def matrix_exp(input: Tensor) -> Tensor:
+    """torch.matrix_exp on every shard; see torch's documentation."""
+
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
 
@@ -881,7 +1566,7 @@ def max(input: Tensor) -> Tensor:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
 
 @overload
-def max(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+def max(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
 
 @overload
@@ -913,6 +1598,17 @@ def max_pool1d(
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window of (N, C, L) or (C, L); see `max_pool2d`."""
 
+def max_pool1d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = True,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """`max_pool1d` with the places of the maxima."""
+
 @overload
 def max_pool2d(
     input: Tensor,
@@ -938,6 +1634,17 @@ def max_pool2d(
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window of (N, C, H, W) or (C, H, W), as in torch."""
 
+def max_pool2d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = True,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """`max_pool2d` with the places of the maxima."""
+
 @overload
 def max_pool3d(
     input: Tensor,
@@ -962,6 +1669,47 @@ def max_pool3d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]:
     """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
+
+def max_pool3d_with_indices(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = True,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """`max_pool3d` with the places of the maxima."""
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """torch.max_unpool1d on every shard; see torch's documentation."""
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """torch.max_unpool2d on every shard; see torch's documentation."""
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: int | Sequence[int] | None = None,
+) -> Tensor:
+    """torch.max_unpool3d on every shard; see torch's documentation."""
 
 def maximum(a: Tensor, b: Tensor, /) -> Tensor:
     """`maximum` of each element."""
@@ -973,14 +1721,14 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The mean over `dim` (None: over all), of a floating point or complex tensor."""
+    """The mean over `dim` (None: over all), of a floating point or builtins.complex tensor."""
 
 @overload
 def median(input: Tensor) -> Tensor:
     """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
 
 @overload
-def median(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+def median(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
     """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -991,7 +1739,7 @@ def min(input: Tensor) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
 @overload
-def min(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+def min(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
 @overload
@@ -1006,6 +1754,9 @@ def mish(input: Tensor, /) -> Tensor:
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def mode(input: Tensor, dim: int | Sequence[int] = -1, keepdim: bool = False) -> Mode:
+    """torch.mode on every shard; see torch's documentation."""
 
 def moveaxis(
     input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]
@@ -1024,13 +1775,78 @@ def msort(input: Tensor) -> Tensor:
     """The values in order along dim 0."""
 
 def mul(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def multi_head_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The function of `nn.MultiheadAttention`: its output, and its weights or None."""
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: float | str = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.multi_margin_loss on every shard; see torch's documentation."""
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.multilabel_margin_loss on every shard; see torch's documentation."""
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.multilabel_soft_margin_loss on every shard; see torch's documentation."""
+
 def multiply(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def mv(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def mvlgamma(input: Tensor, p: float | str) -> Tensor:
+    """torch.mvlgamma on every shard; see torch's documentation."""
 
 def nan_to_num(
     input: Tensor,
@@ -1054,8 +1870,18 @@ def nanmedian(input: Tensor) -> Tensor:
     """`median` of the values that are numbers."""
 
 @overload
-def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Extreme:
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
     """`median` of the values that are numbers."""
+
+def nanquantile(
+    input: Tensor,
+    q: Tensor | builtins.complex | np.number[Any],
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """torch.nanquantile on every shard; see torch's documentation."""
 
 def nansum(
     input: Tensor,
@@ -1069,14 +1895,31 @@ def nansum(
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of dim `dim` from `start` on, which may count from the end."""
 
+def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """What `narrow` gives, in memory of its own."""
+
+def native_group_norm(
+    input: Tensor, weight: Tensor, bias: Tensor, N: int, C: int, HxW: int, group: int, eps: float
+) -> NativeGroupNorm:
+    """torch.native_group_norm on every shard; see torch's documentation."""
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor, bias: Tensor, eps: float
+) -> NativeLayerNorm:
+    """torch.native_layer_norm on every shard; see torch's documentation."""
+
 def ne(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def neg(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
 def negative(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
+
+def nextafter(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.nextafter on every shard; see torch's documentation."""
 
 def nll_loss(
     input: Tensor,
@@ -1095,6 +1938,9 @@ def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor:
 def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
 
+def nonzero_static(input: Tensor, *, size: int | Sequence[int], fill_value: int = -1) -> Tensor:
+    """torch.nonzero_static on every shard; see torch's documentation."""
+
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -1107,13 +1953,13 @@ def norm(
 def normal(
     mean: float,
     std: float,
-    size: Sequence[int],
+    size: int | Sequence[int],
     *,
-    dtype: torch.dtype | None = None,
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
@@ -1124,17 +1970,18 @@ def normalize(
     """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger."""
 
 def not_equal(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one."""
 
 def ones(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of ones; see `zeros`."""
@@ -1145,10 +1992,15 @@ def ones_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def ormqr(
+    input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """torch.ormqr on every shard; see torch's documentation."""
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
@@ -1158,14 +2010,43 @@ def pad(
 ) -> Tensor:
     """Dims padded, the last dim first: pad = (left, right, top, bottom, ...), as torch's F.pad."""
 
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float | str = 2.0, eps: float = 1e-06, keepdim: bool = False
+) -> Tensor:
+    """torch.pairwise_distance on every shard; see torch's documentation."""
+
+def pdist(input: Tensor, p: float | str = 2.0) -> Tensor:
+    """torch.pdist on every shard; see torch's documentation."""
+
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """The dims in the order given; a split goes with its dim."""
+
+def permute_copy(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """What `permute` gives, in memory of its own."""
+
+def pinverse(input: Tensor, rcond: Tensor | builtins.complex | np.number[Any] = 1e-15) -> Tensor:
+    """torch.pinverse on every shard; see torch's documentation."""
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., c * r * r, h, w] to [..., c, h * r, w * r], as torch's (Shi et al., 2016)."""
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., c, h * r, w * r] to [..., c * r * r, h, w]: the inverse of `pixel_shuffle`."""
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.poisson_nll_loss on every shard; see torch's documentation."""
+
+def polar(abs: Tensor, angle: Tensor) -> Tensor:
+    """torch.polar on every shard; see torch's documentation."""
 
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
@@ -1174,8 +2055,12 @@ def positive(input: Tensor) -> Tensor:
     """The tensor, as a view; raises OnefoldRuntimeError for bool."""
 
 def pow(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
+
 def prod(
     input: Tensor,
     dim: int | None = None,
@@ -1184,6 +2069,22 @@ def prod(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The product over `dim` (None: over all); integers and bools give int64."""
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+
+def qr(input: Tensor, some: bool = True) -> Qr:
+    """torch.qr on every shard; see torch's documentation."""
+
+def quantile(
+    input: Tensor,
+    q: Tensor | builtins.complex | np.number[Any],
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """torch.quantile on every shard; see torch's documentation."""
 
 def quantize_fp8(
     input: Tensor, block: int | tuple[int, int] = 128, dtype: torch.dtype = torch.float8_e4m3fn
@@ -1194,12 +2095,12 @@ def rad2deg(input: Tensor, /) -> Tensor:
     """Radians as degrees."""
 
 def rand(
-    *size: int | Sequence[int],
-    dtype: torch.dtype | None = None,
+    *sizes: int | Sequence[int],
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform numbers in [0, 1); the same for every layout."""
@@ -1210,21 +2111,21 @@ def rand_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
 
 def randint(
     low: int = 0,
-    high: int | None = None,
+    high: int | Sequence[int] | None = None,
     size: int | Sequence[int] | None = None,
     *,
-    dtype: torch.dtype | None = None,
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Integers in [low, high); `randint(high, size)` starts at 0."""
@@ -1237,18 +2138,18 @@ def randint_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
 
 def randn(
-    *size: int | Sequence[int],
-    dtype: torch.dtype | None = None,
+    *sizes: int | Sequence[int],
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Standard normal numbers; the same for every layout."""
@@ -1259,7 +2160,7 @@ def randn_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Standard normal numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
@@ -1267,11 +2168,11 @@ def randn_like(
 def randperm(
     n: int,
     *,
-    dtype: torch.dtype = torch.int64,
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A random permutation of 0 .. n-1, the same for every layout."""
@@ -1292,17 +2193,17 @@ def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
 
 def remainder(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def repeat(self: Tensor, *repeats: Tensor | int | Sequence[int]) -> Tensor:
+def renorm(input: Tensor, p: float | str, dim: int | Sequence[int], maxnorm: float) -> Tensor:
+    """torch.renorm on every shard; see torch's documentation."""
+
+def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
     """The tensor repeated as a whole along each dim; more numbers than dims add dims in front."""
 
 def repeat_interleave(
-    input: Tensor,
-    repeats: Tensor | int | Sequence[int],
-    dim: int | None = None,
-    *,
-    output_size: int | None = None,
+    input: Tensor, repeats: Tensor | int, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element of `dim` repeated in its place: `repeats` times, or each its own number."""
 
@@ -1310,7 +2211,10 @@ def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one."""
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """The complex conjugate; a real tensor itself."""
+    """The tensor itself: what `conj` gives is computed already."""
+
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: no negation is put off."""
 
 def rms_norm(
     input: Tensor,
@@ -1319,6 +2223,52 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """Divide by the root mean square over the last dims, then scale, as in torch."""
+
+def rnn_relu(
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Tensor | Sequence[Tensor],
+    has_biases: bool | Sequence[Tensor],
+    num_layers: int,
+    dropout: float,
+    train: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    """A whole RNN with RELU network, as torch.rnn_relu: the output and the last state."""
+
+def rnn_relu_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of one layer, as torch.rnn_relu_cell: input (N, I), each state (N, H)."""
+
+def rnn_tanh(
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Tensor | Sequence[Tensor],
+    has_biases: bool | Sequence[Tensor],
+    num_layers: int,
+    dropout: float,
+    train: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    """A whole RNN with TANH network, as torch.rnn_tanh: the output and the last state."""
+
+def rnn_tanh_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
 
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
@@ -1339,14 +2289,23 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
+def rrelu(
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
+
 def rsqrt(x: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
 def rsub(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
-    alpha: complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`other - alpha * input`."""
 
@@ -1379,9 +2338,9 @@ def scatter(
     input: Tensor,
     dim: int,
     index: Tensor,
-    src: Tensor | complex | np.number[Any] | None = None,
+    src: Tensor | builtins.complex | np.number[Any] | None = None,
     *,
-    value: float | None = None,
+    value: builtins.complex | np.number[Any] | None = None,
     reduce: str | None = None,
 ) -> Tensor:
     """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
@@ -1392,10 +2351,24 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """The values of `src` joined at the places of `index`: 'sum', 'prod', 'mean', 'amax', 'amin'."""
+    """The values of `src` reduced at the places of `index`."""
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """torch.searchsorted on every shard; see torch's documentation."""
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element `index` of dim `dim`, which goes away."""
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` in which `src` is the slice at one index of a dim."""
 
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
@@ -1424,10 +2397,29 @@ def sinc(input: Tensor, /) -> Tensor:
 def sinh(x: Tensor, /) -> Tensor:
     """`sinh` of each element."""
 
+def slice_scatter(
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    """A copy of `input` in which `src` is a slice along a dim."""
+
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     """The squared error over 2 beta where the error is below beta, else |error| - beta / 2."""
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.soft_margin_loss on every shard; see torch's documentation."""
 
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
@@ -1444,7 +2436,9 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def softsign(input: Tensor, /) -> Tensor:
     """x / (1 + |x|)"""
 
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> ValuesAndIndices:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
 
 def split(
@@ -1457,6 +2451,11 @@ def split_with_sizes(
 ) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
+def split_with_sizes_copy(
+    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """What `split_with_sizes` gives, in memory of its own."""
+
 def sqrt(x: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
@@ -1465,6 +2464,9 @@ def square(x: Tensor, /) -> Tensor:
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
+
+def squeeze_copy(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """What `squeeze` gives, in memory of its own."""
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dim `dim`."""
@@ -1489,19 +2491,34 @@ def std_mean(
 ) -> tuple[Tensor, Tensor]:
     """(std, mean) over `dim`."""
 
+def stft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: float | bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> Tensor:
+    """torch.stft on every shard; see torch's documentation."""
+
 def sub(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
-    alpha: complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
 
 def subtract(
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
     *,
-    alpha: complex | np.number[Any] = 1,
+    alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
 
@@ -1514,6 +2531,12 @@ def sum(
 ) -> Tensor:
     """The sum over `dim` (None: over all); integers and bools are summed as int64."""
 
+def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
+    """The sum over the dims that broadcasting from `size` would make."""
+
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Svd:
+    """torch.svd on every shard; see torch's documentation."""
+
 def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
 
@@ -1525,6 +2548,9 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+
+def t_copy(input: Tensor) -> Tensor:
+    """What `t` gives, in memory of its own."""
 
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at `index` of the tensor seen as one dim."""
@@ -1542,22 +2568,22 @@ def tanhshrink(input: Tensor, /) -> Tensor:
     """x - tanh(x)"""
 
 def tensor(
-    data: Any,
+    data: object,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor with a copy of `data` (nested lists, numbers, numpy arrays, torch tensors)."""
 
 def tensor_split(
-    input: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
 
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int] = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
     """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists."""
 
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
@@ -1569,9 +2595,9 @@ def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
 def to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     *,
-    grad_sbp: Sbp | Sequence[Sbp] | None = None,
+    grad_sbp: Sbp | Iterable[Sbp] | None = None,
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
@@ -1580,11 +2606,46 @@ def to_global(
 def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """This process's shard as a local tensor."""
 
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> ValuesAndIndices:
     """The k largest (or smallest) values along `dim`, and their indices."""
+
+def trace(input: Tensor) -> Tensor:
+    """torch.trace on every shard; see torch's documentation."""
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+
+def transpose_copy(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """What `transpose` gives, in memory of its own."""
+
+def trapezoid(
+    y: Tensor,
+    x: Tensor | None = None,
+    *,
+    dx: Tensor | builtins.complex | np.number[Any] | None = None,
+    dim: int | Sequence[int] = -1,
+) -> Tensor:
+    """torch.trapezoid on every shard; see torch's documentation."""
+
+def trapz(
+    y: Tensor,
+    x: Tensor | None = None,
+    *,
+    dx: Tensor | builtins.complex | np.number[Any] | None = None,
+    dim: int | Sequence[int] = -1,
+) -> Tensor:
+    """torch.trapz on every shard; see torch's documentation."""
+
+def triangular_solve(
+    input: Tensor,
+    A: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> TriangularSolve:
+    """torch.triangular_solve on every shard; see torch's documentation."""
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
@@ -1597,10 +2658,36 @@ def tril_indices(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """[2, n]: the rows and columns of the lower triangle of a matrix."""
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float | str = 2,
+    eps: float = 1e-06,
+    swap: bool = False,
+    size_average: bool | None = None,
+    reduce: bool | str | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch.triplet_margin_loss on every shard; see torch's documentation."""
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0); d is the 2-norm by default."""
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
@@ -1613,13 +2700,14 @@ def triu_indices(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """[2, n]: the rows and columns of the upper triangle of a matrix."""
 
 def true_divide(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def trunc(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
@@ -1627,11 +2715,17 @@ def trunc(x: Tensor, /) -> Tensor:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, which goes away."""
 
+def unbind_copy(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """What `unbind` gives, in memory of its own."""
+
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dim `dim` as several dims of these sizes, of which one may be -1."""
 
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+
+def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """What the method `unfold` gives, in memory of its own."""
 
 def unique(
     input: Tensor,
@@ -1639,11 +2733,35 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """The distinct values, and on request where each element went and how often each occurs."""
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """Each first of equal neighbours, and on request where each element went and run lengths."""
+
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """torch.unravel_index on every shard; see torch's documentation."""
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """`chunk`."""
+
+def unsafe_split(
+    tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
+
+def unsafe_split_with_sizes(
+    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Parts of the sizes given along `dim`."""
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dim of size 1 at place `dim`."""
+
+def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
+    """What `unsqueeze` gives, in memory of its own."""
 
 def var(
     input: Tensor,
@@ -1678,6 +2796,15 @@ def vector_norm(
 ) -> Tensor:
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
 
+def view_as_complex(input: Tensor) -> Tensor:
+    """torch.view_as_complex on every shard; see torch's documentation."""
+
+def view_as_real(input: Tensor) -> Tensor:
+    """torch.view_as_real on every shard; see torch's documentation."""
+
+def view_copy(input: Tensor, size: Sequence[int]) -> Tensor:
+    """What the method `view` gives, in memory of its own."""
+
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
 
@@ -1691,20 +2818,21 @@ def where(condition: Tensor) -> tuple[Tensor, ...]:
 @overload
 def where(
     condition: Tensor,
-    input: Tensor | complex | np.number[Any],
-    other: Tensor | complex | np.number[Any],
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor:
     """`input` where the condition holds, else `other`; both may be Python numbers."""
 
 def xlogy(
-    input: Tensor | complex | np.number[Any], other: Tensor | complex | np.number[Any]
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def zeros(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of zeros."""
@@ -1715,7 +2843,7 @@ def zeros_like(
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
-    sbp: Sbp | Sequence[Sbp] | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Zeros in the shape, dtype and layout of x (partial becomes broadcast)."""

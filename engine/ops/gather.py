@@ -2,95 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...kernels import gather_scatter_ref as kernels
+from ..argument_types import Number
+from ..dispatch_plan import check_tensors
 from ..dispatcher import binary, general
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import broadcast, partial_sum, split
+from ..op import Gradients, Kernel, Local, Needs, Op
+from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import add
-from .data_movement import contribution, passes_first, reductions, wrap
+from .data_movement import (
+    DataMovement,
+    IndexedOp,
+    OneDim,
+    contribution,
+    passes_first,
+    reductions,
+    together,
+    wrap,
+)
 from .dims import expand
 from .slicing import Entries, slice_by
+from .torch_function import Arguments, Constant, TorchFunction, gradient_of, slots_for
 from .view import reshape
-
-Shape = tuple[int, ...]
-
-
-class GatherAttributes(NamedTuple):
-    """The dim."""
-
-    dim: int
+from .where import where
 
 
-class Gather(Op):
+class Gather(IndexedOp[OneDim]):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along a dim."""
 
     name = "gather"
-    attributes = GatherAttributes
-    saves = (1,)
+    attributes = OneDim
     flops_per_element = 0.0
 
     def kernel(self, x: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
         return torch.gather(x, dim, index)
 
-    def rule(self, axis: Axis, x: Meta, index: Meta, attrs: GatherAttributes) -> Rule:
-        dim = attrs.dim
-        dim = wrap(dim, x.ndim)
-        adds = contribution(x)
-        found = [
-            Signature((split(d), split(d)), (split(d),))
-            for d in range(index.ndim)
-            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
-        ]
+    def rule(self, axis: Axis, x: Meta, index: Meta, attrs: OneDim) -> Rule:
+        dim = wrap(attrs.dim, x.ndim)
+        found = together(_alike(axis, x, index, dim), 2)
         found += [Signature((broadcast, split(d)), (split(d),)) for d in range(index.ndim)]
         if x.ndim:
-            found.append(Signature((split(dim), broadcast), (adds,)))
+            found.append(Signature((split(dim), broadcast), (contribution(x),)))
         return [*found, *passes_first(x, 1)]
 
-    def bind(self, local: Local, attrs: GatherAttributes) -> Kernel:
-        x = local.inputs[0]
-        assert x is not None
-        gather = local.pick(kernels.gather)
+    def bind(self, local: Local, attrs: OneDim) -> Kernel:
+        x = local.input(0)
+        gather, fit = local.pick(kernels.gather), kernels.fit
         if not x.ndim:
             return lambda x, index: gather(x, 0, index)
         dim = wrap(attrs.dim, x.ndim)
         offset, mine = local.input_offset(0), local.input_shape(0)
-        at, shape = local.input_offset(1), local.input_shape(1)
-        start = _distance(at, offset)
-        fits = all(a == b for d, (a, b) in enumerate(zip(mine, shape, strict=True)) if d != dim)
-        if mine[dim] == x.shape[dim]:
-            if fits:
-                return lambda x, index: gather(x, dim, index)
-            fit = kernels.fit
-            return lambda x, index: gather(fit(x, start, shape, dim), dim, index)
-        size = x.shape[dim]
-        gather_held = local.pick(kernels.gather_held)
+        shape, whole = local.input_shape(1), x.shape[dim]
+        start = _distance(local.input_offset(1), offset)
+        if mine[dim] != whole:
+            held, first = local.pick(kernels.gather_held), offset[dim]
+            return lambda x, index: held(fit(x, start, shape, dim), dim, index, first, whole)
+        if all(a == b for d, (a, b) in enumerate(zip(mine, shape, strict=True)) if d != dim):
+            return lambda x, index: gather(x, dim, index)
+        return lambda x, index: gather(fit(x, start, shape, dim), dim, index)
 
-        def run(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-            part = kernels.fit(x, start, shape, dim)
-            return gather_held(part, dim, index, offset[dim], size)  # type: ignore[no-any-return]
-
-        return run
-
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        index: Tensor,
-        attrs: GatherAttributes,
-    ) -> Any:
-        return (add_at(dy, index, tuple(x.shape), *attrs),)
+    def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: OneDim) -> Tensor:
+        return add_at(dy, index, tuple(x.shape), attrs.dim)
 
 
 def _distance(inner: Shape, outer: Shape) -> Shape:
@@ -98,9 +79,15 @@ def _distance(inner: Shape, outer: Shape) -> Shape:
     return tuple(a - b for a, b in zip(inner, outer, strict=True))
 
 
-def _alike(axis: Axis, dim: int) -> bool:
-    """Whether earlier axes split the dim of both inputs alike."""
-    return not axis.ragged or (dim in axis.ragged[0]) == (dim in axis.ragged[1])
+def _alike(axis: Axis, x: Meta, index: Meta, dim: int) -> list[int]:
+    """The dims but `dim` in which x and index have one size, which earlier axes split alike."""
+    return [
+        d
+        for d in range(index.ndim)
+        if d != dim
+        and x.shape[d] == index.shape[d]
+        and (not axis.ragged or (d in axis.ragged[0]) == (d in axis.ragged[1]))
+    ]
 
 
 class AddAtAttributes(NamedTuple):
@@ -111,12 +98,11 @@ class AddAtAttributes(NamedTuple):
     full: Shape
 
 
-class AddAt(Op):
+class AddAt(IndexedOp[AddAtAttributes]):
     """Zeros of a shape to which dy is added at the places of the index: the gradient of gather."""
 
     name = "add_at"
     attributes = AddAtAttributes
-    saves = (1,)
 
     def infer(self, dy: Meta, index: Meta, attrs: AddAtAttributes) -> Meta:
         return dy.like(attrs.shape)
@@ -143,47 +129,41 @@ class AddAt(Op):
         start = _distance(local.input_offset(1), offset)
         return lambda dy, index: add_at(dy, dim, index, mine, start, offset[dim], shape[dim])
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        u: Meta,
-        index: Tensor,
-        attrs: AddAtAttributes,
-    ) -> tuple[Tensor]:
-        return (_gather(dy, index, attrs.dim),)
+    def gradient(self, dy: Tensor, x: Meta, index: Tensor, attrs: AddAtAttributes) -> Tensor:
+        return _gather(dy, index, attrs.dim)
 
 
 class ScatterAttributes(NamedTuple):
     """The dim, and what to put where there is no source."""
 
     dim: int
-    number: Any
+    number: Number
 
 
-class Scatter(Op):
+class Scatter(DataMovement):
     """x with the values of a source (or one number) at the places of the index along a dim."""
 
     name = "scatter"
     attributes = ScatterAttributes
     saves = (1,)
-    flops_per_element = 0.0
 
-    def kernel(self, x: Any, index: Any, source: Any, dim: int, number: Any) -> torch.Tensor:
+    def kernel(
+        self,
+        x: torch.Tensor,
+        index: torch.Tensor,
+        source: torch.Tensor | None,
+        dim: int,
+        number: Number,
+    ) -> torch.Tensor:
         return torch.scatter(x, dim, index, number if source is None else source)
 
     def rule(
         self, axis: Axis, x: Meta, index: Meta, source: Meta | None, attrs: ScatterAttributes
     ) -> Rule:
-        def of(mine: Any, theirs: Any, values: Any) -> Signature:
+        def of(mine: Sbp, theirs: Sbp, values: Sbp) -> Signature:
             return Signature((mine, theirs, *([] if source is None else [values])), (mine,))
 
-        found = [
-            of(split(d), split(d), split(d))
-            for d in range(index.ndim)
-            if d != attrs.dim and x.shape[d] == index.shape[d] and _alike(axis, d)
-        ]
+        found = [of(split(d), split(d), split(d)) for d in _alike(axis, x, index, attrs.dim)]
         if x.ndim:
             found.append(of(split(attrs.dim), broadcast, broadcast))
         passing = [s for s in reductions(x) if source or s is not partial_sum or not attrs.number]
@@ -191,32 +171,25 @@ class Scatter(Op):
 
     def bind(self, local: Local, attrs: ScatterAttributes) -> Kernel:
         dim, number = attrs
-        x = local.inputs[0]
-        assert x is not None
-        size = x.shape[dim] if x.ndim else 1
-        offset = local.input_offset(0)[dim] if x.ndim else 0
+        x = local.input(0)
         if not x.ndim:
-            kernel = self.kernel
-            return lambda x, index, source: kernel(x, index, source, 0, number)
-
+            return local.bind(self.kernel, 0, number)
+        size, offset = x.shape[dim], local.input_offset(0)[dim]
         scatter = local.pick(kernels.scatter)
-
-        def run(x: Any, index: Any, source: Any) -> torch.Tensor:
-            values = number if source is None else source
-            return scatter(x, dim, index, values, offset, size)  # type: ignore[no-any-return]
-
-        return run
+        if local.inputs[2] is None:
+            return lambda x, index, none: scatter(x, dim, index, number, offset, size)
+        return lambda x, index, source: scatter(x, dim, index, source, offset, size)
 
     def vjp(
         self,
-        needs: Sequence[object],
+        needs: Needs,
         dy: Tensor,
         y: Meta,
         x: Meta,
         index: Tensor,
         source: Meta | None,
         attrs: ScatterAttributes,
-    ) -> Any:
+    ) -> Gradients:
         dx = needs[0] and _scatter((dy, index, None), attrs.dim, 0)
         return dx, None, source is not None and needs[2] and _gather(dy, index, attrs.dim)
 
@@ -242,8 +215,9 @@ def add_at(dy: Tensor, index: Tensor, shape: Shape, dim: int) -> Tensor:
     return _add_at(dy, index, dim, shape, full)
 
 
-def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
-    """The part of a source that an index reads; checks what torch checks."""
+@lru_cache(maxsize=4096)
+def _cut(source: Meta, index: Meta, x: Meta, what: str) -> Entries | None:
+    """The part of a source that an index reads, None for all; checks what torch checks."""
     if source.dtype != x.dtype:
         raise OnefoldRuntimeError(
             f"{what}(): Expected self.dtype to be equal to src.dtype, but got {x.dtype} and "
@@ -259,10 +233,19 @@ def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
     entries: Entries = tuple(
         None if n == m else (0, n, 1) for n, m in zip(index.shape, source.shape, strict=True)
     )
-    return slice_by(source, entries) if any(entries) else source
+    return entries if any(entries) else None
 
 
-def _check_index(x: Tensor, dim: int, index: Tensor, what: str) -> None:
+def _source(source: Tensor, index: Tensor, x: Tensor, what: str) -> Tensor:
+    """The part of a source that an index reads."""
+    entries = _cut(source.meta, index.meta, x.meta, what)
+    return source if entries is None else slice_by(source, entries)
+
+
+@lru_cache(maxsize=4096)
+def _checked_dim(x: Meta, dim: int, index: Meta, what: str) -> int:
+    """The dim counted from 0; checks of the index what torch checks."""
+    dim = wrap(dim, x.ndim)
     if index.dtype is not torch.int64:
         raise OnefoldRuntimeError(
             f"{what}(): Expected dtype int64 for index, but got {index.dtype}"
@@ -274,6 +257,7 @@ def _check_index(x: Tensor, dim: int, index: Tensor, what: str) -> None:
             f"{what}(): Expected index {list(index.shape)} to be no larger than self "
             f"{list(x.shape)} apart from dimension {dim}"
         )
+    return dim
 
 
 @register_function
@@ -281,9 +265,9 @@ def scatter(
     input: Tensor,
     dim: int,
     index: Tensor,
-    src: Any = None,
+    src: Tensor | Number | None = None,
     *,
-    value: float | None = None,
+    value: Number | None = None,
     reduce: str | None = None,
 ) -> Tensor:
     """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`.
@@ -298,10 +282,10 @@ def scatter(
                 "scatter_reduce"
             )
         return scatter_add(input, dim, index, src)
-    dim = wrap(dim, input.ndim)
-    _check_index(input, dim, index, "scatter")
+    check_tensors("scatter", input, index)
+    dim = _checked_dim(input.meta, dim, index.meta, "scatter")
     if isinstance(src, Tensor):
-        return _scatter((input, index, _source(src, index, input, "scatter")), dim, None)
+        return _scatter((input, index, _source(src, index, input, "scatter")), dim, 0)
     if not isinstance(src, (int, float, complex)):
         raise OnefoldTypeError(f"scatter: src must be a tensor or a number, but got {src!r}")
     return _scatter((input, index, None), dim, src)
@@ -310,27 +294,53 @@ def scatter(
 @register_function
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
-    dim = wrap(dim, input.ndim)
-    _check_index(input, dim, index, "scatter_add")
-    added = add_at(_source(src, index, input, "scatter_add"), index, tuple(input.shape), dim)
-    return add(input, added)
+    check_tensors("scatter_add", input, index, src)
+    dim = _checked_dim(input.meta, dim, index.meta, "scatter_add")
+    source = _source(src, index, input, "scatter_add")
+    return add(input, add_at(source, index, tuple(input.shape), dim))
+
+
+class ScatterReduceAttributes(NamedTuple):
+    """The dim, how values are joined, and whether those of x take part."""
+
+    dim: int
+    how: str
+    own: bool
 
 
 class ScatterReduce(Op):
-    """torch.scatter_reduce; without a gradient, but for sums, which are `scatter_add`."""
+    """torch.scatter_reduce, whose gradient is torch's; a sum is `scatter_add`."""
 
     name = "scatter_reduce"
-    saves = ()
-
+    attributes = ScatterReduceAttributes
     kernel = staticmethod(kernels.scatter_reduce)
 
-    def rule(self, axis: Axis, x: Meta, index: Meta, *rest: Any) -> Rule:
-        dim = rest[1]
-        return [
-            Signature((split(d),) * 3, (split(d),))
-            for d in range(index.ndim)
-            if d != dim and x.shape[d] == index.shape[d] and _alike(axis, d)
-        ]
+    def rule(
+        self, axis: Axis, x: Meta, index: Meta, source: Meta, attrs: ScatterReduceAttributes
+    ) -> Rule:
+        return together(_alike(axis, x, index, attrs.dim), 3)
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta,
+        x: Tensor, index: Tensor, source: Tensor, attrs: ScatterReduceAttributes,
+    ) -> Gradients:  # fmt: skip
+        wanted = tuple([i for i in (0, 2) if needs[i]])
+        form = slots_for((x, attrs.dim, index, source, attrs.how), [])
+        assert isinstance(form, tuple)
+        arguments = Arguments(form, (("include_self", Constant(bool, attrs.own)),))
+        found = gradient_of(_by_torch(), wanted).call((dy, x, index, source), arguments)
+        made = dict(zip(wanted, found, strict=True))
+        return made.get(0), None, made.get(2)
+
+
+@cache
+def _by_torch() -> TorchFunction:
+    """The same as a function of torch, for gradients: of whole tensors."""
+    return TorchFunction(
+        "scatter_reduce",
+        torch.scatter_reduce,
+        lambda shapes, arguments: [set(range(len(shape))) for shape in shapes],
+    )
 
 
 _scatter_reduce = general(ScatterReduce())
@@ -340,14 +350,15 @@ _scatter_reduce = general(ScatterReduce())
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """The values of `src` joined at the places of `index`: "sum", "prod", "mean", "amax", "amin".
+    """The values of `src` reduced at the places of `index`.
 
-    Only sums that include `input` have a gradient.
+    `reduce` is "sum", "prod", "mean", "amax" or "amin".
     """
+    check_tensors("scatter_reduce", input, index, src)
     dim = wrap(dim, input.ndim)
     if reduce == "sum" and include_self:
         return scatter_add(input, dim, index, src)
-    _check_index(input, dim, index, "scatter_reduce")
+    _checked_dim(input.meta, dim, index.meta, "scatter_reduce")
     source = _source(src, index, input, "scatter_reduce")
     return _scatter_reduce((input, index, source), dim, reduce, include_self)
 
@@ -356,16 +367,14 @@ def scatter_reduce(
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
     if dim is None:
-        return gather(reshape(input, -1), 0, reshape(indices, -1))
+        return take_along_dim(reshape(input, -1), reshape(indices, -1), 0)
     if input.ndim != indices.ndim:
         raise OnefoldRuntimeError(
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
             f"but got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
         )
     dim = wrap(dim, input.ndim)
-    ones = [1 if d == dim else n for d, n in enumerate(input.shape)]
-    other = [1 if d == dim else n for d, n in enumerate(indices.shape)]
-    common = list(torch.broadcast_shapes(ones, other))
-    x = expand(input, *[input.shape[dim] if d == dim else n for d, n in enumerate(common)])
-    index = expand(indices, *[indices.shape[dim] if d == dim else n for d, n in enumerate(common)])
-    return gather(x, dim, index)
+    both = (input, indices)
+    common = torch.broadcast_shapes(*[(*x.shape[:dim], 1, *x.shape[dim + 1 :]) for x in both])
+    x, index = [expand(x, *common[:dim], x.shape[dim], *common[dim + 1 :]) for x in both]
+    return gather(x, dim, where(index < 0, index + x.shape[dim], index))

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from ...errors import OnefoldRuntimeError
 from ..names import register_function
-from ..sbp import broadcast
 from ..tensor import Tensor
 from ..views import FunctionStep, frozen, link
-from .cast import cast
-from .creation import tensor
-from .dims import broadcast_tensors, expand, unsqueeze
-from .index import put_rows, take_rows
-from .index_parsing import MASKS, Reader, basic_entries, by_place, nonzero, read_items
-from .slicing import read_slice, set_slice, slice_by
-from .view import reshape
+from .data_movement import match
+from .dims import broadcast_tensors, unsqueeze
+from .index import fit, put_rows, take_rows
+from .index_parsing import (
+    MASKS,
+    Reader,
+    basic_entries,
+    by_place,
+    nonzero,
+    read_items,
+    tensor_beside,
+)
+from .slicing import read_slice, set_slice, slice_by, sliced_shape
+from .view import at_least, reshape
 from .where import where
 
 
 @register_function
-def getitem(self: Tensor, index: Any) -> Tensor:
+def getitem(self: Tensor, index: object) -> Tensor:
     """`x[index]`: ints, slices with steps, None, ..., and bool or integer tensors or lists.
 
     A slice of a split dim becomes a partial sum of what the ranks hold; dims taken whole keep
@@ -66,35 +71,32 @@ def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
 
 
 @register_function
-def setitem(self: Tensor, index: Any, value: Any) -> Tensor:
+def setitem(self: Tensor, index: object, value: object) -> Tensor:
     """The tensor that `self` becomes by `self[index] = value`: a new one, in `self`'s dtype.
 
     Raises OnefoldRuntimeError when the value does not broadcast to the shape of `self[index]`.
     """
-    value = _value(self, value)
+    if isinstance(value, Tensor):
+        value = match(value, self.meta)
+    else:
+        value = tensor_beside(value, self, self.dtype)
     entries = basic_entries(self, index)
     if entries is not None:
-        shape = tuple(
-            len(range(*entry)) if isinstance(entry, tuple) else size
-            for entry, size in zip(entries, self.shape, strict=True)
-            if not isinstance(entry, int)
-        )
-        return set_slice(self, _fit(value, shape), entries)
+        return set_slice(self, fit(value, sliced_shape(entries, self.shape)), entries)
     masked = _set_masked(self, index, value)
     if masked is not None:
         return masked
     found = Reader(self, read_items(self, index))
+    entries = tuple(found.entries)
     if not found.lookups and not found.scalars:
-        value = _fit(value, found.shape())
-        sliced = [size for place, size in enumerate(found.shape()) if place not in found.new]
-        return set_slice(self, reshape(value, *sliced), tuple(found.entries))
+        value = fit(value, found.shape())
+        return set_slice(self, reshape(value, sliced_shape(entries, self.shape)), entries)
     # The rows are put into the slice, and the slice into the tensor.
-    part = slice_by(self, tuple(found.entries))
-    sliced_shape = part.shape
+    sliced = part = slice_by(self, entries)
     for place in found.new:
         part = unsqueeze(part, place)
-    part = reshape(_put(part, found.lookups, found.scalars, value), sliced_shape)
-    return set_slice(self, part, tuple(found.entries))
+    part = _put(part, found.lookups, found.scalars, value)
+    return set_slice(self, reshape(part, sliced.shape), entries)
 
 
 def _put(
@@ -108,41 +110,11 @@ def _put(
         shifted = {p - (p > place): lookup for p, lookup in lookups.items()}
         return put_rows(part, index, _put(take_rows(part, index), shifted, others, value))
     if not lookups:
-        return _fit(value, tuple(part.shape))
+        return fit(value, tuple(part.shape))
     return put_rows(part, by_place(lookups), value)
 
 
-def _value(x: Tensor, value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return cast(value, x.dtype) if value.dtype != x.dtype else value
-    placement = x.meta.placement
-    where: dict[str, Any] = (
-        {"device": x.meta.device}
-        if placement is None
-        else {"placement": placement, "sbp": (broadcast,) * placement.ndim}
-    )
-    return tensor(value, dtype=x.dtype, **where)
-
-
-def _fit(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A value broadcast to the shape of what it replaces; surplus dims in front have size 1."""
-    if value.shape == shape:
-        return value
-    lead = value.ndim - len(shape)
-    if lead > 0 and all(size == 1 for size in value.shape[:lead]):
-        value = reshape(value, *value.shape[lead:])
-    if value.ndim > len(shape) or any(
-        mine not in (1, size)
-        for mine, size in zip(reversed(value.shape), reversed(shape), strict=False)
-    ):
-        raise OnefoldRuntimeError(
-            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
-            f"indexing result of shape {list(shape)}"
-        )
-    return expand(value, *shape)
-
-
-def _set_masked(x: Tensor, index: Any, value: Tensor) -> Tensor | None:
+def _set_masked(x: Tensor, index: object, value: Tensor) -> Tensor | None:
     """x[mask] = one value, without asking where the mask is set; None for other assignments."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
@@ -175,9 +147,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
         raise OnefoldRuntimeError(
             f"masked_select: expected BoolTensor for mask, but got {mask.dtype}"
         )
-    x, mask = broadcast_tensors(input, mask)
-    if not x.ndim:
-        x, mask = reshape(x, 1), reshape(mask, 1)
+    x, mask = [at_least(each, 1) for each in broadcast_tensors(input, mask)]
     return take_rows(x, nonzero(mask, as_tuple=True))
 
 

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index as as_int
-from typing import Any, SupportsIndex
+from types import EllipsisType
+from typing import Literal, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldTypeError
 from ..names import register_function
-from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
 from .creation import tensor
-from .slicing import Entries, Entry, read_int, read_slice
+from .like import whole_beside
+from .slicing import Entries, Entry, read_int, read_slice, sliced_shape
 
 MASKS = (torch.bool, torch.uint8)
+
+# What an index consists of, but for ..., once lists and arrays are tensors.
+Item: TypeAlias = SupportsIndex | slice | Tensor | np.bool_ | None
 
 
 def like_index(values: torch.Tensor, x: Tensor) -> Tensor:
     """An index tensor with these values where `x` lives, known to every rank."""
-    if x.meta.placement is None:
-        return tensor(values, device=x.meta.device)
-    placement = x.meta.placement
-    return tensor(values, placement=placement, sbp=(broadcast,) * placement.ndim)
+    return tensor_beside(values, x, values.dtype)
 
 
+def tensor_beside(data: object, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x.new_tensor(data, dtype=dtype)`, faster."""
+    return tensor(data, dtype=dtype, **whole_beside(x))
+
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
 @register_function
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim.
 
     Their number depends on the values, so every process reads the whole tensor.
@@ -44,7 +54,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 @register_function
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
-    return nonzero(input)  # type: ignore[no-any-return]
+    return nonzero(input)
 
 
 class Reader:
@@ -54,7 +64,7 @@ class Reader:
     sliced tensor with new ones of size 1, some of which are looked up in index tensors.
     """
 
-    def __init__(self, x: Tensor, items: Sequence[Any]) -> None:
+    def __init__(self, x: Tensor, items: Sequence[Item | EllipsisType]) -> None:
         self.x = x
         self.entries: list[Entry] = []
         self.new: list[int] = []  # places of new dims, in the sliced tensor with the earlier ones
@@ -77,49 +87,43 @@ class Reader:
                 self.read(item)
         self.keep(x.ndim - len(self.entries))
 
-    @property
-    def size(self) -> int:
-        """The size of the dim that stands next."""
-        return self.x.shape[len(self.entries)]
-
     def keep(self, count: int) -> None:
         self.entries += [None] * count
         self.place += count
 
-    def read(self, item: Any) -> None:
+    def read(self, item: Item) -> None:
+        dim = len(self.entries)
         if item is None:
             self.insert()
         elif isinstance(item, (bool, np.bool_)):
-            self.insert()
-            rows = torch.zeros(int(item), dtype=torch.int64)
-            self.lookups[self.place - 1] = like_index(rows, self.x)
+            self.read_bool(bool(item))
         elif isinstance(item, slice):
-            self.entries.append(read_slice(item, self.size))
+            self.entries.append(read_slice(item, self.x.shape[dim]))
             self.place += 1
         elif isinstance(item, Tensor):
             self.read_tensor(item)
         else:
-            self.entries.append(read_int(as_int(item), self.size, len(self.entries)))
+            self.entries.append(read_int(as_int(item), self.x.shape[dim], dim))
 
     def insert(self) -> None:
         self.new.append(self.place)
         self.place += 1
 
+    def read_bool(self, there: bool) -> None:
+        rows = torch.zeros(int(there), dtype=torch.int64)
+        self.lookups[self.place] = like_index(rows, self.x)
+        self.insert()
+
     def read_tensor(self, item: Tensor) -> None:
         if item.dtype in MASKS:
             self.read_mask(item)
             return
-        if not item.ndim:
-            self.scalars[self.place] = item
-        else:
-            self.lookups[self.place] = item
+        (self.lookups if item.ndim else self.scalars)[self.place] = item
         self.keep(1)
 
     def read_mask(self, mask: Tensor) -> None:
         if not mask.ndim:
-            self.insert()
-            rows = torch.zeros(int(bool(whole(mask))), dtype=torch.int64)
-            self.lookups[self.place - 1] = like_index(rows, self.x)
+            self.read_bool(bool(whole(mask)))
             return
         start = len(self.entries)
         if tuple(mask.shape) != tuple(self.x.shape[start : start + mask.ndim]):
@@ -133,15 +137,11 @@ class Reader:
 
     def shape(self) -> tuple[int, ...]:
         """The shape after slicing and inserting, before anything is looked up."""
-        sliced = iter(
-            len(range(*entry)) if isinstance(entry, tuple) else size
-            for entry, size in zip(self.entries, self.x.shape, strict=True)
-            if not isinstance(entry, int)
-        )
+        sliced = iter(sliced_shape(self.entries, self.x.shape))
         return tuple(1 if place in self.new else next(sliced) for place in range(self.place))
 
 
-def _width(item: Any) -> int:
+def _width(item: Item | EllipsisType) -> int:
     """How many dims of the tensor an item of an index reads."""
     if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
         return 0
@@ -150,13 +150,13 @@ def _width(item: Any) -> int:
     return 1
 
 
-def read_items(x: Tensor, index: Any) -> list[Any]:
+def read_items(x: Tensor, index: object) -> list[Item | EllipsisType]:
     """The items of an index, lists and arrays among them as tensors."""
     items = list(index) if isinstance(index, tuple) else [index]
     return [_item(x, item) for item in items]
 
 
-def _item(x: Tensor, item: Any) -> Any:
+def _item(x: Tensor, item: object) -> Item | EllipsisType:
     if isinstance(item, (list, tuple, range, np.ndarray, torch.Tensor)):
         values = _array(item)
         if not isinstance(item, (np.ndarray, torch.Tensor)) and not values.numel():
@@ -174,7 +174,7 @@ def _item(x: Tensor, item: Any) -> Any:
     return item
 
 
-def _array(item: Any) -> torch.Tensor:
+def _array(item: object) -> torch.Tensor:
     if isinstance(item, torch.Tensor):
         return item
     if isinstance(item, (list, tuple)) and any(isinstance(part, Tensor) for part in item):
@@ -182,7 +182,7 @@ def _array(item: Any) -> torch.Tensor:
     return torch.as_tensor(np.asarray(item) if isinstance(item, range) else item)
 
 
-def basic_entries(x: Tensor, index: Any) -> Entries | None:
+def basic_entries(x: Tensor, index: object) -> Entries | None:
     """The entries of an index of ints and slices only, for the common case; else None."""
     shape = x.meta.shape
     if type(index) is int and shape and 0 <= index < shape[0]:

@@ -10,16 +10,15 @@ import torch
 
 from ...kernels import norm_ref as kernels
 from .. import interpreter
-from ..dispatcher import several, several_of_three
-from ..meta import Meta
+from ..dispatcher import several_of
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import broadcast, partial_sum, split
-from ..signature import Axis, Rule, Signature
+from ..op import Gradients, Kernel, Local, Needs
 from ..tensor import Tensor
 from .norm import (
     NormAttributes,
-    Shape,
+    NormGradOp,
+    NormOp,
     as_shape,
     layer_norm_grad,
     layer_norm_plain,
@@ -43,15 +42,13 @@ def _fits(x: Meta, weight: Meta, bias: Meta) -> bool:
     )
 
 
-class LayerNormWithStats(Op):
+class LayerNormWithStats(NormOp):
     """layer_norm, the mean, and the reciprocal of the deviation"""
 
     name = "layer_norm_with_stats"
-    attributes = NormAttributes
     num_outputs = 3
-    saves = (0, 1)
-    saves_output = True
-    flops_per_element = 6.0
+    saves_output = (1, 2)
+    one_gradient = True
 
     def infer(
         self, x: Meta, weight: Meta, bias: Meta, attrs: NormAttributes
@@ -60,22 +57,13 @@ class LayerNormWithStats(Op):
         rows = x.like(shape=(*x.shape[: x.ndim - count], *(1,) * count))
         return x, rows, rows
 
-    def rule(self, axis: Axis, x: Meta, weight: Meta, bias: Meta, attrs: NormAttributes) -> Rule:
-        found = [
-            Signature((split(i), broadcast, broadcast), (split(i),) * 3)
-            for i in range(x.ndim - len(attrs.shape))
-        ]
-        linear = (broadcast, partial_sum, partial_sum)  # in weight and bias together
-        found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
-        return found
-
     def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
+        bound = local.bind(kernels.layer_norm_with_stats, *attrs)
+        if bound.kernel is not kernels.layer_norm_with_stats:
+            return bound
         shape, eps = attrs
-        kernel = local.pick(kernels.layer_norm_with_stats)
-        if kernel is kernels.layer_norm_with_stats:  # with no call around torch's
-            torchs = torch.native_layer_norm
-            return lambda x, weight, bias: torchs(x, shape, weight, bias, eps)
-        return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
+        torchs = torch.native_layer_norm  # with no call around it
+        return lambda x, weight, bias: torchs(x, shape, weight, bias, eps)
 
     @property
     def depends_on_position(self) -> bool:
@@ -83,18 +71,18 @@ class LayerNormWithStats(Op):
 
     def vjp(
         self,
-        needs: Sequence[object],
+        needs: Needs,
         dy: tuple[Tensor | None, ...],
         y: tuple[Tensor, Tensor, Tensor],
         x: Tensor,
         weight: Tensor,
         bias: Meta,
         attrs: NormAttributes,
-    ) -> tuple[Tensor, ...]:
+    ) -> Gradients:
         assert dy[0] is not None  # the statistics are for the gradient only
         if interpreter.grad_enabled:  # to be differentiated again
             return layer_norm_grad((dy[0], x, weight), *attrs)
-        return _layer_norm_with_stats_grad((dy[0], x, weight, *y[1:]), attrs.shape)
+        return _layer_norm_with_stats_grad(dy[0], x, weight, *y[1:], attrs.shape)
 
 
 class ShapeOfRows(NamedTuple):
@@ -103,50 +91,18 @@ class ShapeOfRows(NamedTuple):
     shape: Shape
 
 
-class LayerNormWithStatsGrad(Op):
+class LayerNormWithStatsGrad(NormGradOp):
     """Gradients of layer_norm for x, weight and bias, from kept statistics"""
 
     name = "layer_norm_with_stats_grad"
     attributes = ShapeOfRows
     num_outputs = 3
     differentiable = False
-    flops_per_element = 12.0
-
-    def infer(
-        self, dy: Meta, x: Meta, weight: Meta, mean: Meta, rstd: Meta, attrs: ShapeOfRows
-    ) -> tuple[Meta, ...]:
-        return x, weight, weight
-
-    def rule(
-        self,
-        axis: Axis,
-        dy: Meta,
-        x: Meta,
-        weight: Meta,
-        mean: Meta,
-        rstd: Meta,
-        attrs: ShapeOfRows,
-    ) -> Rule:
-        found = []
-        for at in map(split, range(x.ndim - len(attrs.shape))):
-            found.append(Signature((at, at, broadcast, at, at), (at, partial_sum, partial_sum)))
-        rest = (broadcast,) * 4
-        found.append(Signature((partial_sum, *rest), (partial_sum,) * 3))
-        linear = (broadcast, broadcast, partial_sum, broadcast, broadcast)  # in the weight
-        found.append(Signature(linear, (partial_sum, broadcast, broadcast)))
-        return found
-
-    def bind(self, local: Local, attrs: ShapeOfRows) -> Kernel:
-        kernel = local.pick(kernels.layer_norm_with_stats_grad)
-        return lambda *tensors: kernel(*tensors, *attrs)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
+    kernel = staticmethod(kernels.layer_norm_with_stats_grad)
 
 
-_layer_norm_with_stats = several_of_three(LayerNormWithStats(), only_first=True)
-_layer_norm_with_stats_grad = several(LayerNormWithStatsGrad())
+_layer_norm_with_stats = several_of(LayerNormWithStats(), "x weight bias", only_first=True)
+_layer_norm_with_stats_grad = several_of(LayerNormWithStatsGrad(), "dy x weight mean rstd")
 
 
 @register_function

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import OnefoldValueError, ShapeError
 from ...kernels import linear_cross_entropy_ref as kernels
@@ -11,7 +11,7 @@ from .. import interpreter
 from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
+from ..op import Arg, Gradients, Needs, Op, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -30,62 +30,54 @@ class LinearLossAttributes(NamedTuple):
 
 
 class LinearCrossEntropy(Op):
-    """The sum of the cross entropies of x @ weight.T: (x, weight, target)"""
+    """The sum of the cross entropies of x @ weight.T: (x, weight, target)
 
-    name = "linear_cross_entropy"
+    With `keeps`, its gradients for x and weight are made at once.
+    """
+
     attributes = LinearLossAttributes
     saves = (0, 1, 2)
-    kernel = staticmethod(kernels.linear_cross_entropy)
+    one_gradient = True
 
-    def infer(self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes) -> Any:
-        return x.like(shape=())
+    def __init__(self, keeps: bool) -> None:
+        self.name = "linear_cross_entropy"
+        self.kernel = kernels.linear_cross_entropy
+        if keeps:
+            self.name = "linear_cross_entropy_with_grads"
+            self.kernel = kernels.linear_cross_entropy_with_grads
+        self.keeps = keeps
+        self.num_outputs = 3 if keeps else 1
+        self.saves_output = (1, 2) if keeps else False
 
-    def rule(
-        self, axis: Axis, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
-    ) -> Rule:
-        return [
-            Signature((split(i), broadcast, split(i)), (partial_sum,)) for i in range(x.ndim - 1)
-        ]
+    def infer(
+        self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
+    ) -> Meta | tuple[Meta, ...]:
+        loss = x.like(shape=())
+        return (loss, x, weight) if self.keeps else loss
+
+    def rule(self, axis: Axis, x: Meta, *others: Arg) -> Rule:
+        found = []
+        for at in map(split, range(x.ndim - 1)):
+            outputs = (partial_sum, at, partial_sum)[: self.num_outputs]
+            found.append(Signature((at, broadcast, at), outputs))
+        return found
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        x, weight = inputs[:2]
-        assert x is not None
-        assert weight is not None
-        return 2.0 * x.numel * weight.shape[0] * (3 if len(outputs) == 3 else 1)
+        x, weight = map(required, inputs[:2])
+        return 2.0 * x.numel * weight.shape[0] * self.num_outputs
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, *args: Arg) -> Gradients:
         """Through the logits as a whole: to be differentiated again, or for the weight only."""
+        if self.keeps:
+            dy = dy[0]
+            assert dy is not None  # the others are for this gradient only
+            if not interpreter.grad_enabled:
+                return mul(dy, y[1]), mul(dy, y[2]), None
         return _whole_grads(dy, *args)
 
 
-class LinearCrossEntropyWithGrads(LinearCrossEntropy):
-    """The same, with its gradients for x and weight"""
-
-    name = "linear_cross_entropy_with_grads"
-    num_outputs = 3
-    saves_output = True
-    kernel = staticmethod(kernels.linear_cross_entropy_with_grads)  # type: ignore[assignment]
-
-    def infer(self, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes) -> Any:
-        return x.like(shape=()), x, weight
-
-    def rule(
-        self, axis: Axis, x: Meta, weight: Meta, target: Meta, attrs: LinearLossAttributes
-    ) -> Rule:
-        return [
-            Signature((split(i), broadcast, split(i)), (partial_sum, split(i), partial_sum))
-            for i in range(x.ndim - 1)
-        ]
-
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
-        assert dy[0] is not None  # the others are for this gradient only
-        if interpreter.grad_enabled:
-            return _whole_grads(dy[0], *args)
-        return mul(dy[0], y[1]), mul(dy[0], y[2]), None
-
-
-_linear_cross_entropy = general(LinearCrossEntropy())
-_linear_cross_entropy_with_grads = several(LinearCrossEntropyWithGrads(), only_first=True)
+_linear_cross_entropy = general(LinearCrossEntropy(keeps=False))
+_linear_cross_entropy_with_grads = several(LinearCrossEntropy(keeps=True), only_first=True)
 
 
 def _rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,11 +100,7 @@ def _whole_grads(
 
 @register_function
 def linear_cross_entropy(
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    input: Tensor, weight: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """`cross_entropy(linear(input, weight), target)` for inputs (..., h) and weight (classes, h).
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
 import torch
 
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Op
-from ..signature import Axis, Rule
+from ..op import Gradients, Needs
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, div_by_count, mul, sub
@@ -21,11 +17,11 @@ from .compare import ne
 from .extremum import amax
 from .pointwise import conj_of
 from .reduce import (
+    DimAttributes,
     Dims,
+    Reduction,
     count_along,
     hashable,
-    is_split_along,
-    reduction,
     spread,
     sum,
     without_partials,
@@ -35,31 +31,14 @@ from .unary import exp, isinf, isnan, log, logical_not
 from .view import view
 from .where import where
 
-Needs = Sequence[object]
 
-
-class LogSumExpAttributes(NamedTuple):
-    """The dims, and whether they stay with size 1."""
-
-    dim: Dims
-    keepdim: bool
-
-
-class LogSumExp(Op):
+class LogSumExp(Reduction):
     """log(sum(exp(x))) over dims."""
 
     name = "logsumexp"
-    attributes = LogSumExpAttributes
+    attributes = DimAttributes
     saves_output = True
     kernel = staticmethod(kernels.logsumexp)
-
-    def rule(self, axis: Axis, x: Meta, attrs: LogSumExpAttributes) -> Rule:
-        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
-
-    def decompose(
-        self, metas: tuple[Meta | None, ...], attrs: LogSumExpAttributes
-    ) -> Kernel | None:
-        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
     def over_split(self, x: Tensor, dim: Dims, keepdim: bool) -> Tensor:
         x = x if x.meta.is_floating else cast(x, torch.get_default_dtype())
@@ -73,18 +52,17 @@ class LogSumExp(Op):
         return add(total, top if keepdim else sum(top, dim))
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: LogSumExpAttributes
-    ) -> tuple[Tensor]:
-        dim, keepdim = attrs
-        share = exp(sub(x, spread(y, x.shape, dim, keepdim)))
-        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(share)),)
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: DimAttributes
+    ) -> Gradients:
+        share = exp(sub(x, spread(y, x.shape, *attrs)))
+        return (mul(spread(dy, x.shape, *attrs), conj_of(share)),)
 
 
 _logsumexp = unary(LogSumExp())
 
 
 @register_function
-def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) over `dim`, computed without overflow."""
     return _logsumexp(input, hashable(dim), keepdim)
 
@@ -94,27 +72,24 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 @register_function
 def nansum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The sum over `dim` of the elements that are numbers."""
-    return sum(_numbers_of(input), dim, keepdim, dtype=dtype)
+    numbers = where(isnan(input), 0, input) if input.meta.is_floating else input
+    return sum(numbers, dim, keepdim, dtype=dtype)
 
 
 @register_function
 def nanmean(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
     count = sum(logical_not(isnan(input)), dim, keepdim)
     return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)
 
 
-def _numbers_of(x: Tensor) -> Tensor:
-    return where(isnan(x), 0, x) if x.meta.is_floating else x
-
-
 @register_function
-def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements over `dim` (None: over all) are not zero, as int64."""
     return sum(ne(input, 0), dim)
 
@@ -122,33 +97,20 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
 # Products.
 
 
-class ProdAttributes(NamedTuple):
-    """The dim (None: all), and whether it stays with size 1."""
-
-    dim: int | None
-    keepdim: bool
-
-
-class Prod(Op):
+class Prod(Reduction):
     """The product over one dim or all."""
 
     name = "prod"
-    attributes = ProdAttributes
+    attributes = DimAttributes
     kernel = staticmethod(kernels.prod)
 
-    def rule(self, axis: Axis, x: Meta, attrs: ProdAttributes) -> Rule:
-        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
-
-    def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, attrs: ProdAttributes
-    ) -> tuple[Tensor]:
-        dim, keepdim = attrs
-        if dim is None:
-            others = product_of_others(view(x, (-1,)), 0)
-            others = view(others, x.shape)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, attrs: DimAttributes) -> Gradients:
+        if attrs.dim is None:
+            others = view(product_of_others(view(x, (-1,)), 0), x.shape)
         else:
-            others = product_of_others(x, dim)
-        return (mul(spread(dy, x.shape, dim, keepdim), conj_of(others)),)
+            assert isinstance(attrs.dim, int)
+            others = product_of_others(x, attrs.dim)
+        return (mul(spread(dy, x.shape, *attrs), conj_of(others)),)
 
 
 _prod = unary(Prod())

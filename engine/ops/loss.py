@@ -2,60 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Concatenate, NamedTuple, ParamSpec
 
 import torch
 
 from ...errors import OnefoldValueError
 from ...kernels import elementwise_loss as elementwise
 from ..dispatcher import binary
+from ..meta import Meta
 from ..names import register_function
+from ..op import Arg, Attributes, Gradients, Kernel, Needs, NoAttributes
 from ..tensor import Tensor
 from .activation import sigmoid, softplus
 from .arithmetic import add, div, mul, neg, sub
 from .cast import narrowed, widened
 from .cross_entropy import check_reduction
 from .dims import expand
-from .pointwise import Elementwise
-from .reduce import mean, sum, sum_to
-from .softmax import combine_partials
+from .pointwise import Elementwise, Entry
+from .reduce import mean, sum, sum_to, without_partials
 from .unary import exp, log, log1p, sign, sqrt
 from .where import clamp
 
+P = ParamSpec("P")
 
-def _difference_loss(name: str, kernel: Callable[..., Any], slope: Callable[..., Any]) -> Any:
-    """The entry of a loss f(a - b), given f' as a function of a - b and attributes."""
 
-    def vjp(needs: Sequence[object], dy: Tensor, y: Any, a: Tensor, b: Tensor, *attrs: Any) -> Any:
+class ThresholdAttributes(NamedTuple):
+    """Where a loss goes from squares over to absolute values."""
+
+    threshold: float
+
+
+class KlAttributes(NamedTuple):
+    """Whether the target is given as logarithms."""
+
+    log_target: bool
+
+
+def _difference_loss(
+    name: str, kernel: Kernel, slope: Entry, attributes: Callable[P, Attributes]
+) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+    """The entry of a loss f(a - b), given f' as a function of a - b and the record, if any."""
+
+    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor, *attrs: object) -> Gradients:
         da = mul(dy, slope(sub(a, b), *attrs))
-        return (
-            sum_to(da, a.meta) if needs[0] else None,
-            sum_to(neg(da), b.meta) if needs[1] else None,
-        )
+        return needs[0] and sum_to(da, a.meta), needs[1] and sum_to(neg(da), b.meta)
 
-    return binary(Elementwise(name, kernel, vjp))
+    return binary(Elementwise(name, kernel, vjp).taking(attributes))
 
 
-def _sign(d: Tensor) -> Tensor:
-    return sign(d)
-
-
-_squared = _difference_loss("squared_error", elementwise.squared_error, lambda d: mul(d, 2))
-_absolute = _difference_loss("absolute_error", elementwise.absolute_error, _sign)
+_squared = _difference_loss(
+    "squared_error", elementwise.squared_error, lambda d: mul(d, 2), NoAttributes
+)
+_absolute = _difference_loss("absolute_error", elementwise.absolute_error, sign, NoAttributes)
 _smooth = _difference_loss(
     "smooth_error",
     elementwise.smooth_error,
-    lambda d, beta: clamp(div(d, beta), -1.0, 1.0) if beta else sign(d),
+    lambda d, at: clamp(div(d, at.threshold), -1.0, 1.0) if at.threshold else sign(d),
+    ThresholdAttributes,
 )
 _huber = _difference_loss(
     "huber_error",
     elementwise.huber_error,
-    lambda d, delta: clamp(d, -delta, delta),
+    lambda d, at: clamp(d, -at.threshold, at.threshold),
+    ThresholdAttributes,
 )
 
 
-def _reduced(y: Tensor, reduction: str) -> Tensor:
+def reduced(y: Tensor, reduction: str) -> Tensor:
+    """The losses of the elements, their mean, or their sum."""
     if reduction == "mean":
         return mean(y)
     return sum(y) if reduction == "sum" else y
@@ -64,12 +79,11 @@ def _reduced(y: Tensor, reduction: str) -> Tensor:
 def _weighed(y: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """The losses times their weights, reduced; a mean is over the sum of the weights."""
     if weight is None:
-        return _reduced(y, reduction)
+        return reduced(y, reduction)
     y = mul(y, weight)
     if reduction == "mean":
-        whole = expand(weight, y.shape)
-        return div(sum(y), sum(whole))
-    return _reduced(y, reduction)
+        return div(sum(y), sum(expand(weight, y.shape)))
+    return reduced(y, reduction)
 
 
 @register_function
@@ -106,7 +120,7 @@ def smooth_l1_loss(
     check_reduction(reduction)
     if beta < 0:
         raise OnefoldValueError(f"smooth_l1_loss does not support negative values for beta: {beta}")
-    return _reduced(_smooth(input, target, float(beta)), reduction)
+    return reduced(_smooth(input, target, float(beta)), reduction)
 
 
 @register_function
@@ -132,20 +146,18 @@ def huber_loss(
 # Cross entropies of bits.
 
 
-def _bits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
-    d_x = d_t = None
+def _bits_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, t: Tensor) -> Gradients:
+    d_x = None
     if needs[0]:
         spread = clamp(mul(sub(1.0, x), x), 1e-12, None)
         d_x = mul(dy, div(sub(x, t), spread))
-    if needs[1]:
-        d_t = mul(dy, sub(log1p(neg(x)), log(x)))
-    return d_x, d_t
+    return d_x, needs[1] and mul(dy, sub(log1p(neg(x)), log(x)))
 
 
 class _SameShape(Elementwise):
     """A pointwise op whose two inputs must have one shape; they do not broadcast."""
 
-    def infer(self, *args: Any) -> Any:
+    def infer(self, *args: Arg) -> Meta:
         if args[0].shape != args[1].shape:
             raise OnefoldValueError(
                 f"Using a target size ({tuple(args[1].shape)}) that is different to the input "
@@ -171,12 +183,11 @@ def binary_cross_entropy(
     """
     check_reduction(reduction)
     y = _bits(input, target)
-    return _reduced(y if weight is None else mul(y, weight), reduction)
+    return reduced(y if weight is None else mul(y, weight), reduction)
 
 
-def _logits_vjp(needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor) -> Any:
-    d_x = mul(dy, sub(sigmoid(x), t)) if needs[0] else None
-    return d_x, neg(mul(dy, x)) if needs[1] else None
+def _logits_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, t: Tensor) -> Gradients:
+    return needs[0] and mul(dy, sub(sigmoid(x), t)), needs[1] and neg(mul(dy, x))
 
 
 _logits = binary(
@@ -207,29 +218,26 @@ def binary_cross_entropy_with_logits(
         # The positive part of the loss, target * softplus(-x), once more (pos_weight - 1) times.
         positive = mul(target, softplus(neg(input)))
         y = add(y, mul(positive, sub(pos_weight, 1.0)))
-    return _reduced(y if weight is None else mul(y, weight), reduction)
+    return reduced(y if weight is None else mul(y, weight), reduction)
 
 
 # Divergences and angles.
 
 
 def _kl_vjp(
-    needs: Sequence[object], dy: Tensor, y: Any, x: Tensor, t: Tensor, log_target: bool
-) -> Any:
-    d_x = d_t = None
-    weight = exp(t) if log_target else t
-    if needs[0]:
-        d_x = sum_to(neg(mul(dy, weight)), x.meta)
+    needs: Needs, dy: Tensor, y: Meta, x: Tensor, t: Tensor, attrs: KlAttributes
+) -> Gradients:
+    d_t = None
+    weight = exp(t) if attrs.log_target else t
+    d_x = needs[0] and sum_to(neg(mul(dy, weight)), x.meta)
     if needs[1]:
-        if log_target:
-            each = mul(weight, add(sub(t, x), 1.0))
-        else:
-            each = sub(add(log(t), 1.0), x)
+        log_target = attrs.log_target
+        each = mul(weight, add(sub(t, x), 1.0)) if log_target else sub(add(log(t), 1.0), x)
         d_t = sum_to(mul(dy, each), t.meta)
     return d_x, d_t
 
 
-_kl = binary(Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp))
+_kl = binary(Elementwise("kl_divergence", elementwise.kl_divergence, _kl_vjp).taking(KlAttributes))
 
 
 @register_function
@@ -248,7 +256,7 @@ def kl_div(
     y = _kl(input, target, log_target)
     if reduction == "batchmean":
         return div(sum(y), input.shape[0] if input.ndim else 1)
-    return _reduced(y, reduction)
+    return reduced(y, reduction)
 
 
 @register_function
@@ -258,11 +266,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Example: `cosine_similarity(a, b, dim=-1)`.
     """
     a, b = widened(x1), widened(x2)
-    product = combine_partials(sum(mul(a, b), dim))
+    product = without_partials(sum(mul(a, b), dim))
     y = div(div(product, _length(a, dim, eps)), _length(b, dim, eps))
     return narrowed(y, torch.promote_types(x1.dtype, x2.dtype))
 
 
 def _length(x: Tensor, dim: int, eps: float) -> Tensor:
-    total = combine_partials(sum(mul(x, x), dim))
+    total = without_partials(sum(mul(x, x), dim))
     return sqrt(clamp(total, eps * eps, None))

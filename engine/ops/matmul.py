@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import torch
 
 from ...errors import ShapeError
 from ...kernels import matmul_ref as kernels, reduce_ref as sums
+from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function, register_name
-from ..op import Kernel, Local, NoAttributes, Op
-from ..sbp import broadcast, partial_sum, split
-from ..signature import Axis, Rule, Signature, from_spec
+from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, required
+from ..sbp import broadcast
+from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .arithmetic import add, mul
 from .dims import expand, squeeze, unsqueeze
 from .pointwise import conj_of
 from .reduce import sum_to
-
-Shape = tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -59,67 +57,63 @@ def _batch_letters(mine: Shape, other: Shape, count: int, alone: str) -> list[st
     return letters
 
 
-def _own_or_triton(op: Product | Linear | Outer, local: Local) -> Kernel:
-    """The Triton kernel of the reference, or else the op's kernel: torch's function with no
-    call around.
-    """
-    chosen = local.pick(op.reference)
-    return op.kernel if chosen is op.reference else chosen
-
-
-class Product(Op):
-    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+class MatrixOp(Op):
+    """A product. The Triton kernel is that of `reference`; else `kernel`, torch's own, runs."""
 
     attributes = NoAttributes
     linear = "each"
-
-    def __init__(self, reference: Kernel, form: str = "nn", kernel: Kernel | None = None) -> None:
-        self.name = reference.__name__
-        self.reference = reference
-        self.kernel = kernel or reference  # type: ignore[method-assign]
-        self.form = form
+    reference: Kernel
 
     def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
-        return _own_or_triton(self, local)
+        chosen = local.pick(self.reference)
+        return self.kernel if chosen is self.reference else chosen
 
     @property
     def depends_on_position(self) -> bool:
         return False
 
+
+class Product(MatrixOp):
+    """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+    def __init__(self, reference: Kernel, form: str = "nn", kernel: Kernel | None = None) -> None:
+        self.name = reference.__name__
+        self.reference = reference
+        self.kernel = kernel or reference
+        self.form = form
+
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
         return from_spec(product_spec(tuple(a.shape), tuple(b.shape), self.form), self.linear)
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        a = inputs[0]
-        assert a is not None
+        a = required(inputs[0])
         inner = a.shape[-2 if self.form[0] == "t" and a.ndim > 1 else -1]
         return 2.0 * outputs[0].numel * inner
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         if dy.meta.dtype.is_complex:
             a, b = conj_of(a), conj_of(b)
+        form = self.form
         if len(a.meta.shape) == 2 and len(b.meta.shape) == 2:
             nn, nt, tn = mm, mm_nt, mm_tn
         elif len(a.meta.shape) == 1 or len(b.meta.shape) == 1:
             return _vector_vjp(needs, dy, a, b)
-        elif self.form == "nn" and len(b.meta.shape) == 2:
+        elif form == "nn" and len(b.meta.shape) == 2:
             return needs[0] and product_nt(dy, b), needs[1] and rows_tn(a, dy)
         else:
             nn, nt, tn = _matmul, product_nt, product_tn
-        da: Any
-        db: Any
-        if self.form == "nn":
-            da, db = needs[0] and nt(dy, b), needs[1] and tn(a, dy)
-        elif self.form == "nt":
-            da, db = needs[0] and nn(dy, b), needs[1] and tn(dy, a)
-        else:
-            da, db = needs[0] and nt(b, dy), needs[1] and nn(a, dy)
-        if nn is mm:
-            return da, db
-        return sum_to(da, a.meta) if needs[0] else None, sum_to(db, b.meta) if needs[1] else None
+        da = db = None
+        if needs[0]:
+            da = nt(dy, b) if form == "nn" else nn(dy, b) if form == "nt" else nt(b, dy)
+        if needs[1]:
+            db = tn(a, dy) if form == "nn" else tn(dy, a) if form == "nt" else nn(a, dy)
+        if nn is not mm:
+            da = None if da is None else sum_to(da, a.meta)
+            db = None if db is None else sum_to(db, b.meta)
+        return da, db
 
 
-def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> Any:
+def _vector_vjp(needs: Needs, dy: Tensor, a: Tensor, b: Tensor) -> Gradients:
     """The gradients when an operand is a vector: those of the product with a dim of size 1 more."""
     if a.ndim == 1:
         dy = unsqueeze(dy, -1 if b.ndim == 1 else -2)
@@ -136,25 +130,25 @@ def _vector_vjp(needs: Sequence[object], dy: Tensor, a: Tensor, b: Tensor) -> An
     return da, db
 
 
+def _rows(x: Meta) -> str:
+    """The dims before the last as letters of a spec."""
+    return " ".join(f"r{i}" for i in range(x.ndim - 1))
+
+
 class RowsProduct(Op):
     """y[m, n] = sum over all leading dims of a[..., m] * b[..., n]: the gradient of a weight."""
 
     name = "rows_tn"
     attributes = NoAttributes
-    linear = "each"
-
     kernel = staticmethod(kernels.rows_tn)
 
     def rule(self, axis: Axis, a: Meta, b: Meta) -> Rule:
-        rows = " ".join(f"r{i}" for i in range(a.ndim - 1))
-        return from_spec(f"{rows} m, {rows} n -> m n", self.linear)
+        return from_spec(f"{_rows(a)} m, {_rows(a)} n -> m n", "each")
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        a = inputs[0]
-        assert a is not None
-        return 2.0 * outputs[0].numel * prod(a.shape[:-1])
+        return 2.0 * outputs[0].numel * prod(required(inputs[0]).shape[:-1])
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         if dy.meta.dtype.is_complex:
             a, b = conj_of(a), conj_of(b)
         return needs[0] and product_nt(b, dy), needs[1] and _matmul(a, dy)
@@ -165,113 +159,71 @@ class RowsSum(Op):
 
     name = "sum_rows"
     attributes = NoAttributes
-    linear = "all"
     saves = ()
     kernel = staticmethod(sums.sum_rows)
 
     def rule(self, axis: Axis, x: Meta) -> Rule:
-        rows = " ".join(f"r{i}" for i in range(x.ndim - 1))
-        return from_spec(f"{rows} n -> n", self.linear)
+        return from_spec(f"{_rows(x)} n -> n", "all")
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
         return (expand(dy, x.shape),)
 
 
-class Outer(Op):
+class Outer(MatrixOp):
     """y[m, n] = a[m] * b[n]"""
 
     name = "outer"
-    attributes = NoAttributes
     spec = "m, n -> m n"
-    linear = "each"
     reference = staticmethod(kernels.outer)
-    kernel = staticmethod(torch.outer)  # type: ignore[assignment]
+    kernel = staticmethod(torch.outer)
 
-    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
-        return _own_or_triton(self, local)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         if dy.meta.dtype.is_complex:
             a, b = conj_of(a), conj_of(b)
         return needs[0] and matmul(dy, b), needs[1] and matmul(a, dy)
 
 
-class Linear(Op):
+class Linear(MatrixOp):
     """y[..., n] = sum over k of x[..., k] * w[n, k], plus bias[n]"""
 
     name = "linear"
-    attributes = NoAttributes
     reference = staticmethod(kernels.linear)
     kernel = staticmethod(torch._C._nn.linear)
     saves = (0, 1)
 
-    def bind(self, local: Local, attrs: NoAttributes) -> Kernel:
-        return _own_or_triton(self, local)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
-
     def rule(self, axis: Axis, x: Meta, w: Meta, bias: Meta | None) -> Rule:
-        rule = _linear_rule(x.ndim, w.ndim)
+        rows, outs = _rows(x), "n" if w.ndim == 2 else ""
+        rule: Rule = from_spec(f"{rows} k, {outs} k -> {rows} {outs}", self.linear)
         if bias is None:
-            return [Signature(each.inputs[:2], each.outputs) for each in rule]
+            return rule
+        rule = with_bias(rule, x.ndim - 1)
         if bias.shape != w.shape[:-1]:  # torch lets it broadcast; then it must be whole
             return [each for each in rule if each.inputs[2] is broadcast]
         return rule
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        w = inputs[1]
-        assert w is not None
-        return 2.0 * outputs[0].numel * w.shape[-1]
+        return 2.0 * outputs[0].numel * required(inputs[1]).shape[-1]
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Tensor, w: Tensor, bias: Meta | None
-    ) -> Any:
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, w: Tensor, bias: Meta | None
+    ) -> Gradients:
         if dy.meta.dtype.is_complex:
             x, w = conj_of(x), conj_of(w)
+        dx: object
+        dw: object
         if len(x.meta.shape) == 2 and len(w.meta.shape) == 2:
-            dx = mm(dy, w) if needs[0] else None
-            dw = mm_tn(dy, x) if needs[1] else None
-        elif len(x.meta.shape) == 1 or len(w.meta.shape) == 1:
-            dx, dw = _vector_linear_vjp(needs, dy, x, w)
+            dx, dw = needs[0] and mm(dy, w), needs[1] and mm_tn(dy, x)
+        elif len(w.meta.shape) == 1:
+            dx, dw = _vector_vjp(needs, dy, x, w)
+        elif len(x.meta.shape) == 1:
+            dx, dw = needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
         else:
-            dx = _matmul(dy, w) if needs[0] else None
-            dw = rows_tn(dy, x) if needs[1] else None
+            dx, dw = needs[0] and _matmul(dy, w), needs[1] and rows_tn(dy, x)
         if bias is None or not needs[2]:
             return dx, dw
         if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
             return dx, dw, sum_rows(dy)
         return dx, dw, sum_to(dy, bias)
-
-
-def _vector_linear_vjp(needs: Sequence[object], dy: Tensor, x: Tensor, w: Tensor) -> Any:
-    if w.ndim == 1:
-        return _vector_vjp(needs, dy, x, w)
-    return needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
-
-
-@lru_cache
-def _linear_rule(ndim: int, w_ndim: int) -> tuple[Signature, ...]:
-    """The layouts of linear with a bias, by the number of dims of x and of the weight."""
-    last = ndim - 1
-    found = [_signature(split(i), broadcast, broadcast, split(i)) for i in range(last)]
-    if w_ndim == 2:
-        found.append(_signature(broadcast, split(0), split(0), split(last)))
-    found += [
-        _signature(split(last), split(w_ndim - 1), partial_sum, partial_sum),
-        _signature(partial_sum, broadcast, partial_sum, partial_sum),
-        _signature(broadcast, partial_sum, partial_sum, partial_sum),
-    ]
-    return tuple(found)
-
-
-def _signature(*sbps: Any) -> Signature:
-    return Signature(sbps[:3], sbps[3:])
 
 
 mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm)))
@@ -318,13 +270,13 @@ def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
-    return _added(input, mm(mat1, mat2), beta, alpha)
+    return added(input, mm(mat1, mat2), beta, alpha)
 
 
 @register_function
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
-    return _added(input, mv(mat, vec), beta, alpha)
+    return added(input, mv(mat, vec), beta, alpha)
 
 
 @register_function
@@ -332,10 +284,11 @@ def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
-    return _added(input, bmm(batch1, batch2), beta, alpha)
+    return added(input, bmm(batch1, batch2), beta, alpha)
 
 
-def _added(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """`beta * input + alpha * product`, of the product's shape."""
     if torch.broadcast_shapes(input.shape, product.shape) != product.shape:
         raise ShapeError(
             f"input of shape {tuple(input.shape)} does not broadcast to the product's shape "

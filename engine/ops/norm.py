@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ...errors import OnefoldTypeError
 from ...kernels import norm_ref as kernels
 from ..dispatcher import several, with_optionals
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..op import Arg, Gradients, Kernel, Metas, Needs, Op, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .arithmetic import add, mul, neg, sub
+from .arithmetic import add, mul, neg, plus, sub
 from .cast import cast, widened
 from .dims import expand
-from .reduce import mean, sum_to
-from .softmax import combine_partials
+from .reduce import mean, sum_to, without_partials
 from .unary import rsqrt
-
-Shape = tuple[int, ...]
 
 
 def splits_rows_only(x: Meta, shape: Shape) -> bool:
@@ -40,134 +37,103 @@ class NormAttributes(NamedTuple):
     eps: float
 
 
-class Norm(Op):
-    """y = (x - mean) / deviation * weight + bias over the last dims, or without the mean"""
+class NormOp(Op):
+    """An op of x, weight and bias; its outputs after the first are statistics of rows."""
 
     attributes = NormAttributes
     saves = (0, 1)
     flops_per_element = 6.0
-
-    def __init__(self, centred: bool) -> None:
-        self.name = "layer_norm" if centred else "rms_norm"
-        self.centred = centred
-
-    def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
-        shape, eps = attrs
-        weights = [m for m in (weight, bias) if m is not None]
-        fits = tuple(x.shape[-len(shape) :]) == shape
-        if fits and x.is_floating and all(m.shape == shape and m.dtype == x.dtype for m in weights):
-            return x
-        blank = torch.empty(x.shape, dtype=x.dtype, device="meta")  # for torch's own error
-        others = [
-            None if m is None else torch.empty(m.shape, dtype=m.dtype, device="meta")
-            for m in (weight, bias)
-        ]
-        if self.centred:
-            y = torch.layer_norm(blank, shape, others[0], others[1], eps)
-        else:
-            y = torch.rms_norm(blank, shape, others[0], eps)
-        return Meta.of(y.shape, y.dtype, device=y.device)
 
     def rule(
         self, axis: Axis, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes
     ) -> Rule:
         others = 2 - (weight, bias).count(None)
         found = [
-            Signature((split(i), *(broadcast,) * others), (split(i),))
+            Signature((split(i), *(broadcast,) * others), (split(i),) * self.num_outputs)
             for i in range(x.ndim - len(attrs.shape))
         ]
         # Linear in weight and bias together; a bias alone would not count once per addend.
         if weight is not None:
-            found.append(Signature((broadcast, *(partial_sum,) * others), (partial_sum,)))
+            whole = (broadcast,) * (self.num_outputs - 1)
+            linear = (broadcast, *(partial_sum,) * others)
+            found.append(Signature(linear, (partial_sum, *whole)))
         return found
 
-    def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
-        shape, eps = attrs
-        kernel = local.pick(kernels.layer_norm if self.centred else kernels.rms_norm)
-        return lambda x, weight, bias: kernel(x, weight, bias, shape, eps)
 
-    @property
-    def depends_on_position(self) -> bool:
-        return False
+class Norm(NormOp):
+    """y = (x - mean) / deviation * weight + bias over the last dims, or without the mean"""
 
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: NormAttributes) -> Kernel | None:
-        x = metas[0]
-        assert x is not None
-        return None if splits_rows_only(x, attrs.shape) else partial(_norm_parts, self.centred)
+    def __init__(self, centred: bool) -> None:
+        self.name = "layer_norm" if centred else "rms_norm"
+        self.kernel = kernels.layer_norm if centred else kernels.rms_norm
+        self.centred = centred
+
+    def infer(self, x: Meta, weight: Meta | None, bias: Meta | None, attrs: NormAttributes) -> Meta:
+        shape = attrs.shape
+        weights = [m for m in (weight, bias) if m is not None]
+        fits = tuple(x.shape[-len(shape) :]) == shape
+        if fits and x.is_floating and all(m.shape == shape and m.dtype == x.dtype for m in weights):
+            return x
+        found = super().infer(x, weight, bias, attrs)  # or torch's own error
+        assert isinstance(found, Meta)
+        return found
+
+    def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
+        if splits_rows_only(required(metas[0]), attrs.shape):
+            return None
+        return partial(_norm_parts, self.centred)
 
     def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Meta | None,
-        attrs: NormAttributes,
-    ) -> tuple[Tensor, ...]:
+        self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, weight: Tensor | None, *rest: Arg
+    ) -> Gradients:
         entry = layer_norm_grad if self.centred else _rms_norm_grad
-        return entry((dy, x, weight), *attrs)
+        return entry((dy, x, weight), *rest[-1])
 
 
-class NormGrad(Op):
-    """Gradients of a norm for x, weight and bias (rms_norm: x and weight)"""
+class NormGradOp(Op):
+    """Gradients for x, weight and bias (rms_norm: x and weight), of dy and what was kept."""
+
+    flops_per_element = 12.0
+
+    def infer(self, dy: Meta, x: Meta, weight: Meta | None, *rest: Arg) -> tuple[Meta, ...]:
+        of_weight = x.like(shape=rest[-1].shape) if weight is None else weight
+        return (x, *(of_weight,) * (self.num_outputs - 1))
+
+    def rule(self, axis: Axis, dy: Meta, x: Meta, weight: Meta | None, *rest: Arg) -> Rule:
+        *statistics, attrs = rest
+        others, wide = self.num_outputs - 1, () if weight is None else (broadcast,)
+        whole = (broadcast,) * len(statistics)
+        found = []
+        for at in map(split, range(x.ndim - len(attrs.shape))):
+            inputs = (at, at, *wide, *(at,) * len(statistics))
+            found.append(Signature(inputs, (at, *(partial_sum,) * others)))
+        linear = (partial_sum, broadcast, *wide, *whole)
+        found.append(Signature(linear, (partial_sum,) * self.num_outputs))
+        if weight is not None:
+            linear = (broadcast, broadcast, partial_sum, *whole)
+            found.append(Signature(linear, (partial_sum, *(broadcast,) * others)))
+        return found
+
+
+class NormGrad(NormGradOp):
+    """Gradients of a norm that kept no statistics"""
 
     attributes = NormAttributes
-    flops_per_element = 12.0
 
     def __init__(self, centred: bool) -> None:
         self.name = "layer_norm_grad" if centred else "rms_norm_grad"
+        self.kernel = kernels.layer_norm_grad if centred else kernels.rms_norm_grad
         self.centred = centred
         self.num_outputs = 3 if centred else 2
 
-    def infer(
-        self, dy: Meta, x: Meta, weight: Meta | None, attrs: NormAttributes
-    ) -> tuple[Meta, ...]:
-        of_weight = x.like(shape=attrs.shape) if weight is None else weight
-        return (x, *(of_weight,) * (self.num_outputs - 1))
-
-    def rule(
-        self, axis: Axis, dy: Meta, x: Meta, weight: Meta | None, attrs: NormAttributes
-    ) -> Rule:
-        wide = () if weight is None else (broadcast,)
-        partial = (partial_sum,) * (self.num_outputs - 1)
-        found = [
-            Signature((split(i), split(i), *wide), (split(i), *partial))
-            for i in range(x.ndim - len(attrs.shape))
-        ]
-        found.append(Signature((partial_sum, broadcast, *wide), (partial_sum, *partial)))
-        if weight is not None:
-            rest = (broadcast,) * (self.num_outputs - 1)
-            found.append(Signature((broadcast, broadcast, partial_sum), (partial_sum, *rest)))
-        return found
-
-    def bind(self, local: Local, attrs: NormAttributes) -> Kernel:
-        kernel = local.pick(kernels.layer_norm_grad if self.centred else kernels.rms_norm_grad)
-        return lambda dy, x, weight: kernel(dy, x, weight, *attrs)
-
-    @property
-    def depends_on_position(self) -> bool:
-        return False
-
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: NormAttributes) -> Kernel | None:
-        dy, x, _ = metas
-        assert dy is not None
-        assert x is not None
-        if splits_rows_only(x, attrs.shape) and splits_rows_only(dy, attrs.shape):
+    def decompose(self, metas: Metas, attrs: NormAttributes) -> Kernel | None:
+        if all(splits_rows_only(required(meta), attrs.shape) for meta in metas[:2]):
             return None
         return partial(_grad_parts, self.centred)
 
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: tuple[Tensor | None, ...],
-        y: Any,
-        g: Tensor,
-        x: Tensor,
-        weight: Tensor | None,
-        attrs: NormAttributes,
-    ) -> tuple[Tensor | None, ...]:
-        return _second_gradients(self.centred, dy, g, x, weight, *attrs)
+    def vjp(self, needs: Needs, dy: tuple[Tensor | None, ...], y: object, *args: Arg) -> Gradients:
+        *tensors, attrs = args
+        return _second_gradients(self.centred, dy, *tensors, *attrs)
 
 
 # The same in smaller ops: for split normalised dims, and for second gradients.
@@ -178,7 +144,7 @@ def _dims(x: Tensor, shape: Shape) -> tuple[int, ...]:
 
 
 def _average(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    return combine_partials(mean(x, dims, True))
+    return without_partials(mean(x, dims, True))
 
 
 def _unit(x: Tensor, dims: tuple[int, ...], eps: float, centred: bool) -> tuple[Tensor, Tensor]:
@@ -198,12 +164,7 @@ def _projected(v: Tensor, unit: Tensor, dims: tuple[int, ...], centred: bool) ->
 
 
 def _norm_parts(
-    centred: bool,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    shape: Shape,
-    eps: float,
+    centred: bool, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Shape, eps: float
 ) -> Tensor:
     y = _unit(widened(x), _dims(x, shape), eps, centred)[0]
     if weight is not None:
@@ -219,7 +180,7 @@ def _summed(x: Tensor, shape: Shape, dtype: torch.dtype) -> Tensor:
 
 
 def _grad_parts(
-    centred: bool, tensors: tuple[Any, ...], shape: Shape, eps: float
+    centred: bool, tensors: tuple[Tensor, Tensor, Tensor | None], shape: Shape, eps: float
 ) -> tuple[Tensor, ...]:
     dy, x, weight = tensors
     dims = _dims(x, shape)
@@ -257,28 +218,23 @@ def _second_gradients(
         if weight is not None:
             by_weight = sum_to(mul(along, dy), weight.meta)
         mixed = add(
-            mul(u[0], _average(mul(g, unit), dims)),
-            mul(g, _average(mul(u[0], unit), dims)),
+            mul(u[0], _average(mul(g, unit), dims)), mul(g, _average(mul(u[0], unit), dims))
         )
         to_unit = neg(mul(rstd, mixed))
         shrink = _average(mul(u[0], _projected(g, unit, dims, centred)), dims)
         by_x = neg(mul(mul(unit, shrink), mul(rstd, rstd)))
         by_x = add(by_x, mul(rstd, _projected(to_unit, unit, dims, centred)))
     if u[1] is not None:
-        by_dy = _plus(by_dy, mul(unit, u[1]))
+        by_dy = plus(by_dy, mul(unit, u[1]))
         to_unit = _projected(mul(dy, u[1]), unit, dims, centred)
-        by_x = _plus(by_x, mul(rstd, to_unit))
+        by_x = plus(by_x, mul(rstd, to_unit))
     if centred and u[2] is not None:
-        by_dy = _plus(by_dy, expand(u[2], dy.shape))
+        by_dy = plus(by_dy, expand(u[2], dy.shape))
     return _as(by_dy, dtypes[0]), _as(by_x, dtypes[1]), by_weight
 
 
 def _as(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return None if x is None else cast(x, dtype)
-
-
-def _plus(a: Tensor | None, b: Tensor) -> Tensor:
-    return b if a is None else add(a, b)
 
 
 layer_norm_plain = with_optionals(Norm(centred=True))
@@ -287,7 +243,7 @@ layer_norm_grad = several(NormGrad(centred=True))
 _rms_norm_grad = several(NormGrad(centred=False))
 
 
-def as_shape(shape: Any, name: str) -> Shape:
+def as_shape(shape: int | Sequence[int], name: str) -> Shape:
     """A normalized_shape as a tuple."""
     if isinstance(shape, int):
         raise OnefoldTypeError(f"{name}: normalized_shape must be a sequence of ints, not an int")

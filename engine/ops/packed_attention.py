@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -14,16 +14,18 @@ from ...kernels.packed_attention_ref import Longest
 from ..dispatcher import several
 from ..meta import Meta
 from ..names import register_function
+from ..op import Arg, Gradients, required
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import mul, sub
-from .attention import AttendsGrad, Keeping, check_window, heads_may_split, logs_of, scale_of
+from .attention import Attends, AttendsGrad, check_window, heads_may_split, kept_of, scale_of
 from .attention_decomposition import gradients
 from .cast import cast
 from .compare import eq, ge, logical_and, lt
+from .creation import arange
 from .dims import transpose, unsqueeze
-from .ranges import arange
+from .like import whole_beside
 from .reduce import sum
 from .slicing import narrow
 from .unary import abs
@@ -31,31 +33,37 @@ from .unary import abs
 _INTEGERS = (torch.int32, torch.int64)
 
 
-class PackedAttention(Keeping):
+class PackedAttributes(NamedTuple):
+    """The longest of the sequences, and which pairs of a query and a key there are in one."""
+
+    longest: Longest
+    pairs: Pairs
+
+
+class PackedAttention(Attends):
     """y = softmax(q k^T * scale) v of each sequence, and the logarithms of the softmax's sums"""
 
     name = "packed_attention"
+    attributes = PackedAttributes
     kernel = staticmethod(kernels.packed_attention)
 
     def infer(
-        self, q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta, *attrs: Any
+        self, q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta, attrs: PackedAttributes
     ) -> tuple[Meta, Meta]:
         _check(q, k, v, q_starts, k_starts)
         total, heads, _ = q.shape
-        return q.like(shape=(total, heads, v.shape[-1])), logs_of(q, (heads, total))
+        return q.like(shape=(total, heads, v.shape[-1])), kept_of(q, (heads, total))
 
-    def rule(self, axis: Axis, q: Meta, k: Meta, *others: Any) -> Rule:
+    def rule(self, axis: Axis, q: Meta, k: Meta, *others: Arg) -> Rule:
         found = []
         if heads_may_split(axis, q, k):
-            own = (split(1),) * 3
-            found.append(Signature((*own, broadcast, broadcast), (split(1), split(0))))
+            inputs = (*(split(1),) * 3, broadcast, broadcast)
+            found.append(Signature(inputs, (split(1), split(0))))
         whole = (broadcast, broadcast, partial_sum, broadcast, broadcast)
         return [*found, Signature(whole, (partial_sum, broadcast))]
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
-        q, k, _, _, starts = inputs
-        assert q is not None
-        return 2.0 * _keys(k, starts) * (outputs[0].numel + q.numel)
+        return 2.0 * _keys(inputs[1], inputs[4]) * (outputs[0].numel + required(inputs[0]).numel)
 
     def gradients_in_parts(
         self,
@@ -65,27 +73,27 @@ class PackedAttention(Keeping):
         v: Tensor,
         q_starts: Tensor,
         k_starts: Tensor,
-        longest: Longest,
-        pairs: Pairs,
-    ) -> Any:
-        mask = _seen(q, k, q_starts, k_starts, pairs)
+        attrs: PackedAttributes,
+    ) -> Gradients:
+        mask = _seen(q, k, q_starts, k_starts, attrs.pairs)
         four = [transpose(x, 0, 1) for x in (dy, q, k, v)]
-        attrs = False, pairs.scale, q.shape[1] != k.shape[1]
-        found = gradients(four[0], four[1], four[2], four[3], mask, attrs)[:3]
-        return tuple([None if d is None else transpose(d, 0, 1) for d in found])
+        parts = False, attrs.pairs.scale, q.shape[1] != k.shape[1]
+        found = gradients(four[0], four[1], four[2], four[3], mask, parts)[:3]
+        return [None if d is None else transpose(d, 0, 1) for d in found]
 
-    def gradients_at_once(self, dy: Tensor, y: tuple[Tensor, Tensor], *args: Any) -> Any:
-        *tensors, longest, pairs = args
-        return _packed_attention_grad((dy, *tensors, *y), longest, pairs)
+    def gradients_at_once(self, dy: Tensor, y: Sequence[Tensor], *args: Arg) -> Gradients:
+        *tensors, attrs = args
+        return _packed_attention_grad((dy, *tensors, *y), *attrs)
 
 
 class PackedAttentionGrad(AttendsGrad):
     """Gradients of packed attention for q, k and v"""
 
     name = "packed_attention_grad"
+    attributes = PackedAttributes
     kernel = staticmethod(kernels.packed_attention_grad)
 
-    def rule(self, axis: Axis, dy: Meta, q: Meta, k: Meta, *others: Any) -> Rule:
+    def rule(self, axis: Axis, dy: Meta, q: Meta, k: Meta, *others: Arg) -> Rule:
         found = [Signature((partial_sum, *(broadcast,) * 7), (partial_sum,) * 3)]
         if heads_may_split(axis, q, k):
             inputs = (*(split(1),) * 4, broadcast, broadcast, split(1), split(0))
@@ -100,9 +108,7 @@ class PackedAttentionGrad(AttendsGrad):
 
 def _keys(k: Meta | None, starts: Meta | None) -> float:
     """Of one sequence, if all are alike."""
-    assert k is not None
-    assert starts is not None
-    return k.shape[0] / max(starts.numel - 1, 1)
+    return required(k).shape[0] / max(required(starts).numel - 1, 1)
 
 
 def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
@@ -138,10 +144,7 @@ def _check(q: Meta, k: Meta, v: Meta, q_starts: Meta, k_starts: Meta) -> None:
 
 def _places(x: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
     """Of each row of x, how many sequences begin up to it, and its place before its own's end."""
-    where: dict[str, Any] = {"device": x.meta.device}
-    if x.is_global:
-        where = {"placement": x.placement, "sbp": [broadcast] * len(x.meta.nd_sbp)}
-    rows = arange(x.shape[0], dtype=starts.dtype, **where)
+    rows = arange(x.shape[0], dtype=starts.dtype, **whole_beside(x))
     count = starts.shape[0] - 1
     begun = cast(ge(unsqueeze(rows, 1), starts), starts.dtype)
     ahead = narrow(begun, 1, 0, count)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import OnefoldRuntimeError, OnefoldValueError
 from ...kernels import pad_repeat_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
 from ..sbp import partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from .data_movement import follows, passes
+from .data_movement import Mover, Places, follows, passes
 
-Shape = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]  # per dim: elements in front and behind
 
 MODES = ("constant", "reflect", "replicate", "circular")
@@ -33,24 +31,19 @@ class PadConstantAttributes(NamedTuple):
     value: float
 
 
-class PadConstant(Op):
+class PadConstant(Mover[PadConstantAttributes]):
     """Dims with a number added in front and behind; negative pads cut elements off."""
 
     name = "pad"
     attributes = PadConstantAttributes
-    saves = ()
-    flops_per_element = 0.0
-
     kernel = staticmethod(kernels.pad_constant)
 
     def rule(self, axis: Axis, x: Meta, attrs: PadConstantAttributes) -> Rule:
         passing = [s for s in passes([x]) if not attrs.value or s.inputs[0] is not partial_sum]
         return [*follows(_untouched(attrs.pads)), *passing]
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadConstantAttributes
-    ) -> Any:
-        return (_pad_constant(dy, tuple((-a, -b) for a, b in attrs.pads), 0),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: PadConstantAttributes) -> Tensor:
+        return _pad_constant(dy, tuple((-a, -b) for a, b in attrs.pads), 0)
 
 
 class PadAttributes(NamedTuple):
@@ -60,33 +53,29 @@ class PadAttributes(NamedTuple):
     mode: str
 
 
-class PadFromInput(Op):
+class PadFromInput(Mover[PadAttributes]):
     """Dims with their own elements added in front and behind."""
 
     name = "pad_from_input"
     attributes = PadAttributes
-    saves = ()
-    flops_per_element = 0.0
     kernel = staticmethod(kernels.pad)
 
     def infer(self, x: Meta, attrs: PadAttributes) -> Meta:
         return x.like([n + a + b for n, (a, b) in zip(x.shape, attrs.pads, strict=True)])
 
-    def rule(self, axis: Axis, x: Meta, attrs: PadAttributes) -> Rule:
-        return [*follows(_untouched(attrs.pads)), *passes([x])]
+    def places(self, x: Meta, attrs: PadAttributes) -> Places:
+        return _untouched(attrs.pads)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadAttributes
-    ) -> Any:
-        return (_pad_grad(dy, *attrs),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: PadAttributes) -> Tensor:
+        return _pad_grad(dy, *attrs)
 
 
-class PadGrad(Op):
+class PadGrad(Mover[PadAttributes]):
     """The gradient of PadFromInput."""
 
     name = "pad_grad"
     attributes = PadAttributes
-    saves = ()
+    flops_per_element = 1.0
     kernel = staticmethod(kernels.pad_grad)
 
     def infer(self, dy: Meta, attrs: PadAttributes) -> Meta:
@@ -95,10 +84,8 @@ class PadGrad(Op):
     def rule(self, axis: Axis, dy: Meta, attrs: PadAttributes) -> Rule:
         return [*follows(_untouched(attrs.pads)), *passes([dy])[:1]]  # sums add, maxima do not
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: PadAttributes
-    ) -> Any:
-        return (_pad_from_input(dy, *attrs),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: PadAttributes) -> Tensor:
+        return _pad_from_input(dy, *attrs)
 
 
 _pad_constant = unary(PadConstant())
@@ -140,6 +127,15 @@ def pad(
     for size, (before, after) in zip(input.shape, pads, strict=True):
         _check_own(size, before, after, mode)
     return _pad_from_input(input, pads, mode)
+
+
+pad_dims = pad  # where a parameter has that name
+
+
+@register_function
+def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """`pad` with a constant."""
+    return pad_dims(input, pad, value=value)
 
 
 def _check_own(size: int, before: int, after: int, mode: str) -> None:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from numbers import Number
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 
 from ...errors import OnefoldTypeError, ShapeError, user_line
 from ...kernels.out_variants import into
+from ..argument_types import Number, NumberLike
+from ..dispatcher import Takes
 from ..meta import Meta
-from ..names import names, register_name
-from ..op import Arg, Kernel, Op
+from ..names import names, register_function
+from ..op import Arg, Gradients, Kernel, NoAttributes, Op
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor, add_inplace_method, add_method
 
-F = TypeVar("F", bound=Callable[..., Any])
-NumberPredicate = Callable[
-    [Any, torch.dtype], bool
-]  # whether a number does with a tensor of a dtype
-Entry = Callable[..., Tensor]  # what runs an op: of tensors, numbers and attributes
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., object])
+Entry: TypeAlias = Callable[..., Tensor]  # what runs an op: of tensors, numbers and attributes
+Operand: TypeAlias = Tensor | NumberLike
+# Whether a number does with a tensor of a dtype.
+NumberPredicate: TypeAlias = Callable[[Number, torch.dtype], bool]
+# A number as an attribute, see `exact`.
+Exact: TypeAlias = tuple[NumberLike | None, str]
 NUMBERS = (int, float, complex)  # bool is an int
 
 # How partial maxima and minima pass. Only for functions that are monotone on all of the numbers:
@@ -70,11 +75,14 @@ class Elementwise(Op):
     an infinity, addends do not sum to the result.
     """
 
+    attributes = NoAttributes
+    vjp: Callable[..., Gradients]  # a row's own function
+
     def __init__(
         self,
         name: str,
         kernel: Kernel,
-        vjp: Callable[..., Any] | None = None,
+        vjp: Callable[..., Gradients] | None = None,
         *,
         linear: str = "",
         linear_if: NumberPredicate | None = None,
@@ -82,9 +90,8 @@ class Elementwise(Op):
         saves: tuple[int, ...] | None = None,
         saves_output: bool = False,
     ) -> None:
-        self.name = name
+        super().__init__(name, kernel)
         self.__doc__ = f"`{name}` of each element."
-        self.kernel = kernel  # type: ignore[method-assign]
         self.linear = linear
         self.linear_if = linear_if
         self.passes = passes
@@ -92,7 +99,13 @@ class Elementwise(Op):
         self.saves_output = saves_output
         self.differentiable = vjp is not None
         if vjp is not None:
-            self.vjp = vjp  # type: ignore[method-assign]
+            self.vjp = vjp
+
+    def taking(self, attributes: Callable[P, tuple[object, ...]]) -> Takes[P]:
+        """The op, which is called with the fields of a record too."""
+        op: Op = self
+        op.attributes = attributes
+        return op
 
     @cached_property
     def into(self) -> Kernel | None:
@@ -100,43 +113,49 @@ class Elementwise(Op):
         return into(self.kernel)
 
     def infer(self, *args: Arg) -> Meta:
-        return infer_pointwise(self.kernel, args)
+        return infer_pointwise(self.kernel, self._plain(args))
 
     def rule(self, axis: Axis, *args: Arg) -> Rule:
         metas = [arg for arg in args if isinstance(arg, Meta)]
-        linear_if = self.linear_if is None or self.linear_if(args[-1], metas[0].dtype)
-        linear = self.linear if linear_if else ""
+        linear = self.linear
+        if self.linear_if is not None and not self.linear_if(self._plain(args)[-1], metas[0].dtype):
+            linear = ""
         return fitting((*pointwise_of(metas, linear), *self.passes), metas)
 
+    def _plain(self, args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+        """The arguments of the kernel: the fields of a record in its place."""
+        return (*args[:-1], *args[-1]) if type(args[-1]) is self.attributes else args
 
-def is_finite_in(number: Any, dtype: torch.dtype) -> bool:
+
+def is_finite_in(number: Number, dtype: torch.dtype) -> bool:
     """Whether a number is finite in the dtype that arithmetic with a tensor of `dtype` is done in.
 
     >>> is_finite_in(1e300, torch.float64), is_finite_in(1e300, torch.float32)
     (True, False)
     """
-    double = dtype in (torch.float64, torch.complex128)
-    largest = torch.finfo(torch.float64 if double else torch.float32).max
-    return isinstance(number, int) or abs(number) <= largest
+    return isinstance(number, int) or abs(number) <= _limits(dtype).max
 
 
-def is_divisor_in(number: Any, dtype: torch.dtype) -> bool:
+def is_divisor_in(number: Number, dtype: torch.dtype) -> bool:
     """Whether quotients by a number are finite, but for overflow of what is large already."""
+    return abs(number) >= float(_limits(dtype).tiny)
+
+
+def _limits(dtype: torch.dtype) -> torch.finfo:
     double = dtype in (torch.float64, torch.complex128)
-    return abs(number) >= torch.finfo(torch.float64 if double else torch.float32).tiny  # type: ignore[no-any-return]
+    return torch.finfo(torch.float64 if double else torch.float32)
 
 
-def register_elementwise(function: F, name: str = "") -> F:
-    """Enter an elementwise function under its name, or as an alias under another.
+def register_elementwise(function: F) -> F:
+    """Enter an elementwise function under its name.
 
     One that torch does not have is a method of tensors too, and has an in-place form. What torch
     has is a method where it is one in torch, as all ops are.
     """
-    new = not any(hasattr(space, function.__name__) for space in _TORCHS)
-    if new and not name:
+    if not any(hasattr(space, function.__name__) for space in _TORCHS):
         add_method(function.__name__)
         add_inplace_method(function.__name__)
-    return register_name(name or function.__name__, function)
+    return register_function(function)
 
 
 _TORCHS = (torch, torch.Tensor, torch.nn.functional)
@@ -180,7 +199,7 @@ def conj_of(x: Tensor) -> Tensor:
     return names.conj_physical(x) if x.meta.dtype.is_complex else x
 
 
-def exact(value: Any) -> tuple[Any, ...]:
+def exact(value: NumberLike | None) -> Exact:
     """A number as an attribute: 1, 1.0, True, 0.0 and -0.0 are different keys, nan equals nan.
 
     >>> exact(1) == exact(1.0), exact(math.nan) == exact(-math.nan)
@@ -191,56 +210,25 @@ def exact(value: Any) -> tuple[Any, ...]:
     return value, repr(value)
 
 
-def mixed(
-    name: str,
-    both: Entry,
-    number_last: Entry,
-    number_first: Entry,
-    settle: Callable[[Tensor, Any], Tensor] | None = None,
-) -> Callable[[Any, Any], Tensor]:
-    """The public function over its entries for two tensors and for a number on either side.
-
-    `settle` gives the tensor laid out so that the number last suits it, where it is partial.
-    """
-
-    def call(input: Any, other: Any) -> Tensor:
-        if isinstance(other, Tensor):
-            if isinstance(input, Tensor):
-                return both(input, other)
-            if isinstance(input, NUMBERS):
-                return number_first(input, other)
-        elif isinstance(input, Tensor) and isinstance(other, NUMBERS):
-            if settle is not None and input.meta.partial:
-                input = settle(input, other)
-            return number_last(input, other)
-        return call(*as_operands(name, input, other))
-
-    call.__name__ = call.__qualname__ = name
-    return call
-
-
-def as_operands(name: str, input: Any, other: Any) -> tuple[Any, Any]:
+def as_operands(name: str, input: object, other: object) -> tuple[Operand, Operand]:
     """The operands with numpy's numbers made Python's.
 
     Raises OnefoldTypeError unless one operand is a tensor and the other a tensor or a number.
     """
-    operands = [_as_number(operand) for operand in (input, other)]
-    for index, operand in enumerate(operands):
+    operands: list[Operand] = []
+    for index, operand in enumerate((input, other)):
+        if isinstance(operand, np.number):
+            operand = operand.item()
         if not isinstance(operand, (Tensor, *NUMBERS)):
             raise OnefoldTypeError(
                 f"{name}: argument {index} must be an onefold Tensor or a number, but got "
                 f"{type(operand).__name__}. Make it a tensor first, with onefold.tensor(...) or "
                 f"onefold.from_torch(...). Called at {user_line()}"
             )
+        operands.append(operand)
     if not any(isinstance(operand, Tensor) for operand in operands):
         raise OnefoldTypeError(
             f"{name}: one argument at least must be an onefold Tensor, but got {input!r} and "
             f"{other!r}. Called at {user_line()}"
         )
     return operands[0], operands[1]
-
-
-def _as_number(operand: Any) -> Any:
-    if isinstance(operand, Number) and not isinstance(operand, NUMBERS):
-        return operand.item()  # type: ignore[attr-defined]
-    return operand

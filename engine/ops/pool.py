@@ -2,326 +2,270 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from ...errors import ShapeError
 from ...kernels import pool_ref as kernels
-from ...kernels.pool_ref import MaxSizes
-from ..dispatcher import binary, several, unary
+from ...kernels.pool_ref import AvgSizes, MaxSizes
+from ..argument_types import Sizes
+from ..dispatcher import binary, several_of, unary
+from ..generated import register_variant
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import broadcast, partial_sum, split
-from ..signature import Axis, Rule, Signature
+from ..op import Arg, Gradients, Kernel, Local, Needs, Op
+from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .conv import Ints, ints
 from .dims import squeeze, unsqueeze
 
-
-def _leading(x: Meta, planes: int, num_inputs: int, num_outputs: int = 1) -> list[Signature]:
-    """The splits of the dims before the planes, which all inputs and outputs share."""
-    return [
-        Signature((split(i),) * num_inputs, (split(i),) * num_outputs)
-        for i in range(x.ndim - planes)
-    ]
+Pooled: TypeAlias = Tensor | tuple[Tensor, Tensor]
 
 
-class MaxPoolAttributes(NamedTuple):
-    """The number of dims of a plane, and the sizes of windows."""
+class PoolAttributes(NamedTuple):
+    """The number of dims of a plane, and how its windows lie (adaptive: how many there are)."""
 
     planes: int
-    sizes: MaxSizes
+    sizes: MaxSizes | AvgSizes | Ints
 
 
-class MaxPool(Op):
-    """(the maximum of each window, its place in the plane)"""
-
-    name = "max_pool"
-    attributes = MaxPoolAttributes
-    num_outputs = 2
-    saves = (0,)
-
-    def kernel(
-        self, x: torch.Tensor, planes: int, sizes: MaxSizes
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return kernels.max_pool(x, planes, sizes)
-
-    def rule(self, axis: Axis, x: Meta, attrs: MaxPoolAttributes) -> Rule:
-        return _leading(x, attrs.planes, 1, 2)
-
-    def bind(self, local: Local, attrs: MaxPoolAttributes) -> Kernel:
-        if 0 in local.input_shape(0):
-            shape = local.output_shape()
-            return lambda x: (x.new_zeros(shape), x.new_zeros(shape, dtype=torch.int64))
-        max_pool = local.pick(kernels.max_pool)
-        return lambda x: max_pool(x, *attrs)
-
-    def vjp(
-        self, needs: Sequence[object], dy: Any, y: Any, x: Tensor, attrs: MaxPoolAttributes
-    ) -> Any:
-        # The places are found again instead of being kept: they are twice as large as y.
-        return (_max_grad(dy[0], x, *attrs),)
-
-
-class MaxPoolGrad(Op):
-    """dx = dy added at the places of the maxima of x"""
-
-    name = "max_pool_grad"
-    attributes = MaxPoolAttributes
-
-    def infer(self, dy: Meta, x: Meta, attrs: MaxPoolAttributes) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, dy: Meta, x: Meta, attrs: MaxPoolAttributes) -> Rule:
-        passes = Signature((partial_sum, broadcast), (partial_sum,))
-        return [*_leading(x, attrs.planes, 2), passes]
-
-    def bind(self, local: Local, attrs: MaxPoolAttributes) -> Kernel:
-        grad = local.pick(kernels.max_pool_grad)
-        return lambda dy, x: grad(dy, x, *attrs)
-
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        g: Tensor,
-        x: Tensor,
-        attrs: MaxPoolAttributes,
-    ) -> Any:
-        return needs[0] and _max_take(dy, x, *attrs), None
-
-
-class MaxPoolTake(Op):
-    """y = u at the places of the maxima of x"""
-
-    name = "max_pool_take"
-    attributes = MaxPoolAttributes
-
-    def infer(self, u: Meta, x: Meta, attrs: MaxPoolAttributes) -> Meta:
-        blank = torch.empty(x.shape, dtype=x.dtype, device="meta")
-        return u.like(shape=kernels.max_pool(blank, *attrs)[1].shape)
-
-    def rule(self, axis: Axis, u: Meta, x: Meta, attrs: MaxPoolAttributes) -> Rule:
-        passes = Signature((partial_sum, broadcast), (partial_sum,))
-        return [*_leading(x, attrs.planes, 2), passes]
-
-    def bind(self, local: Local, attrs: MaxPoolAttributes) -> Kernel:
-        if 0 in local.input_shape(0):
-            shape = local.output_shape()
-            return lambda u, x: u.new_zeros(shape)
-        take = local.pick(kernels.max_pool_take)
-        return lambda u, x: take(u, x, *attrs)
-
-    def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        u: Tensor,
-        x: Tensor,
-        attrs: MaxPoolAttributes,
-    ) -> Any:
-        return needs[0] and _max_grad(dy, x, *attrs), None
-
-
-class AvgPoolAttributes(NamedTuple):
-    """The number of dims of a plane, how the window moves, and what its sum is divided by."""
-
-    planes: int
-    size: Ints
-    stride: Ints
-    padding: Ints
-    ceil_mode: bool
-    count_include_pad: bool
-    divisor: int | None
-
-
-class AdaptiveAttributes(NamedTuple):
-    """The number of dims of a plane, and how many windows it has along each."""
-
-    planes: int
-    windows: Ints
-
-
-class AvgPoolGradAttributes(NamedTuple):
+class PoolGradAttributes(NamedTuple):
     """The input's shape, and the attributes of the pooling."""
 
     shape: Ints
-    pooling: AvgPoolAttributes | AdaptiveAttributes
+    planes: int
+    sizes: MaxSizes | AvgSizes | Ints
 
 
-P = ParamSpec("P")
+class Pool(Op):
+    """An op on planes: the dims before them may be split, and its first input partial."""
+
+    linear = "0"
+
+    def rule(self, axis: Axis, x: Meta, *rest: Arg) -> Rule:
+        *others, attrs = rest
+        lead = " ".join(f"d{i}" for i in range(x.ndim - attrs.planes))
+        inputs, outputs = [lead] * (1 + len(others)), [lead] * self.num_outputs
+        return from_spec(f"{', '.join(inputs)} -> {', '.join(outputs)}", self.linear)
+
+    def bind(self, local: Local, attrs: Arg) -> Kernel:
+        if 0 not in local.input_shape(0):
+            return super().bind(local, attrs)
+        made = [(local.output_shape(i), meta.dtype) for i, meta in enumerate(local.outputs)]
+
+        def zeros(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor | list[torch.Tensor]:
+            """Of nothing, which torch's kernels refuse."""
+            found = [x.new_zeros(shape, dtype=dtype) for shape, dtype in made]
+            return found if len(found) > 1 else found[0]
+
+        return zeros
 
 
-class AvgPool(Op, Generic[P]):
-    """The mean of each window, or with `adaptive` of as many windows as asked for"""
+class PoolGrad(Pool):
+    """The gradient of a pooling, from that of its result, for an input of a given shape"""
 
+    attributes = PoolGradAttributes
+
+    def infer(self, dy: Meta, *rest: Arg) -> Meta:
+        return dy.like(shape=rest[-1].shape)
+
+    def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
+        return super().bind(local, attrs._replace(shape=local.output_shape()))
+
+
+class MaxPool(Pool):
+    """(the maximum of each window, its place in the plane)"""
+
+    name = "max_pool"
+    attributes = PoolAttributes
+    linear = ""
+    num_outputs = 2
     saves = ()
-    attributes: Callable[P, AvgPoolAttributes | AdaptiveAttributes]
+    saves_output = (1,)
+    one_gradient = True
+    kernel = staticmethod(kernels.max_pool)
 
-    def __init__(
-        self, adaptive: bool, attributes: Callable[P, AvgPoolAttributes | AdaptiveAttributes]
-    ) -> None:
-        self.name = "adaptive_avg_pool" if adaptive else "avg_pool"
-        self.adaptive = adaptive
-        self.attributes = attributes
-        self.pool: Kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
+    def vjp(self, needs: Needs, dy: Arg, y: Arg, x: Meta, attrs: PoolAttributes) -> Gradients:
+        return (_max_grad(dy[0], y[1], tuple(x.shape), *attrs),)
 
-    def kernel(self, x: torch.Tensor, planes: int, *sizes: Any) -> torch.Tensor:
-        return self.pool(x, planes, *sizes)  # type: ignore[no-any-return]
 
-    def rule(self, axis: Axis, x: Meta, attrs: AvgPoolAttributes | AdaptiveAttributes) -> Rule:
-        return [*_leading(x, attrs.planes, 1), Signature((partial_sum,), (partial_sum,))]
+class MaxPoolGrad(PoolGrad):
+    """dx = dy added at the places of the maxima"""
 
-    def bind(self, local: Local, attrs: AvgPoolAttributes | AdaptiveAttributes) -> Kernel:
-        if 0 in local.input_shape(0):
-            shape = local.output_shape()
-            return lambda x: x.new_zeros(shape)
-        pool = local.pick(self.pool)
-        return lambda x: pool(x, *attrs)
+    name = "max_pool_grad"
+    saves = (1,)
+    kernel = staticmethod(kernels.max_pool_grad)
 
     def vjp(
-        self,
-        needs: Sequence[object],
-        dy: Tensor,
-        y: Meta,
-        x: Meta,
-        attrs: AvgPoolAttributes | AdaptiveAttributes,
-    ) -> tuple[Tensor]:
-        grad = _adaptive_grad if self.adaptive else _avg_grad
-        return (grad(dy, tuple(x.shape), attrs),)
+        self, needs: Needs, dy: Tensor, y: Meta, g: Meta, places: Tensor, attrs: PoolGradAttributes
+    ) -> Gradients:
+        return _max_take(dy, places, *attrs[1:]), None
 
 
-class AvgPoolGrad(Op):
-    """The gradient of average pooling for an input of a given shape"""
+class MaxPoolTake(Pool):
+    """y = u at the places of the maxima"""
 
-    attributes = AvgPoolGradAttributes
+    name = "max_pool_take"
+    attributes = PoolAttributes
+    saves = (1,)
+    kernel = staticmethod(kernels.max_pool_take)
+
+    def infer(self, u: Meta, places: Meta, attrs: PoolAttributes) -> Meta:
+        return u.like(shape=places.shape)
+
+    def bind(self, local: Local, attrs: PoolAttributes) -> Kernel:
+        return super().bind(local, (attrs.planes,))
+
+    def vjp(
+        self, needs: Needs, dy: Tensor, y: Meta, u: Meta, places: Tensor, attrs: PoolAttributes
+    ) -> Gradients:
+        return _max_grad(dy, places, tuple(u.shape), *attrs), None
+
+
+class AvgPool(Pool):
+    """The mean of each window, or with `adaptive` of as many windows as asked for"""
+
+    attributes = PoolAttributes
     saves = ()
 
     def __init__(self, adaptive: bool) -> None:
-        self.name = "adaptive_avg_pool_grad" if adaptive else "avg_pool_grad"
+        self.name = "adaptive_avg_pool" if adaptive else "avg_pool"
+        self.kernel = kernels.adaptive_avg_pool if adaptive else kernels.avg_pool
         self.adaptive = adaptive
 
-    def infer(self, dy: Meta, attrs: AvgPoolGradAttributes) -> Meta:
-        return dy.like(shape=attrs.shape)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: PoolAttributes) -> Gradients:
+        grad = _adaptive_grad if self.adaptive else _avg_grad
+        return (grad(dy, tuple(x.shape), *attrs),)
 
-    def rule(self, axis: Axis, dy: Meta, attrs: AvgPoolGradAttributes) -> Rule:
-        planes = attrs.pooling.planes
-        return [*_leading(dy, planes, 1), Signature((partial_sum,), (partial_sum,))]
 
-    def bind(self, local: Local, attrs: AvgPoolGradAttributes) -> Kernel:
-        pooling = attrs.pooling
-        shape = tuple(local.output_shape())
-        if 0 in shape or 0 in local.input_shape(0):
-            return lambda dy: dy.new_zeros(shape)
-        pooled: Kernel = kernels.adaptive_avg_pool if self.adaptive else kernels.avg_pool
-        expected = pooled(torch.empty(shape, device="meta"), *pooling).shape
-        if tuple(local.input_shape(0)) != tuple(expected):  # torch's kernels do not look
-            raise ShapeError(f"gradient of shape {tuple(local.input_shape(0))}, not {expected}")
-        unpicked = kernels.adaptive_avg_pool_grad if self.adaptive else kernels.avg_pool_grad
-        grad = local.pick(unpicked)
-        return lambda dy: grad(dy, shape, *pooling)
+class AvgPoolGrad(PoolGrad):
+    """The gradient of average pooling"""
+
+    saves = ()
+
+    def __init__(self, pool: AvgPool) -> None:
+        self.name = f"{pool.name}_grad"
+        self.kernel = kernels.adaptive_avg_pool_grad if pool.adaptive else kernels.avg_pool_grad
+        self.pool = pool
+
+    def bind(self, local: Local, attrs: PoolGradAttributes) -> Kernel:
+        own, shape = tuple(local.input_shape(0)), local.output_shape()
+        if 0 not in own:
+            expected = tuple(self.pool.kernel(torch.empty(shape, device="meta"), *attrs[1:]).shape)
+            if own != expected:  # torch's kernels do not look
+                raise ShapeError(f"gradient of shape {own}, not {expected}")
+        return super().bind(local, attrs)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, g: Meta, attrs: AvgPoolGradAttributes
-    ) -> tuple[Tensor]:
-        pooling = attrs.pooling
-        if isinstance(pooling, AdaptiveAttributes):
-            return (_adaptive(dy, *pooling),)
-        return (_avg(dy, *pooling),)
+        self, needs: Needs, dy: Tensor, y: Meta, g: Meta, attrs: PoolGradAttributes
+    ) -> Gradients:
+        pool = _adaptive if self.pool.adaptive else _avg
+        return (pool(dy, *attrs[1:]),)
 
 
-_max = several(MaxPool())
+_AVG, _ADAPTIVE = AvgPool(adaptive=False), AvgPool(adaptive=True)
+_max = several_of(MaxPool(), "x")
 _max_grad = binary(MaxPoolGrad())
 _max_take = binary(MaxPoolTake())
-_avg = unary(AvgPool(False, AvgPoolAttributes))
-_avg_grad = unary(AvgPoolGrad(adaptive=False))
-_adaptive = unary(AvgPool(True, AdaptiveAttributes))
-_adaptive_grad = unary(AvgPoolGrad(adaptive=True))
+_avg = unary(_AVG)
+_avg_grad = unary(AvgPoolGrad(_AVG))
+_adaptive = unary(_ADAPTIVE)
+_adaptive_grad = unary(AvgPoolGrad(_ADAPTIVE))
 
 
-def _windows(count: int, kernel_size: Any, stride: Any, padding: Any) -> tuple[Ints, Ints, Ints]:
-    size = ints(kernel_size, count, "kernel_size")
-    step = size if stride is None or stride == () else ints(stride, count, "stride")
-    return size, step, ints(padding, count, "padding")
+# Torch's kernels take planes: a line is one of a single row.
 
 
-def _check_dims(x: Tensor, dims: int, name: str) -> None:
+def _as_planes(x: Tensor, dims: int, name: str) -> Tensor:
     if x.ndim not in (dims + 1, dims + 2):
         raise ShapeError(
             f"{name}() expects an input of {dims + 2} dims, or {dims + 1} without a batch, but "
             f"got shape {tuple(x.shape)}"
         )
+    return unsqueeze(x, -2) if dims == 1 else x
 
 
-@register_function
-def max_pool2d(
+def _of_planes(sizes: Sizes, dims: int, what: str, fill: int) -> Ints:
+    found = ints(sizes, dims, what)
+    return (fill, *found) if dims == 1 else found
+
+
+def _windows(
+    dims: int, kernel_size: Sizes, stride: Sizes | None, padding: Sizes
+) -> tuple[Ints, Ints, Ints]:
+    size = _of_planes(kernel_size, dims, "kernel_size", 1)
+    step = size
+    if stride is not None and stride != ():
+        step = _of_planes(stride, dims, "stride", 1)
+    return size, step, _of_planes(padding, dims, "padding", 0)
+
+
+def _max_pool(
+    dims: int,
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
-    """The maximum of each window of (N, C, H, W) or (C, H, W), as in torch.
+) -> Pooled:
+    x = _as_planes(input, dims, f"max_pool{dims}d")
+    spread = _of_planes(dilation, dims, "dilation", 1)
+    sizes = (*_windows(dims, kernel_size, stride, padding), spread, ceil_mode)
+    y, indices = _max(x, max(dims, 2), sizes)
+    if dims == 1:
+        y = squeeze(y, -2)
+        indices = squeeze(indices, -2) if return_indices else indices
+    return (y, indices) if return_indices else y
+
+
+_MAX_POOL2D = """
+    The maximum of each window of (N, C, H, W) or (C, H, W), as in torch.
 
     With `return_indices` also its place in the plane. `stride` is the window's size by default.
 
     Example: `max_pool2d(x, 2)` with x (8, 3, 32, 32) has shape (8, 3, 16, 16).
     """
-    _check_dims(input, 2, "max_pool2d")
-    windows = _windows(2, kernel_size, stride, padding)
-    y, indices = _max((input,), 2, (*windows, ints(dilation, 2, "dilation"), ceil_mode))
-    return (y, indices) if return_indices else y
+_ALIKE = "The maximum of each window of {}; see `max_pool2d`."
+
+max_pool1d = register_variant("max_pool1d", _max_pool, 1, _ALIKE.format("(N, C, L) or (C, L)"))
+max_pool2d = register_variant("max_pool2d", _max_pool, 2, _MAX_POOL2D)
+max_pool3d = register_variant(
+    "max_pool3d", _max_pool, 3, _ALIKE.format("(N, C, D, H, W) or (C, D, H, W)")
+)
 
 
-@register_function
-def max_pool1d(
+def _with_indices(
+    dims: int,
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The maximum of each window of (N, C, L) or (C, L); see `max_pool2d`."""
-    _check_dims(input, 1, "max_pool1d")
-    size, step, pad = _windows(1, kernel_size, stride, padding)
-    flat = ((1, *size), (1, *step), (0, *pad), (1, *ints(dilation, 1, "dilation")), ceil_mode)
-    y, indices = _max((unsqueeze(input, -2),), 2, flat)
-    y = squeeze(y, -2)
-    return (y, squeeze(indices, -2)) if return_indices else y
+    return_indices: bool = True,
+) -> Pooled:
+    return _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-@register_function
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The maximum of each window of (N, C, D, H, W) or (C, D, H, W); see `max_pool2d`."""
-    _check_dims(input, 3, "max_pool3d")
-    windows = _windows(3, kernel_size, stride, padding)
-    y, indices = _max((input,), 3, (*windows, ints(dilation, 3, "dilation"), ceil_mode))
-    return (y, indices) if return_indices else y
+for _dims in (1, 2, 3):
+    register_variant(
+        f"max_pool{_dims}d_with_indices",
+        _with_indices,
+        _dims,
+        f"`max_pool{_dims}d` with the places of the maxima.",
+    )
 
 
 @register_function
 def avg_pool2d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -330,46 +274,47 @@ def avg_pool2d(
 
     Example: `avg_pool2d(x, 2)` with x (8, 3, 32, 32) has shape (8, 3, 16, 16).
     """
-    _check_dims(input, 2, "avg_pool2d")
+    x = _as_planes(input, 2, "avg_pool2d")
     windows = _windows(2, kernel_size, stride, padding)
-    return _avg(input, 2, *windows, ceil_mode, count_include_pad, divisor_override)
+    return _avg(x, 2, (*windows, ceil_mode, count_include_pad, divisor_override))
 
 
 @register_function
 def avg_pool1d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of each window of (N, C, L) or (C, L); see `avg_pool2d`."""
-    _check_dims(input, 1, "avg_pool1d")
-    size, step, pad = _windows(1, kernel_size, stride, padding)
-    flat = ((1, *size), (1, *step), (0, *pad), ceil_mode, count_include_pad, None)
-    return squeeze(_avg(unsqueeze(input, -2), 2, *flat), -2)
+    x = _as_planes(input, 1, "avg_pool1d")
+    windows = _windows(1, kernel_size, stride, padding)
+    return squeeze(_avg(x, 2, (*windows, ceil_mode, count_include_pad, None)), -2)
 
 
-def _output_size(input: Tensor, size: Any, planes: int) -> Ints:
-    wanted = (size,) * planes if size is None or isinstance(size, int) else tuple(size)
+OutputSizes: TypeAlias = int | Sequence[int | None] | None
+
+
+def _output_size(input: Tensor, size: OutputSizes, planes: int) -> Ints:
+    wanted = (size,) * planes if size is None or isinstance(size, int) else size
     own = input.shape[input.ndim - planes :]
     return tuple(mine if want is None else want for want, mine in zip(wanted, own, strict=True))
 
 
 @register_function
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: OutputSizes) -> Tensor:
     """The means of as many windows as asked for (None: as many as there are), as in torch.
 
     Example: `adaptive_avg_pool2d(x, 1)` averages each plane of x.
     """
-    _check_dims(input, 2, "adaptive_avg_pool2d")
-    return _adaptive(input, 2, _output_size(input, output_size, 2))
+    x = _as_planes(input, 2, "adaptive_avg_pool2d")
+    return _adaptive(x, 2, _output_size(input, output_size, 2))
 
 
 @register_function
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool1d(input: Tensor, output_size: OutputSizes) -> Tensor:
     """The means of as many windows of (N, C, L) or (C, L) as asked for, as in torch."""
-    _check_dims(input, 1, "adaptive_avg_pool1d")
-    size = (1, *_output_size(input, output_size, 1))
-    return squeeze(_adaptive(unsqueeze(input, -2), 2, size), -2)
+    x = _as_planes(input, 1, "adaptive_avg_pool1d")
+    return squeeze(_adaptive(x, 2, (1, *_output_size(input, output_size, 1))), -2)

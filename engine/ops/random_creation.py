@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack, cast
 
 import torch
 
 from ...errors import OnefoldRuntimeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
+from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
 from ..generator import Generator, default_generator
 from ..meta import Box
 from ..names import register_function
@@ -20,32 +21,31 @@ from .creation import Size, make, read_size
 def random_source(
     what: str,
     shape: Size,
-    dtype: torch.dtype,
     fill: Callable[..., torch.Tensor],
     generator: Generator | None,
-    layout: dict[str, Any],
-    **options: Any,
+    layout: TypedLayout,
+    **options: object,
 ) -> Tensor:
     """A random tensor: `fill` is a box-filling kernel of kernels/random, with its options."""
     source = generator or default_generator
-    shape = tuple(shape)
+    dtype = layout.pop("dtype", None) or torch.get_default_dtype()
+    placed: Layout = layout
     draw = source.draw()
 
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         drawn = {"seed": draw.seed, "call": draw.call, "dtype": dtype, "device": device}
-        return pick(fill, device.type)(shape, *box, **drawn, **options)  # type: ignore[no-any-return]
+        part: torch.Tensor = pick(fill, device.type)(tuple(shape), *box, **drawn, **options)
+        return part
 
     try:
-        return make(what, shape, dtype, maker, is_random=True, **layout)
+        return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise
 
 
 @register_function
-def rand(
-    *size: Any, dtype: torch.dtype | None = None, generator: Generator | None = None, **layout: Any
-) -> Tensor:
+def rand(*sizes: Dims, generator: Generator | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
     """Uniform numbers in [0, 1); the same for every layout.
 
     >>> import onefold as flow
@@ -57,67 +57,63 @@ def rand(
     >>> bool((a.numpy() == b.numpy()).all())
     True
     """
-    kind = dtype or torch.get_default_dtype()
-    return random_source(
-        "rand", read_size(size, "rand", layout), kind, random_kernels.uniform, generator, layout
-    )
+    shape = read_size(sizes, "rand", layout)
+    return random_source("rand", shape, random_kernels.uniform, generator, layout)
 
 
 @register_function
 def randn(
-    *size: Any, dtype: torch.dtype | None = None, generator: Generator | None = None, **layout: Any
+    *sizes: Dims, generator: Generator | None = None, **layout: Unpack[SizedLayout]
 ) -> Tensor:
     """Standard normal numbers; the same for every layout."""
-    kind = dtype or torch.get_default_dtype()
-    return random_source(
-        "randn", read_size(size, "randn", layout), kind, random_kernels.normal, generator, layout
-    )
+    shape = read_size(sizes, "randn", layout)
+    return random_source("randn", shape, random_kernels.normal, generator, layout)
 
 
 @register_function
 def normal(
     mean: float,
     std: float,
-    size: Size,
+    size: Dims,
     *,
-    dtype: torch.dtype | None = None,
     generator: Generator | None = None,
-    **layout: Any,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
-    kind = dtype or torch.get_default_dtype()
     shape, fill = read_size((size,), "normal"), random_kernels.normal
-    return random_source("normal", shape, kind, fill, generator, layout, mean=mean, std=std)
+    return random_source("normal", shape, fill, generator, layout, mean=mean, std=std)
 
 
 @register_function
 def randint(
-    low: Any = 0,
-    high: Any = None,
-    size: Any = None,
+    low: int = 0,
+    high: Dims | None = None,
+    size: Dims | None = None,
     *,
-    dtype: torch.dtype | None = None,
     generator: Generator | None = None,
-    **layout: Any,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """Integers in [low, high); `randint(high, size)` starts at 0."""
     if size is None:
-        low, high, size = 0, low, high
-    if not low < high:
+        low, high, size = 0, low, cast("Dims", high)
+    if not low < cast("int", high):
         raise OnefoldRuntimeError(f"randint: needs low < high, but got low={low}, high={high}")
-    kind = dtype or torch.int64
+    layout["dtype"] = layout.get("dtype") or torch.int64
     shape, fill = read_size((size,), "randint"), random_kernels.randint
-    return random_source("randint", shape, kind, fill, generator, layout, low=low, high=high)
+    return random_source("randint", shape, fill, generator, layout, low=low, high=high)
 
 
 @register_function
 def randperm(
-    n: int, *, dtype: torch.dtype = torch.int64, generator: Generator | None = None, **layout: Any
+    n: int, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """A random permutation of 0 .. n-1, the same for every layout."""
+    layout["dtype"] = layout.get("dtype") or torch.int64
 
-    def fill(shape: Size, offset: Size, size: Size, **draw: Any) -> torch.Tensor:
-        order = pick(random_kernels.randperm, draw["device"].type)(n, **draw)
-        return order[offset[0] : offset[0] + size[0]]  # type: ignore[no-any-return]
+    def fill(
+        shape: Size, offset: Size, size: Size, *, device: torch.device, **draw: object
+    ) -> torch.Tensor:
+        order: torch.Tensor = pick(random_kernels.randperm, device.type)(n, device=device, **draw)
+        return order[offset[0] : offset[0] + size[0]]
 
-    return random_source("randperm", (n,), dtype, fill, generator, layout)
+    return random_source("randperm", (n,), fill, generator, layout)

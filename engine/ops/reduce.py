@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import torch
 
-from ...kernels import pointwise_ref as elementwise, reduce_ref as kernels
+from ...kernels import reduce_ref as kernels
+from .. import argument_types
 from ..convert import box
 from ..dispatcher import unary
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split
-from ..signature import Axis, Rule, Signature, pointwise_of
+from ..op import Arg, Attributes, Gradients, Kernel, Local, Metas, Needs, Op, required
+from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split, without_partial
+from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .cast import cast, is_widening
 from .dims import expand
 from .pointwise import fitting
 
-Dims: TypeAlias = int | tuple[int, ...] | None  # None: all
+Dims: TypeAlias = argument_types.Dims | None  # None: all
 
 
 def dims_of(dim: Dims, ndim: int) -> tuple[int, ...]:
@@ -33,11 +34,11 @@ def dims_of(dim: Dims, ndim: int) -> tuple[int, ...]:
     """
     if dim is None or dim == ():
         return tuple(range(ndim))
-    given = (dim,) if isinstance(dim, int) else dim
-    return tuple(d % ndim if ndim else 0 for d in given)
+    dims = (dim,) if isinstance(dim, int) else dim
+    return tuple(d % ndim if ndim else 0 for d in dims)
 
 
-def hashable(dim: Any) -> Any:
+def hashable(dim: Dims) -> Dims:
     """A `dim` argument as part of a plan's key."""
     return tuple(dim) if isinstance(dim, list) else dim
 
@@ -64,9 +65,8 @@ def reduction(
 
 def is_split_along(meta: Meta | None, dim: Dims) -> bool:
     """Whether some axis splits one of the dims."""
-    assert meta is not None
-    dims = dims_of(dim, meta.ndim)
-    return len([sbp for sbp in meta.nd_sbp if sbp.kind == "S" and sbp.dim in dims]) > 0
+    dims = dims_of(dim, required(meta).ndim)
+    return any(sbp.kind == "S" and sbp.dim in dims for sbp in required(meta).nd_sbp)
 
 
 def count_along(meta: Meta, dim: Dims) -> int:
@@ -79,21 +79,40 @@ def without_partials(x: Tensor) -> Tensor:
 
     Otherwise their sum might be laid out as partial, and the large one be communicated.
     """
-    if has_no_partials(x.meta):
+    if not x.meta.partial:
         return x
-    nd_sbp = tuple([broadcast if sbp.is_partial else sbp for sbp in x.meta.nd_sbp])
-    return box(x, x.meta.like(nd_sbp=nd_sbp))
+    return box(x, x.meta.like(nd_sbp=without_partial(x.meta.nd_sbp)))
 
 
-def has_no_partials(meta: Meta) -> bool:
-    """Whether no axis is partial."""
-    return not [sbp for sbp in meta.nd_sbp if sbp.is_partial]
+class DimAttributes(NamedTuple):
+    """The dims, and whether they stay with size 1."""
+
+    dim: Dims
+    keepdim: bool
+
+
+class Reduction(Op):
+    """A reduction of one tensor over dims.
+
+    Parts of a split dim join by `reduces_to`. Without it the op is decomposed into `over_split`,
+    where a dim is split, or the dim is gathered.
+    """
+
+    attributes: Callable[..., Attributes] = DimAttributes
+    reduces_to: Sbp | None = None
+    over_split: Kernel | None = None
+
+    def rule(self, axis: Axis, x: Meta, attrs: Arg) -> Rule:
+        return reduction(x.ndim, attrs.dim, attrs.keepdim, self.reduces_to)
+
+    def decompose(self, metas: Metas, attrs: Arg) -> Kernel | None:
+        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
 
 class SpreadAttributes(NamedTuple):
-    """The shape to reach, and the dims that its reduction had."""
+    """The shape to reach, the dims that its reduction has, and whether they are there."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dim: Dims
     keepdim: bool
 
@@ -132,12 +151,10 @@ class Spread(Op):
             div = local.pick(torch.div)
             return lambda x: div(x, count).reshape(middle).expand(target)
         if keepdim or len(dims) == len(shape):
-            return lambda x: x.expand(target)
+            return local.bind(torch.Tensor.expand, target)
         return lambda x: x.reshape(middle).expand(target)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: SpreadAttributes
-    ) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: SpreadAttributes) -> Gradients:
         reduce = _mean if self.shares and y.numel else _sum
         return (reduce(dy, attrs.dim, attrs.keepdim, None),)
 
@@ -179,37 +196,41 @@ class ReduceAttributes(NamedTuple):
 
 
 class Sum(Op):
-    """The sum over dims."""
+    """The sum over dims, or with `shares` divided by the count: the mean, of a part its share."""
 
-    name = "sum"
     attributes = ReduceAttributes
     saves = ()
-    kernel = staticmethod(kernels.total)
+
+    def __init__(self, name: str, shares: bool) -> None:
+        self.name = name
+        self.shares = shares
+        self.kernel = kernels.mean if shares else kernels.total
 
     def rule(self, axis: Axis, x: Meta, attrs: ReduceAttributes) -> Rule:
         passes = (partial_sum,) if is_widening(x.dtype, attrs.dtype or x.dtype) else ()
         return reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum, passes)
 
     def bind(self, local: Local, attrs: ReduceAttributes) -> Kernel:
-        dim, keepdim, dtype = attrs
-        kernel = local.pick(kernels.total)
-        if kernel is kernels.total and dim is None and not keepdim and dtype is None:
-            return torch.sum
-        return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
+        if self.shares and is_split_along(local.inputs[0], attrs.dim):
+            return local.bind(kernels.partial_mean, *attrs, count_along(local.input(0), attrs.dim))
+        bound = local.bind(self.kernel, *attrs)
+        if bound.kernel is self.kernel and attrs == (None, False, None):
+            return torch.mean if self.shares else torch.sum
+        return bound
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: ReduceAttributes
-    ) -> tuple[Tensor]:
-        grad = cast(dy, x.dtype)
-        return (as_split(spread(grad, x.shape, attrs.dim, attrs.keepdim), x),)
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ReduceAttributes) -> Gradients:
+        back = _spread_shares if self.shares else spread
+        grad = back(cast(dy, x.dtype), x.shape, attrs.dim, attrs.keepdim)
+        return (as_split(grad, x),)
 
 
-_sum = unary(Sum())
+_sum = unary(Sum("sum", shares=False))
+_mean = unary(Sum("mean", shares=True))
 
 
 @register_function
 def sum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The sum over `dim` (None: over all); integers and bools are summed as int64.
 
@@ -220,44 +241,9 @@ def sum(
     return _sum(input, dim, keepdim, dtype)
 
 
-class Mean(Op):
-    """The mean over dims: over a split dim, the sum of each part over the whole count."""
-
-    name = "mean"
-    attributes = ReduceAttributes
-    saves = ()
-    kernel = staticmethod(kernels.mean)
-
-    def rule(self, axis: Axis, x: Meta, attrs: ReduceAttributes) -> Rule:
-        passes = (partial_sum,) if is_widening(x.dtype, attrs.dtype or x.dtype) else ()
-        return reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum, passes)
-
-    def bind(self, local: Local, attrs: ReduceAttributes) -> Kernel:
-        dim, keepdim, dtype = attrs
-        whole = local.inputs[0]
-        assert whole is not None
-        if is_split_along(whole, dim):
-            count = count_along(whole, dim)
-            part = local.pick(kernels.partial_mean)
-            return partial(part, dim=dim, keepdim=keepdim, dtype=dtype, count=count)
-        kernel = local.pick(kernels.mean)
-        if kernel is kernels.mean and dim is None and not keepdim and dtype is None:
-            return torch.mean
-        return partial(kernel, dim=dim, keepdim=keepdim, dtype=dtype)
-
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: ReduceAttributes
-    ) -> tuple[Tensor]:
-        grad = cast(dy, x.dtype)
-        return (as_split(_spread_shares(grad, x.shape, attrs.dim, attrs.keepdim), x),)
-
-
-_mean = unary(Mean())
-
-
 @register_function
 def mean(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """The mean over `dim` (None: over all), of a floating point or complex tensor.
 
@@ -274,8 +260,20 @@ class SumToAttributes(NamedTuple):
     A dim of the input that other axes split into parts of size 1 must not look like one of size 1.
     """
 
-    whole: tuple[int, ...]
-    shape: tuple[int, ...]
+    whole: Shape
+    shape: Shape
+
+    @property
+    def added(self) -> int:
+        """The first dims, which the shape lacks."""
+        return len(self.whole) - len(self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dims to sum over."""
+        added, shape = self.added, self.shape
+        sizes = enumerate(self.whole)
+        return tuple([d for d, n in sizes if d < added or (shape[d - added] == 1 and n != 1)])
 
 
 class SumTo(Op):
@@ -285,38 +283,24 @@ class SumTo(Op):
     attributes = SumToAttributes
     saves = ()
 
-    def kernel(
-        self, x: torch.Tensor, whole: tuple[int, ...], shape: tuple[int, ...]
-    ) -> torch.Tensor:
-        return x.sum_to_size(shape)
+    def infer(self, x: Meta, attrs: SumToAttributes) -> Meta:
+        return x.like(shape=attrs.shape)
 
     def rule(self, axis: Axis, x: Meta, attrs: SumToAttributes) -> Rule:
-        whole, shape = attrs
-        added = len(whole) - len(shape)
         found = [Signature((partial_sum,), (partial_sum,))]
-        for d, size in enumerate(whole):
-            if d < added or (shape[d - added] == 1 and size != 1):
-                found.append(Signature((split(d),), (partial_sum,)))
-            else:
-                found.append(Signature((split(d),), (split(d - added),)))
+        for d in range(len(attrs.whole)):
+            of_y = partial_sum if d in attrs.dims else split(d - attrs.added)
+            found.append(Signature((split(d),), (of_y,)))
         return found
 
     def bind(self, local: Local, attrs: SumToAttributes) -> Kernel:
-        whole, shape = attrs
-        added = len(whole) - len(shape)
-        dims = [
-            d for d in range(len(whole)) if d < added or (shape[d - added] == 1 and whole[d] != 1)
-        ]
-        target = local.output_shape()
-        total = local.pick(kernels.total)
-        kernel = partial(total, dim=tuple(dims), keepdim=not added, dtype=None)
+        dims, added, target = attrs.dims, attrs.added, local.output_shape()
         if len(dims) == added or not added:
-            return kernel
-        return lambda x: kernel(x).reshape(target)
+            return local.bind(kernels.total, dims, not added, None)
+        total = local.pick(kernels.total)
+        return lambda x: total(x, dims, False, None).reshape(target)
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, attrs: SumToAttributes
-    ) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: SumToAttributes) -> Gradients:
         return (expand(dy, attrs.whole),)
 
 
@@ -335,47 +319,3 @@ def sum_to(grad: Tensor, meta: Meta) -> Tensor:
     if mine.dtype is not meta.dtype:
         grad = cast(grad, meta.dtype)
     return grad
-
-
-class ConstantAttributes(NamedTuple):
-    """The number."""
-
-    value: float
-
-
-class ConstantLike(Op):
-    """One number, in the input's shape and dtype: broadcast where the input is partial."""
-
-    name = "constant_like"
-    attributes = ConstantAttributes
-    saves = ()
-    differentiable = False
-
-    def infer(self, x: Meta, attrs: ConstantAttributes) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, x: Meta, attrs: ConstantAttributes) -> Rule:
-        partials = (partial_sum, partial_max, partial_min)
-        passes = [Signature((partial,), (broadcast,)) for partial in partials]
-        return fitting((*pointwise_of([x]), *passes), [x])
-
-    def bind(self, local: Local, attrs: ConstantAttributes) -> Kernel:
-        value = attrs.value
-        if local.placement is not None:
-            shape = local.output_shape()
-            filled = local.pick(elementwise.filled)
-            return lambda x: filled(x, shape, value)
-        full_like = local.pick(torch.full_like)
-        return lambda x: full_like(x, value)
-
-
-constant_like = unary(ConstantLike())
-
-
-@register_function
-def ones_like_whole(x: Tensor) -> Tensor:
-    """Ones in the shape, dtype and layout of `x`, broadcast where `x` is partial.
-
-    The gradient with which backward starts: each addend of a partial sum counts in full.
-    """
-    return constant_like(x, 1)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -12,7 +11,7 @@ from ...kernels import rotary_ref as kernels
 from ..dispatcher import general
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
+from ..op import Gradients, Needs, Op
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -22,8 +21,6 @@ from .data_movement import wrap
 from .reduce import sum, sum_to
 from .slicing import narrow, select
 from .view import view
-
-Needs = Sequence[object]
 
 
 class RotaryAttributes(NamedTuple):
@@ -93,7 +90,7 @@ class Rotary(Op):
         cos: Tensor,
         sin: Tensor,
         attrs: RotaryAttributes,
-    ) -> Any:
+    ) -> Gradients:
         seq_dim, interleaved, back = attrs
         dx = _rotary((dy, cos, sin), seq_dim, interleaved, not back) if needs[0] else None
         if not needs[1] and not needs[2]:

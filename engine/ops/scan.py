@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,26 +10,17 @@ from ...kernels import reduce_ref as kernels
 from ..dispatcher import binary, unary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
-from ..sbp import broadcast, partial_sum, split
+from ..op import Gradients, Needs, Op
+from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
 from .cat_split import cat
+from .data_movement import all_but
+from .like import constant_like
 from .pointwise import conj_of, fitting
-from .reduce import constant_like
 from .slicing import narrow
-
-Needs = Sequence[object]
-
-
-def _others(ndim: int, dim: int, inputs: int = 1, outputs: int = 1) -> list[Signature]:
-    """Every dim can be split but the one along which the scan runs."""
-    along = dim % ndim if ndim else 0
-    return [
-        Signature((split(d),) * inputs, (split(d),) * outputs) for d in range(ndim) if d != along
-    ]
 
 
 class ScanAttributes(NamedTuple):
@@ -50,11 +40,9 @@ class CumSum(Op):
 
     def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
         passes = Signature((partial_sum,), (partial_sum,))
-        return fitting([*_others(x.ndim, attrs.dim), passes], [x])
+        return fitting([*all_but(attrs.dim, x.ndim), passes], [x])
 
-    def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ScanAttributes
-    ) -> tuple[Tensor]:
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta, attrs: ScanAttributes) -> Gradients:
         return (_cumsum(dy, attrs.dim, not attrs.back),)
 
 
@@ -103,11 +91,11 @@ class CumProd(Op):
     kernel = staticmethod(kernels.cumprod)
 
     def rule(self, axis: Axis, x: Meta, attrs: ScanAttributes) -> Rule:
-        return _others(x.ndim, attrs.dim)
+        return all_but(attrs.dim, x.ndim)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: ScanAttributes
-    ) -> tuple[Tensor]:
+    ) -> Gradients:
         dim, back = attrs
         if not x.ndim or not x.shape[dim]:
             return (dy,)
@@ -121,19 +109,17 @@ class Recurrence(Op):
 
     name = "recurrence"
     attributes = ScanAttributes
+    like = (1,)
     saves_output = True
     kernel = staticmethod(kernels.recurrence)
 
-    def infer(self, a: Meta, b: Meta, attrs: ScanAttributes) -> Meta:
-        return b
-
     def rule(self, axis: Axis, a: Meta, b: Meta, attrs: ScanAttributes) -> Rule:
         linear = Signature((broadcast, partial_sum), (partial_sum,))
-        return [*_others(b.ndim, attrs.dim, inputs=2), linear]
+        return [*all_but(attrs.dim, b.ndim, 2), linear]
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, a: Tensor, b: Tensor, attrs: ScanAttributes
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Gradients:
         dim, back = attrs
         d_b = _recurrence(conj_of(_shifted(a, dim, not back, 0)), dy, dim, not back)
         return mul(d_b, conj_of(_shifted(y, dim, back, 0))), d_b

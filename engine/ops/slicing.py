@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from operator import getitem
+from typing import NamedTuple, TypeAlias
 
 import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError
 from ...kernels import slicing_ref as kernels
-from ..dispatcher import binary, unary, view_op
-from ..meta import Box, Meta
+from ..dispatcher import unary, view_op, with_optional
+from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Kernel, Local, Op
-from ..sbp import broadcast, split
+from ..op import Bound, Gradients, Kernel, Local, Needs
+from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .data_movement import contribution, follows, passes, wrap
+from .data_movement import DataMovement, Mover, Places, ViewOp, contribution, reductions, wrap
 from .view import view
 
-Shape = tuple[int, ...]
 # Per dim of the input: None for all of it, an int that removes it, or (start, stop, step).
-Entry = None | int | tuple[int, int, int]
-Entries = tuple[Entry, ...]
+Entry: TypeAlias = int | tuple[int, int, int] | None
+Entries: TypeAlias = tuple[Entry, ...]
 
 
 def read_slice(entry: slice, size: int) -> Entry:
@@ -53,7 +53,8 @@ def _python(entries: Entries, shape: Sequence[int]) -> tuple[slice | int, ...]:
     )
 
 
-def _sliced_shape(entries: Entries, shape: Sequence[int]) -> Shape:
+def sliced_shape(entries: Sequence[Entry], shape: Sequence[int]) -> Shape:
+    """The shape of what the entries take of a tensor of this shape."""
     return tuple(
         len(range(*entry)) if isinstance(entry, tuple) else size
         for entry, size in zip(entries, shape, strict=True)
@@ -71,9 +72,9 @@ def _cut_dims(entries: Entries) -> list[int]:
     return [i for i, entry in enumerate(entries) if entry is not None]
 
 
-def _local_cuts(big: Meta, box: Box, entries: Entries) -> kernels.Cuts | None:
-    """How the slice meets this rank's shard of the tensor that is sliced."""
-    offset, size = box
+def _local_cuts(big: Meta, position: int, entries: Entries) -> kernels.Cuts | None:
+    """How the slice meets a rank's shard of the tensor that is sliced."""
+    offset, size = big.local_offset(position), big.local_shape(position)
     # Whole dims lie in both tensors alike, so there everything is taken, counted from the shard.
     index = [
         slice(0, n, 1) if entry is None else part
@@ -86,147 +87,114 @@ def _local_cuts(big: Meta, box: Box, entries: Entries) -> kernels.Cuts | None:
 def _plain(entries: Entries, shape: Sequence[int]) -> Kernel:
     """The slice of a shard that is whole in the sliced dims; one dim costs least by itself."""
     cut = _cut_dims(entries)
-    if not cut:
-        return lambda x: x
-    entry = entries[cut[0]]
-    if len(cut) == 1 and isinstance(entry, int):
-        select, dim, place = torch.select, cut[0], entry
-        return lambda x: select(x, dim, place)
-    if len(cut) == 1 and isinstance(entry, tuple) and entry[2] == 1:
-        narrow, dim, start, length = torch.narrow, cut[0], entry[0], entry[1] - entry[0]
-        return lambda x: narrow(x, dim, start, length)
-    index = _python(entries, shape)
-    return lambda x: x[index]
+    entry = entries[cut[0]] if len(cut) == 1 else None
+    if isinstance(entry, int):
+        return Bound(torch.select, cut[0], entry)
+    if entry is not None and entry[2] == 1:
+        return Bound(torch.narrow, cut[0], entry[0], entry[1] - entry[0])
+    return Bound(getitem, _python(entries, shape))
 
 
-class Slice(Op):
+class SliceAttributes(NamedTuple):
+    """What is taken of each dim."""
+
+    entries: Entries
+
+
+class Slice(ViewOp[SliceAttributes]):
     """x[index] for ints and slices, by `Entries`."""
 
     name = "slice"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = SliceAttributes
 
     def kernel(self, x: torch.Tensor, entries: Entries) -> torch.Tensor:
         return x[_python(entries, x.shape)]
 
-    def infer(self, x: Meta, entries: Entries) -> Meta:
-        return x.like(_sliced_shape(entries, x.shape))
+    def infer(self, x: Meta, attrs: SliceAttributes) -> Meta:
+        return x.like(sliced_shape(attrs.entries, x.shape))
 
-    def rule(self, axis: Axis, x: Meta, entries: Entries) -> Rule:
-        found = [*follows(_places(entries)), *passes([x])]
-        adds = contribution(x)
-        return [*found, *[Signature((split(i),), (adds,)) for i in _cut_dims(entries)]]
+    def places(self, x: Meta, attrs: SliceAttributes) -> Places:
+        return _places(attrs.entries)
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        (entries,) = attrs
-        big = local.inputs[0]
-        assert big is not None
+    def rule(self, axis: Axis, x: Meta, attrs: SliceAttributes) -> Rule:
+        cuts = [Signature((split(i),), (contribution(x),)) for i in _cut_dims(attrs.entries)]
+        return [*super().rule(axis, x, attrs), *cuts]
+
+    def bind(self, local: Local, attrs: SliceAttributes) -> Kernel:
+        big = local.input(0)
         shard = local.input_shape(0)
-        if all(shard[i] == big.shape[i] for i in _cut_dims(entries)):
-            return _plain(entries, shard)
-        cuts = _local_cuts(big, (local.input_offset(0), shard), entries)
-        shape = local.output_shape()
-        take = local.pick(kernels.take)
-        return lambda x: take(x, cuts, shape)
+        if all(shard[i] == big.shape[i] for i in _cut_dims(attrs.entries)):
+            return _plain(attrs.entries, shard)
+        cuts = _local_cuts(big, local.position, attrs.entries)
+        return local.bind(kernels.take, cuts, local.output_shape())
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
-        return (_slice_grad(dy, tuple(x.shape), entries),)
+    def gradient(self, dy: Tensor, x: Meta, attrs: SliceAttributes) -> Tensor:
+        return _slice_grad(dy, tuple(x.shape), attrs.entries)
 
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *attrs: Any) -> Tensor:
-        (entries,) = attrs
-        return set_slice(x, value, entries)
+    def scatter_view(self, x: Tensor, value: Tensor, index: int, attrs: SliceAttributes) -> Tensor:
+        return set_slice(x, value, attrs.entries)
 
 
-class SliceGrad(Op):
+class SliceGradAttributes(NamedTuple):
+    """The shape to reach, and what was taken of each dim."""
+
+    shape: Shape
+    entries: Entries
+
+
+class SliceGrad(Mover[SliceGradAttributes]):
     """Zeros of a shape with the input at an index: the gradient of a slice."""
 
     name = "slice_grad"
-    saves = ()
-    flops_per_element = 0.0
+    attributes = SliceGradAttributes
 
-    def infer(self, dy: Meta, shape: Shape, entries: Entries) -> Meta:
-        return dy.like(shape)
+    def infer(self, dy: Meta, attrs: SliceGradAttributes) -> Meta:
+        return dy.like(attrs.shape)
 
-    def rule(self, axis: Axis, dy: Meta, shape: Shape, entries: Entries) -> Rule:
-        found = [*follows((j, i) for i, j in _places(entries)), *passes([dy])]
-        return [*found, *[Signature((broadcast,), (split(i),)) for i in _cut_dims(entries)]]
+    def places(self, x: Meta, attrs: SliceGradAttributes) -> Places:
+        return [(j, i) for i, j in _places(attrs.entries)]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        _, entries = attrs
-        shape = local.output_shape()
-        cuts = _local_cuts(local.outputs[0], (local.output_offset(), shape), entries)
-        put = local.pick(kernels.put)
-        return lambda dy: put(shape, cuts, dy)
+    def rule(self, axis: Axis, x: Meta, attrs: SliceGradAttributes) -> Rule:
+        cuts = [Signature((broadcast,), (split(i),)) for i in _cut_dims(attrs.entries)]
+        return [*super().rule(axis, x, attrs), *cuts]
 
-    def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, shape: Shape, entries: Entries
-    ) -> Any:
-        return (_slice(dy, entries),)
+    def bind(self, local: Local, attrs: SliceGradAttributes) -> Kernel:
+        cuts = _local_cuts(local.outputs[0], local.position, attrs.entries)
+        return local.bind(kernels.put, cuts, local.output_shape())
+
+    def gradient(self, dy: Tensor, x: Meta, attrs: SliceGradAttributes) -> Tensor:
+        return _slice(dy, attrs.entries)
 
 
-class SetSlice(Op):
-    """x with x[index] = value; the value has the slice's shape and x's dtype."""
+class SetSlice(DataMovement):
+    """x with a value (absent: zeros) at an index; the value has the slice's shape and x's dtype."""
 
     name = "set_slice"
-    saves = ()
-    flops_per_element = 0.0
+    attributes = SliceAttributes
+    like = (0,)
 
-    def infer(self, x: Meta, value: Meta, entries: Entries) -> Meta:
-        return x
+    def rule(self, axis: Axis, x: Meta, value: Meta | None, attrs: SliceAttributes) -> Rule:
+        def both(mine: Sbp, theirs: Sbp) -> Signature:
+            return Signature((mine,) if value is None else (mine, theirs), (mine,))
 
-    def rule(self, axis: Axis, x: Meta, value: Meta, entries: Entries) -> Rule:
-        found = [Signature((split(i), split(j)), (split(i),)) for i, j in _places(entries)]
-        found += passes([x, value])
-        cut = [Signature((split(i), broadcast), (split(i),)) for i in _cut_dims(entries)]
-        return [*found, *cut]
+        found = [both(split(i), split(j)) for i, j in _places(attrs.entries)]
+        found += [both(sbp, sbp) for sbp in reductions(x)]
+        return [*found, *[both(split(i), broadcast) for i in _cut_dims(attrs.entries)]]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        (entries,) = attrs
-        big = local.inputs[0]
-        assert big is not None
-        box = (local.input_offset(0), local.input_shape(0))
-        cuts = _local_cuts(big, box, entries)
-        put_into = local.pick(kernels.put_into)
-        return lambda x, value: put_into(x, cuts, value)
+    def bind(self, local: Local, attrs: SliceAttributes) -> Kernel:
+        cuts = _local_cuts(local.input(0), local.position, attrs.entries)
+        return local.bind(kernels.put_into, cuts)
 
     def vjp(
-        self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, value: Meta, entries: Entries
-    ) -> Any:
-        dx = needs[0] and _clear(dy, entries)
-        return dx, needs[1] and _slice(dy, entries)
-
-
-class Clear(Op):
-    """x with zeros at an index."""
-
-    name = "clear_slice"
-    saves = ()
-    flops_per_element = 0.0
-
-    def infer(self, x: Meta, entries: Entries) -> Meta:
-        return x
-
-    def rule(self, axis: Axis, x: Meta, entries: Entries) -> Rule:
-        return [*follows((i, i) for i in range(x.ndim)), *passes([x])]
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        (entries,) = attrs
-        big = local.inputs[0]
-        assert big is not None
-        box = (local.input_offset(0), local.input_shape(0))
-        cuts = _local_cuts(big, box, entries)
-        clear = local.pick(kernels.clear)
-        return lambda x: clear(x, cuts)
-
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, entries: Entries) -> Any:
-        return (_clear(dy, entries),)
+        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, value: Meta | None, attrs: SliceAttributes
+    ) -> Gradients:
+        dx = needs[0] and set_slice(dy, None, attrs.entries)
+        return dx, value is not None and needs[1] and _slice(dy, attrs.entries)
 
 
 _slice = view_op(Slice())
 _slice_grad = unary(SliceGrad())
-_set_slice = binary(SetSlice())
-_clear = unary(Clear())
+set_slice = with_optional(SetSlice())
 
 
 def slice_by(x: Tensor, entries: Entries) -> Tensor:
@@ -234,16 +202,6 @@ def slice_by(x: Tensor, entries: Entries) -> Tensor:
     if any(entry is not None for entry in entries):
         return _slice(x, entries)
     return view(x, x.shape)
-
-
-def set_slice(x: Tensor, value: Tensor, entries: Entries) -> Tensor:
-    """`x` with `value`, which has the shape and dtype for it, in the place of a slice."""
-    return _set_slice(x, value, entries)
-
-
-def clear(x: Tensor, entries: Entries) -> Tensor:
-    """`x` with zeros in the place of a slice."""
-    return _clear(x, entries)
 
 
 def one_dim(ndim: int, dim: int, entry: Entry) -> Entries:

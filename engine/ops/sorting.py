@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec
+from typing import Generic, NamedTuple, ParamSpec, TypeAlias
 
 import torch
 
@@ -11,21 +11,15 @@ from ...kernels import sort_ref as kernels
 from ..dispatcher import several
 from ..meta import Meta
 from ..names import register_function
-from ..op import Op
+from ..op import Attributes, Gradients, Kernel, Needs, Op
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..values import whole
-from .data_movement import together, wrap
+from .argreduce import ValuesAndIndices
+from .data_movement import all_but
 from .dims import squeeze
 from .gather import add_at
 from .index_parsing import like_index
-
-
-class Sorted(NamedTuple):
-    """Sorted or chosen values, and where they stood."""
-
-    values: Tensor
-    indices: Tensor
 
 
 class SortAttributes(NamedTuple):
@@ -52,6 +46,7 @@ class KthvalueAttributes(NamedTuple):
     k: int
 
 
+AnyAttributes: TypeAlias = SortAttributes | TopkAttributes | KthvalueAttributes
 P = ParamSpec("P")
 
 
@@ -60,22 +55,27 @@ class Sorting(Op, Generic[P]):
 
     num_outputs = 2
     saves = ()
-    saves_output = True
+    saves_output = (1,)
+    one_gradient = True
 
-    attributes: Callable[P, tuple[Any, ...]]
+    attributes: Callable[P, Attributes]
 
-    def __init__(
-        self, name: str, kernel: Callable[..., Any], attributes: Callable[P, tuple[Any, ...]]
-    ) -> None:
-        self.name = name
+    def __init__(self, name: str, kernel: Kernel, attributes: Callable[P, Attributes]) -> None:
+        super().__init__(name, kernel)
         self.attributes = attributes
-        self.kernel = kernel  # type: ignore[method-assign]
 
-    def rule(self, axis: Axis, x: Meta, attrs: Any) -> Rule:
-        return together([d for d in range(x.ndim) if d != wrap(attrs.dim, x.ndim)], 1, 2)
+    def rule(self, axis: Axis, x: Meta, attrs: AnyAttributes) -> Rule:
+        return all_but(attrs.dim, x.ndim, 1, 2)
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, x: Meta, attrs: Any) -> Any:
-        return (add_at(dy[0], y[1], tuple(x.shape), attrs.dim) if dy[0] is not None else None,)
+    def vjp(
+        self,
+        needs: Needs,
+        dy: Sequence[Tensor | None],
+        y: Sequence[Tensor],
+        x: Meta,
+        attrs: AnyAttributes,
+    ) -> Gradients:
+        return (None if dy[0] is None else add_at(dy[0], y[1], tuple(x.shape), attrs.dim),)
 
 
 _sort_op = several(Sorting("sort", kernels.sort, SortAttributes))
@@ -84,9 +84,11 @@ _kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue, KthvalueAttributes)
 
 
 @register_function
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> ValuesAndIndices:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
-    return Sorted(*_sort_op((input,), dim, descending, True))
+    return ValuesAndIndices(*_sort_op((input,), dim, descending, True))
 
 
 @register_function
@@ -102,18 +104,20 @@ def msort(input: Tensor) -> Tensor:
 
 
 @register_function
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Sorted:
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> ValuesAndIndices:
     """The k largest (or smallest) values along `dim`, and their indices."""
-    return Sorted(*_topk_op((input,), dim, k, largest, sorted))
+    return ValuesAndIndices(*_topk_op((input,), dim, k, largest, sorted))
 
 
 @register_function
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Sorted:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
     values, indices = _kthvalue_op((input,), dim, k)
     if keepdim or not input.ndim:
-        return Sorted(values, indices)
-    return Sorted(squeeze(values, dim), squeeze(indices, dim))
+        return ValuesAndIndices(values, indices)
+    return ValuesAndIndices(squeeze(values, dim), squeeze(indices, dim))
 
 
 @register_function
@@ -123,7 +127,7 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
-) -> Any:
+) -> Tensor | tuple[Tensor, ...]:
     """The distinct values, and on request where each element went and how often each occurs.
 
     Their number depends on the values, so every process reads the whole tensor. No gradient.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import Any
 
 import torch
 
@@ -13,45 +11,35 @@ from ...kernels import pointwise_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel
+from ..op import Gradients, Kernel, Needs
 from ..signature import Signature
 from ..tensor import Tensor
 from ..views import FunctionStep, link, read_only
-from .arithmetic import div, mul, neg, zeros_vjp
+from .arithmetic import div, mul, neg
 from .cast import cast
 from .compare import ge, le, logical_and
-from .elementwise import elementwise
-from .pointwise import INCREASING, Elementwise, Entry, conj_of, exact, register_elementwise
-from .reduce import constant_like
+from .elementwise import Function, derived, elementwise, same, torch_function, with_settings, zero
+from .like import constant_like
+from .pointwise import INCREASING, Elementwise, conj_of, exact, register_elementwise
 from .where import or_zero, where
 
-Needs = Sequence[object]
-Slope = Callable[[Tensor], Tensor]
-Function = Callable[[Tensor], Tensor]
 
-
-def _smooth(kernel: Kernel, slope: Slope, passes: tuple[Signature, ...] = ()) -> Function:
+def _smooth(kernel: Kernel, slope: Function, passes: tuple[Signature, ...] = ()) -> Function:
     """A function of torch with its derivative: of x, or of y where its parameter is named so."""
-    name = kernel.__name__
-    by_y = list(signature(slope).parameters) == ["y"]
 
-    def vjp(needs: Needs, dy: Tensor, y: Any, x: Any) -> tuple[Tensor]:
-        return (mul(dy, conj_of(slope(y if by_y else x))),)
+    def by_x(dy: Tensor, x: Tensor) -> Tensor:
+        return mul(dy, conj_of(slope(x)))
 
-    saves = () if by_y else None
-    op = Elementwise(name, kernel, vjp, passes=passes, saves=saves, saves_output=by_y)
-    return register_elementwise(unary(op))
+    def by_y(dy: Tensor, y: Tensor) -> Tensor:
+        return mul(dy, conj_of(slope(y)))
+
+    gradient = by_y if list(signature(slope).parameters) == ["y"] else by_x
+    return torch_function(kernel, gradient, passes=passes)
 
 
 def _flat(kernel: Kernel) -> Function:
     """A step function of torch: its derivative is zero."""
-    op = Elementwise(kernel.__name__, kernel, zeros_vjp, passes=INCREASING, saves=())
-    return register_elementwise(unary(op))
-
-
-def _predicate(kernel: Kernel) -> Function:
-    """A function of torch without a derivative."""
-    return register_elementwise(unary(Elementwise(kernel.__name__, kernel)))
+    return torch_function(kernel, zero, passes=INCREASING)
 
 
 # Exponentials, logarithms, roots.
@@ -65,47 +53,22 @@ reciprocal = _smooth(torch.reciprocal, lambda y: neg(y * y))
 log2 = _smooth(torch.log2, lambda x: 1 / (x * math.log(2)))
 log10 = _smooth(torch.log10, lambda x: 1 / (x * math.log(10)))
 log1p = _smooth(torch.log1p, lambda x: 1 / (x + 1))
-
-
-def _log_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (div(dy, conj_of(x)),)
-
-
-log: Function = register_elementwise(unary(Elementwise("log", torch.log, _log_vjp)))
-
-
-def _square_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (mul(dy, mul(conj_of(x), 2)),)
-
-
-square: Function = register_elementwise(unary(Elementwise("square", torch.square, _square_vjp)))
+log = torch_function(torch.log, lambda dy, x: div(dy, conj_of(x)))
+square = torch_function(torch.square, lambda dy, x: mul(dy, mul(conj_of(x), 2)))
 
 # Trigonometric and hyperbolic functions.
 
-
-def _cos_slope(x: Tensor) -> Tensor:
-    return neg(sin(x))
-
-
-cos = _smooth(torch.cos, _cos_slope)
+cos = _smooth(torch.cos, lambda x: -x.sin())
 sin = _smooth(torch.sin, cos)
 tan = _smooth(torch.tan, lambda y: y * y + 1)
 asin = _smooth(torch.asin, lambda x: rsqrt(1 - x * x))
 acos = _smooth(torch.acos, lambda x: neg(rsqrt(1 - x * x)))
 atan = _smooth(torch.atan, lambda x: 1 / (x * x + 1), INCREASING)
-
-
-def _cosh_slope(x: Tensor) -> Tensor:
-    return sinh(x)
-
-
-cosh = _smooth(torch.cosh, _cosh_slope)
+cosh = _smooth(torch.cosh, lambda x: x.sinh())
 sinh = _smooth(torch.sinh, cosh, INCREASING)
 asinh = _smooth(torch.asinh, lambda x: rsqrt(x * x + 1), INCREASING)
 acosh = _smooth(torch.acosh, lambda x: rsqrt(x - 1) * rsqrt(x + 1))
 atanh = _smooth(torch.atanh, lambda x: 1 / (1 - x * x))
-for _function in (asin, acos, atan, asinh, acosh, atanh):
-    register_elementwise(_function, f"arc{_function.__name__[1:]}")
 
 
 def _sinc_slope(x: Tensor) -> Tensor:
@@ -141,21 +104,13 @@ def rad2deg(input: Tensor) -> Tensor:
 erf = _smooth(torch.erf, lambda x: exp(neg(x * x)) * (2 / math.sqrt(math.pi)), INCREASING)
 erfc = _smooth(torch.erfc, lambda x: exp(neg(x * x)) * (-2 / math.sqrt(math.pi)))
 erfinv = _smooth(torch.erfinv, lambda y: exp(y * y) * (math.sqrt(math.pi) / 2))
-
-
-def _digamma_slope(x: Tensor) -> Tensor:
-    return polygamma(1, x)
-
-
-digamma = _smooth(torch.digamma, _digamma_slope)
+digamma = _smooth(torch.digamma, lambda x: x.polygamma(1))
 lgamma = _smooth(torch.lgamma, digamma)
 
 
-def _polygamma_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, n: int) -> tuple[Tensor]:
-    return (mul(dy, _polygamma(x, n + 1)),)
-
-
-_polygamma: Entry = unary(Elementwise("polygamma", kernels.polygamma, _polygamma_vjp))
+_polygamma = with_settings(
+    "polygamma", kernels.polygamma, "n", lambda dy, x, n: mul(dy, x.polygamma(n + 1))
+)
 
 
 @register_elementwise
@@ -166,13 +121,13 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return _polygamma(input, n)
 
 
-def _logit_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, eps: float | None) -> tuple[Tensor]:
+def _logit_gradient(dy: Tensor, x: Tensor, eps: float | None) -> Tensor:
     low, high, outside = (0.0, 1.0, math.nan) if eps is None else (eps, 1.0 - eps, 0.0)
     inside = logical_and(ge(x, low), le(x, high))
-    return (mul(dy, where(inside, reciprocal(x * (1.0 - x)), outside)),)
+    return mul(dy, where(inside, reciprocal(x * (1.0 - x)), outside))
 
 
-_logit: Entry = unary(Elementwise("logit", torch.logit, _logit_vjp))
+_logit = with_settings("logit", torch.logit, "eps", _logit_gradient)
 
 
 @register_elementwise
@@ -187,47 +142,33 @@ floor = _flat(torch.floor)
 ceil = _flat(torch.ceil)
 trunc = _flat(torch.trunc)
 sign = _flat(torch.sign)
-register_elementwise(trunc, "fix")
-_round: Entry = unary(Elementwise("round", kernels.round, zeros_vjp, saves=()))
+
+
+_round = with_settings("round", kernels.round, "decimals", zero)
 
 
 @register_elementwise
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
-    return _round(input, decimals) if decimals else _round(input)
+    return _round(input, decimals)
 
 
-def _same_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
-    return (dy,)
-
-
-frac: Function = register_elementwise(unary(Elementwise("frac", torch.frac, _same_vjp, saves=())))
-
-
-def _abs_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    return (mul(dy, sgn(x)),)
-
-
-def _sgn_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
+def _sgn_gradient(dy: Tensor, y: Tensor, x: Tensor) -> Tensor:
     if not dy.meta.dtype.is_complex:
-        return zeros_vjp(needs, dy, dy.meta, x.meta)
+        return constant_like(dy, 0)
     # Of x / |x|: the part of dy along y has no effect.
     across = dy - y * cast(real(dy * conj(y)), dy.dtype)
-    return (or_zero(x, div(across, abs(x))),)
+    return or_zero(x, div(across, abs(x)))
 
 
-abs: Function = register_elementwise(unary(Elementwise("abs", torch.abs, _abs_vjp)))
-register_elementwise(abs, "absolute")
-sgn: Function = register_elementwise(
-    unary(Elementwise("sgn", torch.sgn, _sgn_vjp, saves_output=True))
+frac = torch_function(torch.frac, same)
+sgn = torch_function(torch.sgn, _sgn_gradient)
+abs = torch_function(torch.abs, lambda dy, x: mul(dy, sgn(x)))
+
+
+_nan_to_num = with_settings(
+    "nan_to_num", kernels.nan_to_num, "nan posinf neginf", lambda dy, x: mul(dy, x.isfinite())
 )
-
-
-def _nan_to_num_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, *attrs: object) -> tuple[Tensor]:
-    return (mul(dy, isfinite(x)),)
-
-
-_nan_to_num: Entry = unary(Elementwise("nan_to_num", kernels.nan_to_num, _nan_to_num_vjp))
 
 
 @register_elementwise
@@ -238,46 +179,42 @@ def nan_to_num(
     neginf: float | None = None,
 ) -> Tensor:
     """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
-    return _nan_to_num(input, *map(exact, (nan, posinf, neginf)))
+    return _nan_to_num(input, exact(nan), exact(posinf), exact(neginf))
 
 
-# Predicates.
+# Predicates, which have no derivative.
 
-isnan = _predicate(torch.isnan)
-isinf = _predicate(torch.isinf)
-isposinf = _predicate(torch.isposinf)
-isneginf = _predicate(torch.isneginf)
-isfinite = _predicate(torch.isfinite)
-signbit = _predicate(torch.signbit)
-logical_not = _predicate(torch.logical_not)
-bitwise_not = _predicate(torch.bitwise_not)
+isnan = torch_function(torch.isnan)
+isinf = torch_function(torch.isinf)
+isposinf = torch_function(torch.isposinf)
+isneginf = torch_function(torch.isneginf)
+isfinite = torch_function(torch.isfinite)
+signbit = torch_function(torch.signbit)
+logical_not = torch_function(torch.logical_not)
+bitwise_not = torch_function(torch.bitwise_not)
 
 # Complex numbers.
 
 
-def _conj_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
-    return (conj(dy),)
+def _angle_gradient(dy: Tensor, x: Tensor) -> Tensor:
+    if not x.meta.dtype.is_complex:
+        return constant_like(dy, 0)
+    turned = div(mul(x, 1j), cast(square(abs(x)), x.dtype))
+    return or_zero(x, mul(dy, turned))
 
 
-def _real_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+def _real_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
     return (cast(dy, x.dtype),)
 
 
-def _imag_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> tuple[Tensor]:
+def _imag_vjp(needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
     return (mul(cast(dy, x.dtype), 1j),)
 
 
-def _angle_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor) -> tuple[Tensor]:
-    if not x.meta.dtype.is_complex:
-        return (constant_like(dy, 0),)
-    turned = div(mul(x, 1j), cast(square(abs(x)), x.dtype))
-    return (or_zero(x, mul(dy, turned)),)
-
-
-_conj: Entry = unary(Elementwise("conj", torch.conj_physical, _conj_vjp, linear="0", saves=()))
-_real: Entry = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
-_imag: Entry = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
-angle: Function = register_elementwise(unary(Elementwise("angle", torch.angle, _angle_vjp)))
+angle = torch_function(torch.angle, _angle_gradient)
+_conj = unary(derived("conj", torch.conj_physical, (lambda dy: dy.conj(),), ("x",), linear="0"))
+_real = unary(Elementwise("real", kernels.real, _real_vjp, linear="0", saves=()))
+_imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=()))
 
 
 @register_elementwise
@@ -286,14 +223,23 @@ def conj_physical(input: Tensor) -> Tensor:
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-register_elementwise(conj_physical, "resolve_conj")
-
-
-def _read_only(name: str, function: Callable[[Tensor], Tensor], of_one: Any) -> FunctionStep:
+def _read_only(name: str, function: Function, of_one: Kernel) -> FunctionStep:
     def scatter(x: Tensor, value: Tensor) -> Tensor:
         raise read_only(name)
 
     return FunctionStep(name, function, scatter, of_one)
+
+
+@register_function
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: what `conj` gives is computed already."""
+    return input
+
+
+@register_function
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: no negation is put off."""
+    return input
 
 
 _CONJ = FunctionStep("conj", _conj, lambda x, value: _conj(value), torch.conj_physical)

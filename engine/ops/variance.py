@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -13,8 +12,8 @@ from ...errors import OnefoldValueError
 from ...kernels import reduce_ref as kernels
 from ..dispatcher import binary, unary
 from ..meta import Meta
-from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..names import register_as
+from ..op import Gradients, Kernel, Local, Needs, Op
 from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -25,9 +24,9 @@ from .compare import eq
 from .pointwise import Elementwise
 from .reduce import (
     Dims,
+    Reduction,
     count_along,
     hashable,
-    is_split_along,
     mean,
     reduction,
     spread,
@@ -36,17 +35,10 @@ from .reduce import (
 from .unary import isnan
 from .where import or_zero, where
 
-Needs = Sequence[object]
-
-
-# Slopes that have no value at zero count as zero there.
-
 
 def _root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta) -> tuple[Tensor]:
+    # A slope that has no value at zero counts as zero there.
     return (or_zero(y, div(dy, mul(y, 2))),)
-
-
-# Variance.
 
 
 _root = unary(Elementwise("root", torch.sqrt, _root_vjp, saves=(), saves_output=True))
@@ -60,22 +52,15 @@ class VarianceAttributes(NamedTuple):
     keepdim: bool
 
 
-class Variance(Op):
+class Variance(Reduction):
     """var or std over dims: over a split dim, from the mean of the whole."""
 
     attributes = VarianceAttributes
 
     def __init__(self, name: str, whole: Kernel, is_root: bool) -> None:
-        self.name = name
-        self.kernel = whole  # type: ignore[method-assign]
+        super().__init__(name, whole)
         self.is_root = is_root
         self.saves_output = is_root
-
-    def rule(self, axis: Axis, x: Meta, attrs: VarianceAttributes) -> Rule:
-        return reduction(x.ndim, attrs.dim, attrs.keepdim, None)
-
-    def decompose(self, metas: tuple[Meta | None, ...], attrs: VarianceAttributes) -> Kernel | None:
-        return self.over_split if is_split_along(metas[0], attrs.dim) else None
 
     def over_split(self, x: Tensor, dim: Dims, correction: float, keepdim: bool) -> Tensor:
         wide = widened(x)
@@ -86,15 +71,10 @@ class Variance(Op):
         return narrowed(_root(y) if self.is_root else y, x.dtype)
 
     def vjp(
-        self,
-        needs: Needs,
-        dy: Tensor,
-        y: Tensor,
-        x: Tensor,
-        attrs: VarianceAttributes,
-    ) -> tuple[Tensor]:
+        self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: VarianceAttributes
+    ) -> Gradients:
         if self.is_root:
-            dy = or_zero(y, div(dy, mul(y, 2)))
+            dy = _root_vjp(needs, dy, y, x.meta)[0]
         return (_variance_slope(dy, x, *attrs),)
 
 
@@ -128,23 +108,22 @@ class VarianceAround(Op):
         return _var_op.infer(x, attrs)
 
     def rule(self, axis: Axis, x: Meta, center: Meta, attrs: VarianceAttributes) -> Rule:
-        found = []
-        for s in reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum):
-            mean_sbp = broadcast if s.outputs[0] is partial_sum else s.inputs[0]
-            found.append(Signature((s.inputs[0], mean_sbp), s.outputs))
-        return found
+        rule = reduction(x.ndim, attrs.dim, attrs.keepdim, partial_sum)
+        return [
+            Signature(
+                (s.inputs[0], broadcast if s.outputs[0] is partial_sum else s.inputs[0]), s.outputs
+            )
+            for s in rule
+        ]
 
     def bind(self, local: Local, attrs: VarianceAttributes) -> Kernel:
         dim, correction, keepdim = attrs
-        whole = local.inputs[0]
-        assert whole is not None
-        freedom = _freedom(whole, dim, correction) or 1.0
-        kernel = local.pick(kernels.variance_around)
-        return partial(kernel, dim=dim, freedom=freedom, keepdim=keepdim)
+        freedom = _freedom(local.input(0), dim, correction) or 1.0
+        return local.bind(kernels.variance_around, dim, freedom, keepdim)
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Meta, x: Tensor, center: Meta, attrs: VarianceAttributes
-    ) -> tuple[Tensor, None]:
+    ) -> Gradients:
         return _variance_slope(dy, x, *attrs), None
 
 
@@ -155,8 +134,8 @@ _variance_around = binary(VarianceAround())
 
 
 def _settings(
-    name: str, dim: Any, unbiased: bool | None, correction: float | None
-) -> tuple[Any, float]:
+    name: str, dim: Dims, unbiased: bool | None, correction: float | None
+) -> tuple[Dims, float]:
     """(dim, correction) of torch's forms (x, unbiased), (x, dim, unbiased) and correction=."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -169,60 +148,39 @@ def _settings(
     return hashable(dim), correction
 
 
-@register_function
-def var(
-    input: Tensor,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Tensor:
+def _register(name: str, entry: Callable[[Tensor, Dims, float, bool], Tensor], doc: str) -> None:
+    def call(
+        input: Tensor,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Tensor:
+        dim, correction = _settings(name, dim, unbiased, correction)
+        return entry(input, dim, correction, keepdim)
+
+    def with_mean(
+        input: Tensor,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        dim, correction = _settings(f"{name}_mean", dim, unbiased, correction)
+        return entry(input, dim, correction, keepdim), mean(input, dim, keepdim)
+
+    register_as(name, call, doc)
+    register_as(f"{name}_mean", with_mean, f"({name}, mean) over `dim`.")
+
+
+_register(
+    "var",
+    _var,
     """The variance over `dim` (None: over all), with the count less `correction` (1) below.
 
     A split dim is not gathered: the parts exchange their sums.
-    """
-    dim, correction = _settings("var", dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim)
-
-
-@register_function
-def std(
-    input: Tensor,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Tensor:
-    """The standard deviation over `dim`: the root of `var`."""
-    dim, correction = _settings("std", dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim)
-
-
-@register_function
-def var_mean(
-    input: Tensor,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(var, mean) over `dim`."""
-    dim, correction = _settings("var_mean", dim, unbiased, correction)
-    return _var(input, dim, correction, keepdim), mean(input, dim, keepdim)
-
-
-@register_function
-def std_mean(
-    input: Tensor,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(std, mean) over `dim`."""
-    dim, correction = _settings("std_mean", dim, unbiased, correction)
-    return _std(input, dim, correction, keepdim), mean(input, dim, keepdim)
+    """,
+)
+_register("std", _std, "The standard deviation over `dim`: the root of `var`.")

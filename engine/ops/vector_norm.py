@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -14,28 +12,19 @@ from ...kernels import pointwise_ref as elementwise, reduce_ref as kernels
 from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Local, Op
+from ..op import Gradients, Kernel, Local, Metas, Needs, Op
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from .arithmetic import div, div_by_count, mul
 from .cast import cast, is_half, narrowed, widened
 from .compare import eq
-from .pointwise import Elementwise
-from .power import pow
-from .reduce import (
-    Dims,
-    constant_like,
-    hashable,
-    is_split_along,
-    reduction,
-    spread,
-    sum,
-)
+from .elementwise import with_settings
+from .elementwise_nary import pow
+from .like import constant_like
+from .reduce import Dims, hashable, is_split_along, reduction, spread, sum
 from .unary import abs, reciprocal, sgn, square
 from .where import clamp_min, or_zero, where
-
-Needs = Sequence[object]
 
 
 class VectorNormAttributes(NamedTuple):
@@ -59,15 +48,13 @@ class VectorNorm(Op):
         return reduction(x.ndim, attrs.dim, attrs.keepdim, reduces_to.get(attrs.ord))
 
     def bind(self, local: Local, attrs: VectorNormAttributes) -> Kernel:
-        ord, dim, keepdim = attrs
+        ord = attrs.ord
         if math.isinf(ord) and math.prod(local.input_shape(0)) == 0:
             target = local.output_shape()
             return lambda x: x.abs().new_full(target, max(0.0, -ord))
-        return partial(local.pick(kernels.vector_norm), ord=ord, dim=dim, keepdim=keepdim)
+        return super().bind(local, attrs)
 
-    def decompose(
-        self, metas: tuple[Meta | None, ...], attrs: VectorNormAttributes
-    ) -> Kernel | None:
+    def decompose(self, metas: Metas, attrs: VectorNormAttributes) -> Kernel | None:
         ord, dim, _ = attrs
         if math.isinf(ord) or not is_split_along(metas[0], dim):
             return None
@@ -77,29 +64,31 @@ class VectorNorm(Op):
 
     def vjp(
         self, needs: Needs, dy: Tensor, y: Tensor, x: Tensor, attrs: VectorNormAttributes
-    ) -> tuple[Tensor]:
+    ) -> Gradients:
         ord, dim, keepdim = attrs
+
+        def spreading(reduced: Tensor) -> Tensor:
+            return spread(reduced, x.shape, dim, keepdim)
+
         if ord == 0:
             return (constant_like(x, 0),)
-        shape = x.shape
         if ord == 1:
-            return (mul(spread(dy, shape, dim, keepdim), sgn(x)),)
+            return (mul(spreading(dy), sgn(x)),)
         if ord == 2:
-            ratio = mul(dy, or_zero(y, reciprocal(y)))
-            return (mul(spread(ratio, shape, dim, keepdim), x),)
+            return (mul(spreading(mul(dy, or_zero(y, reciprocal(y)))), x),)
         size = abs(x)
         if math.isinf(ord):
-            found = eq(size, spread(y, shape, dim, keepdim))
-            share = spread(div_by_count(dy, sum(found, dim, keepdim)), shape, dim, keepdim)
+            found = eq(size, spreading(y))
+            share = spreading(div_by_count(dy, sum(found, dim, keepdim)))
             return (mul(where(found, share, 0.0), sgn(x)),)
         size, y = widened(size), widened(y)  # powers of halves overflow
         ratio = mul(dy, or_zero(y, pow(y, 1 - ord)))
         slope = mul(sgn(x), or_zero(size, pow(size, ord - 1)))
-        return (narrowed(mul(spread(ratio, shape, dim, keepdim), slope), x.dtype),)
+        return (narrowed(mul(spreading(ratio), slope), x.dtype),)
 
 
-def _norm_of_halves(x: Tensor, *attrs: Any) -> Tensor:
-    return cast(_vector_norm(widened(x), *attrs), x.dtype)
+def _norm_of_halves(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
+    return cast(_vector_norm(widened(x), ord, dim, keepdim), x.dtype)
 
 
 def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
@@ -109,25 +98,18 @@ def _norm_over_split(x: Tensor, ord: float, dim: Dims, keepdim: bool) -> Tensor:
     return _power_root(sum(_power(x, ord), dim, keepdim), ord)
 
 
-def _power_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, ord: float) -> tuple[Tensor]:
+def _power_gradient(dy: Tensor, x: Tensor, ord: float) -> Tensor:
     size = abs(x)
     slope = mul(sgn(x), or_zero(size, pow(size, ord - 1)))
-    return (mul(dy, mul(slope, ord)),)
+    return mul(dy, mul(slope, ord))
 
 
-def _power_root_vjp(needs: Needs, dy: Tensor, y: Tensor, x: Meta, ord: float) -> tuple[Tensor]:
-    return (mul(dy, or_zero(y, div(pow(y, 1 - ord), ord))),)
-
-
-_power = unary(Elementwise("norm_power", elementwise.norm_power, _power_vjp))
-_power_root = unary(
-    Elementwise(
-        "norm_root",
-        elementwise.norm_root,
-        _power_root_vjp,
-        saves=(),
-        saves_output=True,
-    )
+_power = with_settings("norm_power", elementwise.norm_power, "ord", _power_gradient)
+_power_root = with_settings(
+    "norm_root",
+    elementwise.norm_root,
+    "ord",
+    lambda dy, y, ord: mul(dy, or_zero(y, div(pow(y, 1 - ord), ord))),
 )
 _vector_norm = unary(VectorNorm())
 
@@ -136,7 +118,7 @@ _vector_norm = unary(VectorNorm())
 def vector_norm(
     input: Tensor,
     ord: float = 2,
-    dim: Any = None,
+    dim: Dims = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
@@ -153,7 +135,7 @@ def vector_norm(
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
-    dim: Any = None,
+    dim: Dims = None,
     keepdim: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
@@ -169,7 +151,7 @@ def norm(
 
 
 @register_function
-def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: Tensor, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Tensor:
     """`input` divided by its norm of order `p` over `dim`, or by `eps` where that is larger.
 
     Example: `normalize(x, dim=-1)` gives rows of length 1.

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from math import prod
-from typing import Any
+from typing import Self
 
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
+from ..argument_types import Dims
 from ..dispatcher import view_op
-from ..meta import Meta
+from ..meta import Meta, Shape
 from ..names import names, register_function, register_name
-from ..op import Kernel, Local, Op
+from ..op import Kernel, Local
 from ..signature import Axis, Rule
 from ..tensor import Tensor
-from ..views import base_of, unlink
-from .data_movement import follows, passes, unpack, wrap
-from .strides import has_contiguous_strides, has_strides_for
+from ..views import ViewStep, base_of, unlink
+from .data_movement import Rearrangement, follows, passes, unpack, wrap
 
-Shape = tuple[int, ...]
 Group = tuple[Shape, Shape]  # input dims and output dims that hold the same elements
 
 
@@ -53,16 +53,16 @@ def groups(before: Shape, after: Shape) -> tuple[Group, ...]:
 
 
 def _equal_ends(before: Shape, after: Shape) -> tuple[Group, ...]:
-    shorter = min(len(before), len(after))
-    front = 0
-    while front < shorter and before[front] == after[front]:
-        front += 1
-    back = 0
-    while back < shorter - front and before[-1 - back] == after[-1 - back]:
-        back += 1
+    front = _equal_at_first(zip(before, after, strict=False))
+    behind = zip(reversed(before[front:]), reversed(after[front:]), strict=False)
     ends = [(dim, dim) for dim in range(front)]
-    ends += [(len(before) - 1 - dim, len(after) - 1 - dim) for dim in range(back)]
+    for dim in range(_equal_at_first(behind)):
+        ends.append((len(before) - 1 - dim, len(after) - 1 - dim))
     return tuple(((i,), (j,)) for i, j in ends)
+
+
+def _equal_at_first(pairs: Iterable[tuple[int, int]]) -> int:
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def _outermost(dims: Shape, whole: Shape, taken: int) -> tuple[int, int]:
@@ -100,7 +100,14 @@ def carried(axis: Axis, seen: Shape, before: Shape, after: Shape) -> list[tuple[
     return pairs
 
 
-class View(Op):
+class NewShape(tuple[int, ...]):
+    """The sizes, given one by one or as one sequence."""
+
+    def __new__(cls, *sizes: Dims) -> Self:
+        return super().__new__(cls, unpack(sizes))
+
+
+class View(Rearrangement[NewShape]):
     """The tensor's elements, in row-major order, under another shape; one size may be -1.
 
     A split dim keeps its split when it is the outermost factor of what it becomes and the new dim
@@ -113,28 +120,21 @@ class View(Op):
     """
 
     name = "view"
-    saves = ()
-    aliases = makes_views = True
-    flops_per_element = 0.0
+    attributes = NewShape
 
-    def kernel(self, x: torch.Tensor, *shape: Any) -> torch.Tensor:
-        return torch.reshape(x, unpack(shape))
+    def kernel(self, x: torch.Tensor, *shape: int) -> torch.Tensor:
+        return torch.reshape(x, shape)
 
-    def rule(self, axis: Axis, x: Meta, *shape: Any) -> Rule:
+    def rule(self, axis: Axis, x: Meta, attrs: NewShape) -> Rule:
         before = axis.whole[0] if axis.whole else tuple(x.shape)
-        pairs = carried(axis, tuple(x.shape), before, _resolved(before, unpack(shape)))
+        pairs = carried(axis, tuple(x.shape), before, _resolved(before, attrs))
         return [*follows(pairs), *passes([x])]
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        reshape = local.pick(torch.reshape)
-        shape = local.output_shape()
-        return lambda x: reshape(x, shape)
+    def bind(self, local: Local, attrs: NewShape) -> Kernel:
+        return local.bind(torch.reshape, local.output_shape())
 
-    def vjp(self, needs: Sequence[object], dy: Tensor, y: Meta, x: Meta, *attrs: Any) -> Any:
-        return (view(dy, x.shape),)
-
-    def scatter_view(self, x: Tensor, value: Tensor, index: int, *shape: Any) -> Tensor:
-        return view(value, x.shape)
+    def gradient(self, dy: Tensor, x: Meta, attrs: NewShape) -> Tensor:
+        return view(dy, x.shape)
 
 
 def _resolved(before: Shape, shape: Shape) -> Shape:
@@ -144,18 +144,18 @@ def _resolved(before: Shape, shape: Shape) -> Shape:
     return tuple(prod(before) // rest if size == -1 else size for size in shape)
 
 
-view: Callable[..., Tensor] = register_name("view", view_op(View()))
+view = register_name("view", view_op(View()))
 
 
 @register_function
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *shape: Dims) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one.
 
     That depends on the steps by which `input` is a view, never on its layout: a base counts as
     lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
     """
     y = view(input, *shape)
-    if input.shared and base_of(input) is not None and not has_strides_for(input, y.meta.shape):
+    if input.shared and base_of(input) is not None and not _can_view(_chain(input), y.meta.shape):
         return unlink(y)
     return y
 
@@ -213,40 +213,55 @@ def ravel(input: Tensor) -> Tensor:
 
 
 @register_function
-def contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> Tensor:
+def contiguous(
+    self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> Tensor:
     """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
     return self if is_contiguous(self) else unlink(view(self, self.meta.shape))
 
 
 @register_function
-def is_contiguous(self: Tensor, memory_format: Any = torch.contiguous_format) -> bool:
+def is_contiguous(
+    self: Tensor, memory_format: torch.memory_format = torch.contiguous_format
+) -> bool:
     """Whether the tensor is row by row in its base, which itself counts as contiguous."""
-    return not self.shared or base_of(self) is None or has_contiguous_strides(self)
+    return not self.shared or base_of(self) is None or _is_contiguous(_chain(self))
 
 
-def _at_least(ndim: int, place: Any, tensors: tuple[Any, ...]) -> Any:
+def at_least(x: Tensor, ndim: int) -> Tensor:
+    """A tensor with so many dims or more: as `atleast_1d`, `atleast_2d` or `atleast_3d`."""
+    shape = tuple(x.shape)
+    if len(shape) >= ndim:
+        return x
+    if len(shape) < 2 <= ndim:
+        shape = (1, *shape)
+    return view(x, (*shape, *[1] * (ndim - len(shape))))
+
+
+def _at_least(
+    tensors: tuple[Tensor | Sequence[Tensor], ...], ndim: int
+) -> Tensor | tuple[Tensor, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
-        x = tensors[0]
-        return x if x.ndim >= ndim else view(x, place(tuple(x.shape)))
-    return tuple(_at_least(ndim, place, (x,)) for x in unpack(tensors))
+        return at_least(tensors[0], ndim)
+    return tuple(at_least(x, ndim) for x in unpack(tensors))
 
 
 @register_function
-def atleast_1d(*tensors: Any) -> Any:
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """Each tensor with at least one dim."""
-    return _at_least(1, lambda shape: (1,), tensors)
+    return _at_least(tensors, 1)
 
 
 @register_function
-def atleast_2d(*tensors: Any) -> Any:
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """Each tensor with at least two dims; a vector becomes a row."""
-    return _at_least(2, lambda shape: (1, *shape, *[1] * (not shape)), tensors)
+    return _at_least(tensors, 2)
 
 
 @register_function
-def atleast_3d(*tensors: Any) -> Any:
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     """Each tensor with at least three dims; a vector stands in the middle one."""
-    return _at_least(3, lambda s: (*s, 1) if len(s) == 2 else (1, *(s or (1,)), 1), tensors)
+    return _at_least(tensors, 3)
 
 
 @register_function
@@ -260,10 +275,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
             f"of upscale_factor, but got shape {tuple(shape)} and upscale_factor={r}"
         )
     *batch, channels, height, width = shape
-    lead = len(batch)
-    x = view(input, *batch, channels // (r * r), r, r, height, width)
-    order = (*range(lead), lead, lead + 3, lead + 1, lead + 4, lead + 2)
-    return reshape(names.permute(x, *order), *batch, channels // (r * r), height * r, width * r)
+    parts = (channels // (r * r), r, r, height, width)
+    return _rearranged(input, batch, parts, (0, 3, 1, 4, 2), (parts[0], height * r, width * r))
 
 
 @register_function
@@ -277,7 +290,52 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             f"got shape {tuple(shape)} and downscale_factor={r}"
         )
     *batch, channels, height, width = shape
+    parts = (channels, height // r, r, width // r, r)
+    return _rearranged(input, batch, parts, (0, 2, 4, 1, 3), (channels * r * r, *parts[1::2]))
+
+
+def _rearranged(x: Tensor, batch: list[int], parts: Shape, order: Shape, last: Shape) -> Tensor:
+    """The dims after `batch` as these parts, in another order, and then as the last dims."""
     lead = len(batch)
-    x = view(input, *batch, channels, height // r, r, width // r, r)
-    order = (*range(lead), lead, lead + 2, lead + 4, lead + 1, lead + 3)
-    return reshape(names.permute(x, *order), *batch, channels * r * r, height // r, width // r)
+    moved = names.permute(view(x, *batch, *parts), *range(lead), *(lead + i for i in order))
+    return reshape(moved, *batch, *last)
+
+
+# Where the elements of a view would lie if its base were one array, row by row. This decides, for
+# every layout alike, what torch decides by the strides of one tensor: whether a reshape is a view,
+# and whether a tensor is contiguous.
+
+Chain = tuple[Shape, *tuple[ViewStep, ...]]  # the shape of a base, and the steps from a view to it
+
+
+def _chain(x: Tensor) -> Chain:
+    steps: list[ViewStep] = []
+    while (base := getattr(x, "_base", None)) is not None:
+        steps.append(x._step)
+        x = base
+    return (x.meta.shape, *steps)
+
+
+@lru_cache(maxsize=4096)
+def _can_view(chain: Chain, shape: Shape) -> bool:
+    """Whether the elements lie so that a tensor of another shape can be a view of them."""
+    try:
+        _on_one(chain).view(shape)
+    except RuntimeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _is_contiguous(chain: Chain) -> bool:
+    """Whether the elements lie row by row."""
+    return _on_one(chain).is_contiguous()
+
+
+def _on_one(chain: Chain) -> torch.Tensor:
+    """The view on torch's data-free "meta" device."""
+    shape, *steps = chain
+    x = torch.empty(shape, device="meta")
+    for step in reversed(steps):
+        x = step.on_one(x)
+    return x

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import torch
 
 from ...errors import OnefoldValueError
 from ...kernels import pointwise_ref as kernels
-from ..dispatcher import binary, ternary, unary
+from ..argument_types import NumberLike
+from ..dispatcher import binary, ternary
 from ..meta import Meta
 from ..names import register_function
-from ..op import Kernel, Op
-from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum
+from ..op import Gradients, Kernel, Needs, Op
+from ..sbp import broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
 from .arithmetic import mul
 from .cast import cast
 from .compare import eq, ge, gt, le, logical_and, logical_or, lt, ne
+from .elementwise import Operator, derived, with_settings
 from .index_parsing import nonzero
 from .pointwise import (
     INCREASING,
     NUMBERS,
     Elementwise,
-    Entry,
+    Exact,
+    Operand,
     exact,
     fitting,
     idempotent,
@@ -34,44 +37,22 @@ from .pointwise import (
 )
 from .reduce import sum_to
 
-Needs = Sequence[object]
-Comparison = Callable[[Any, Any], Tensor]
-Exact = tuple[Any, ...]  # a number as an attribute; see `pointwise.exact`
-
-
-# where and masked_fill.
-
-
-def _where_vjp(needs: Needs, dy: Tensor, y: Meta, condition: Tensor, a: Meta, b: Meta) -> Any:
-    return (
-        None,
-        needs[1] and sum_to(where(condition, dy, 0), a),
-        needs[2] and sum_to(where(condition, 0, dy), b),
-    )
-
-
-_where: Entry = ternary(
-    Elementwise(
+_where = ternary(
+    derived(
         "where",
         torch.where,
-        _where_vjp,
+        (
+            None,
+            lambda dy, condition: where(condition, dy, 0),
+            lambda dy, condition: where(condition, 0, dy),
+        ),
+        ("condition", "a", "b"),
         passes=tuple(
             Signature((broadcast, partial, partial), (partial,))
             for partial in (partial_sum, partial_max, partial_min)
         ),
-        saves=(0,),
     )
 )
-
-
-def _partials_beside(number: Any) -> list[Sbp]:
-    """The partial layouts that a choice between them and a number keeps.
-
-    Sums only when the sum of many such numbers is that number: 0, the infinities and nan.
-    """
-    if number == 0 or (isinstance(number, float) and not math.isfinite(number)):
-        return [partial_max, partial_min, partial_sum]
-    return [partial_max, partial_min]
 
 
 class NumberAttributes(NamedTuple):
@@ -81,30 +62,52 @@ class NumberAttributes(NamedTuple):
 
 
 class WhereNumber(Op):
-    """`where` with one tensor and one number, which stands first or last."""
+    """A tensor where a condition holds, or does not (`otherwise`), and a number elsewhere.
 
-    name = "where"
+    `place` is that of the condition among the two tensors.
+    """
+
     attributes = NumberAttributes
-    saves = (0,)
 
-    def __init__(self, first: bool) -> None:
-        self.first = first  # whether the number is taken where the condition holds
-        self.kernel = kernels.where_first if first else kernels.where_last  # type: ignore[method-assign]
+    def __init__(self, name: str, kernel: Kernel, otherwise: bool, place: int = 0) -> None:
+        super().__init__(name, kernel)
+        self.otherwise = otherwise
+        self.place = place
+        self.saves = (place,)
 
-    def rule(self, axis: Axis, condition: Meta, x: Meta, attrs: NumberAttributes) -> Rule:
-        passed = [Signature((broadcast, p), (p,)) for p in _partials_beside(attrs.number[0])]
-        return fitting((*pointwise_of([condition, x]), *passed), [condition, x])
+    def rule(self, axis: Axis, a: Meta, b: Meta, attrs: NumberAttributes) -> Rule:
+        number = attrs.number[0]
+        # Sums only when the sum of many such numbers is that number: 0, the infinities and nan.
+        sums = number == 0 or (isinstance(number, float) and not math.isfinite(number))
+        passed = [
+            Signature((partial, broadcast) if self.place else (broadcast, partial), (partial,))
+            for partial in (partial_max, partial_min, *[partial_sum] * sums)
+        ]
+        return fitting((*pointwise_of([a, b]), *passed), [a, b])
 
     def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, condition: Tensor, x: Meta, attrs: NumberAttributes
-    ) -> Any:
-        kept = where(condition, 0, dy) if self.first else where(condition, dy, 0)
-        return None, sum_to(kept, x)
+        self,
+        needs: Needs,
+        dy: Tensor,
+        y: Meta,
+        a: Tensor | Meta,
+        b: Tensor | Meta,
+        attrs: NumberAttributes,
+    ) -> Gradients:
+        condition, x = (b, a) if self.place else (a, b)
+        assert isinstance(condition, Tensor)
+        assert isinstance(x, Meta)
+        kept = _where_first if self.otherwise else _where_last
+        grad = sum_to(kept(condition, dy, exact(0)), x)
+        return (grad, None) if self.place else (None, grad)
 
 
-_where_last = binary(WhereNumber(False))
-_where_first = binary(WhereNumber(True))
-_where_numbers = unary(Elementwise("where", kernels.where_numbers))
+_where_last = binary(WhereNumber("where", kernels.where_last, otherwise=False))
+_where_first = binary(WhereNumber("where", kernels.where_first, otherwise=True))
+_masked_fill = binary(WhereNumber("masked_fill", kernels.masked_fill, otherwise=True, place=1))
+
+
+_where_numbers = with_settings("where", kernels.where_numbers, "input other")
 
 
 @overload
@@ -112,11 +115,13 @@ def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 
 
 @overload
-def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+def where(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
 
 
 @register_function
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(
+    condition: Tensor, input: Operand | None = None, other: Operand | None = None
+) -> Tensor | tuple[Tensor, ...]:
     """`input` where the condition holds, else `other`; both may be Python numbers.
 
     With the condition alone, the indices at which it holds, as `nonzero(as_tuple=True)` gives them.
@@ -132,8 +137,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         if isinstance(other, NUMBERS):
             return _where_numbers(condition, exact(input), exact(other))
     if input is None and other is None:
-        return nonzero(condition, as_tuple=True)
-    return _where(condition, input, other)
+        indices: tuple[Tensor, ...] = nonzero(condition, as_tuple=True)
+        return indices
+    return _where(condition, input, other)  # type: ignore[arg-type]  # which tells the error
 
 
 def or_zero(x: Tensor, slope: Tensor) -> Tensor:
@@ -141,29 +147,8 @@ def or_zero(x: Tensor, slope: Tensor) -> Tensor:
     return where(eq(x, 0), 0.0, slope)
 
 
-class MaskedFill(Op):
-    """x with a number at the places of a mask; the dtype stays that of x."""
-
-    name = "masked_fill"
-    attributes = NumberAttributes
-    saves = (1,)
-    kernel = staticmethod(kernels.masked_fill)
-
-    def rule(self, axis: Axis, x: Meta, mask: Meta, attrs: NumberAttributes) -> Rule:
-        passed = [Signature((p, broadcast), (p,)) for p in _partials_beside(attrs.number[0])]
-        return fitting((*pointwise_of([x, mask]), *passed), [x, mask])
-
-    def vjp(
-        self, needs: Needs, dy: Tensor, y: Meta, x: Meta, mask: Tensor, attrs: NumberAttributes
-    ) -> Any:
-        return sum_to(_masked_fill(dy, mask, exact(0)), x), None
-
-
-_masked_fill: Entry = binary(MaskedFill())
-
-
 @register_elementwise
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True.
 
     Raises OnefoldValueError when `value` is a tensor with dims.
@@ -180,90 +165,59 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 # Extrema of two tensors.
 
+Binary: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
-def _extremum(name: str, kernel: Kernel, loses: Comparison, passes: tuple[Signature, ...]) -> Entry:
+
+def _maximum(kernel: Kernel, loses: Operator, passes: tuple[Signature, ...]) -> Binary:
     """The gradient goes to the operand that is taken, half to each where they are equal."""
 
-    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
+    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         shared = where(eq(a, b), mul(dy, 0.5), dy)
         return (
             needs[0] and sum_to(masked_fill(shared, loses(a, b), 0), a.meta),
             needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
         )
 
-    return register_elementwise(binary(Elementwise(name, kernel, vjp, passes=passes)))
+    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes))
 
 
-maximum = _extremum("maximum", torch.maximum, lt, idempotent(partial_max))
-minimum = _extremum("minimum", torch.minimum, gt, idempotent(partial_min))
+def _choice(kernel: Kernel, takes_first: Operator, passes: tuple[Signature, ...] = ()) -> Binary:
+    """The gradient goes to the first operand where it is the one taken, else to the second."""
 
-
-def _number_extremum(name: str, kernel: Kernel, taken: Comparison) -> Entry:
-    """As maximum and minimum, but a number wins over nan; equal operands count for the first."""
-
-    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Any:
-        first = logical_or(taken(a, b), ne(b, b))
+    def vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
+        first = takes_first(a, b)
         return (
             needs[0] and sum_to(where(first, dy, 0), a.meta),
             needs[1] and sum_to(where(first, 0, dy), b.meta),
         )
 
-    return register_elementwise(binary(Elementwise(name, kernel, vjp)))
+    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes))
 
 
-fmax = _number_extremum("fmax", torch.fmax, ge)
-fmin = _number_extremum("fmin", torch.fmin, le)
+maximum = register_elementwise(_maximum(torch.maximum, lt, idempotent(partial_max)))
+minimum = register_elementwise(_maximum(torch.minimum, gt, idempotent(partial_min)))
+# These take a number rather than nan; of equal operands the first.
+fmax = register_elementwise(_choice(torch.fmax, lambda a, b: logical_or(ge(a, b), ne(b, b))))
+fmin = register_elementwise(_choice(torch.fmin, lambda a, b: logical_or(le(a, b), ne(b, b))))
+_clamp_min = _choice(torch.clamp_min, ge, idempotent(partial_max))
+_clamp_max = _choice(torch.clamp_max, le, idempotent(partial_min))
 
 
 # clamp.
 
 
-def _inside(x: Tensor, low: Any, high: Any) -> Tensor:
-    if low is None:
-        return le(x, high)
-    if high is None:
-        return ge(x, low)
-    return logical_and(ge(x, low), le(x, high))
+Limit: TypeAlias = NumberLike | None
 
 
-def _clamp_vjp(
-    needs: Needs, dy: Tensor, y: Meta, x: Tensor, low: Any, high: Any, *kinds: type
-) -> tuple[Tensor]:
-    return (where(_inside(x, low, high), dy, 0),)
+def _clamp_gradient(dy: Tensor, x: Tensor, low: Limit, high: Limit) -> Tensor:
+    inside = [ge(x, low)] if low is not None else []
+    inside += [le(x, high)] if high is not None else []
+    return where(logical_and(*inside) if len(inside) == 2 else inside[0], dy, 0)
 
 
-# The bounds' types are part of the key, since an integer is clamped otherwise by 1 than by 1.0.
-_clamp: Entry = unary(
-    Elementwise(
-        "clamp",
-        kernels.clamp,
-        _clamp_vjp,
-        passes=INCREASING,
-    )
-)
-
-
-def _clamp_min_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
-    kept = ge(x, bound)
-    return (
-        needs[0] and sum_to(where(kept, dy, 0), x.meta),
-        needs[1] and sum_to(where(kept, 0, dy), bound.meta),
-    )
-
-
-def _clamp_max_vjp(needs: Needs, dy: Tensor, y: Meta, x: Tensor, bound: Tensor) -> Any:
-    kept = le(x, bound)
-    return (
-        needs[0] and sum_to(where(kept, dy, 0), x.meta),
-        needs[1] and sum_to(where(kept, 0, dy), bound.meta),
-    )
-
-
-_clamp_min: Entry = binary(
-    Elementwise("clamp_min", torch.clamp_min, _clamp_min_vjp, passes=idempotent(partial_max))
-)
-_clamp_max: Entry = binary(
-    Elementwise("clamp_max", torch.clamp_max, _clamp_max_vjp, passes=idempotent(partial_min))
+# The bounds, and their types: an integer is clamped otherwise by 1 than by 1.0.
+_clamp = with_settings(
+    "clamp", kernels.clamp, "low high low_type high_type", _clamp_gradient, passes=INCREASING
 )
 
 
@@ -271,14 +225,17 @@ def _blank(meta: Meta) -> torch.Tensor:
     return torch.empty((0,) if meta.shape else (), dtype=meta.dtype, device="meta")
 
 
+ClampBound: TypeAlias = Meta | Limit
+
+
 @lru_cache(maxsize=4096, typed=True)
-def _clamped_dtype(x: Meta, *bounds: Any) -> torch.dtype:
+def _clamped_dtype(x: Meta, *bounds: ClampBound) -> torch.dtype:
     """What torch promotes all three to together: one after the other may give another dtype."""
     metas = [bound for bound in bounds if isinstance(bound, Meta)]
     # Beside a number, a tensor without dims counts as a number.
     as_numbers = len(metas) == 1 and None not in bounds and not metas[0].shape
 
-    def stand_in(bound: Any) -> Any:
+    def stand_in(bound: ClampBound) -> Any:
         if isinstance(bound, Meta):
             return torch.ones((), dtype=bound.dtype).item() if as_numbers else _blank(bound)
         return bound if as_numbers or bound is None else torch.tensor(bound, device="meta")
@@ -287,7 +244,7 @@ def _clamped_dtype(x: Meta, *bounds: Any) -> torch.dtype:
 
 
 @register_elementwise
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit.
 
     Where min > max the result is max. Raises OnefoldValueError when both are None.
@@ -301,11 +258,8 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return _clamp(input, min, max, type(min), type(max))
 
 
-register_elementwise(clamp, "clip")
-
-
 @register_elementwise
-def clamp_min(input: Tensor, min: Any) -> Tensor:
+def clamp_min(input: Tensor, min: Operand | None) -> Tensor:
     """`input`, but at least `min`."""
     if isinstance(min, Tensor):
         return _clamp_min(input, min)
@@ -313,7 +267,7 @@ def clamp_min(input: Tensor, min: Any) -> Tensor:
 
 
 @register_elementwise
-def clamp_max(input: Tensor, max: Any) -> Tensor:
+def clamp_max(input: Tensor, max: Operand | None) -> Tensor:
     """`input`, but at most `max`."""
     if isinstance(max, Tensor):
         return _clamp_max(input, max)

@@ -1,0 +1,153 @@
+"""Ops of torch whose gradient uses the graph that torch's autograd recorded in forward.
+
+The gradient of a `TorchOp` computes forward again. Where that costs too much, as in recurrent
+networks, an op derives from `KeepsGraph`: if a gradient will be needed, torch records forward on
+each shard. The record hangs on a ticket, a further output, which the tape keeps and gives to the
+op of the gradient. Without the record (the ticket was packed, boxed or used before, or second
+gradients are wanted) forward is computed again: a record saves time, no result depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from .. import interpreter
+from ..meta import Meta
+from ..op import Arg, Gradients, Kernel, Local, Needs, required
+from ..tensor import Tensor
+from ..views import frozen
+from .torch_function import (
+    Arguments,
+    Dtypes,
+    Given,
+    Group,
+    Outputs,
+    Shapes,
+    TorchGradient,
+    TorchOp,
+    gradients,
+)
+
+_RECORD = "record"  # the attribute of a ticket's shard
+
+
+class Record(NamedTuple):
+    """The inputs and outputs of a computation, with torch's graph between them."""
+
+    inputs: Given
+    outputs: Outputs
+
+
+class KeepsGraph(TorchOp):
+    """An op whose forward is recorded where one of its inputs needs a gradient."""
+
+    def call(self, tensors: Sequence[Tensor | None], arguments: Arguments) -> tuple[Tensor, ...]:
+        wanted: tuple[int, ...] = ()
+        if interpreter.grad_enabled:
+            pairs = enumerate(tensors)
+            wanted = tuple([i for i, x in pairs if x is not None and x.node is not None])
+        if not wanted:
+            return super().call(tensors, arguments)
+        return _recorded(self, wanted).call(tensors, arguments)[:-1]
+
+
+class Recorded(TorchOp):
+    """The outputs of `forward`, and a ticket that leads to the record of them.
+
+    `wanted` are the inputs that need gradients. The ticket has the batch dims of the op, in the
+    order of its groups, so that a split batch has a ticket for each part.
+    """
+
+    def __init__(self, forward: TorchOp, wanted: tuple[int, ...]) -> None:
+        self.saves_output = (forward.num_outputs,)
+        super().__init__(forward.name, forward.num_outputs + 1)
+        self.forward = forward
+        self.wanted = wanted
+
+    def infer(self, *args: Arg) -> tuple[Meta, ...]:
+        *metas, arguments = args
+        made = self.forward.infer(*args)
+        shapes = [None if meta is None else tuple(meta.shape) for meta in metas]
+        dtypes = [None if meta is None else meta.dtype for meta in metas]
+        sizes = [
+            next(
+                required(shape)[dim]
+                for shape, dim in zip(shapes, group.inputs, strict=True)
+                if dim is not None
+            )
+            for group in self.forward.groups(tuple(shapes), tuple(dtypes), arguments)
+        ]
+        ticket = Meta.of(tuple(sizes), torch.bool, device=torch.device("cpu"))
+        return (*((made,) if isinstance(made, Meta) else made), ticket)
+
+    def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
+        found = self.forward.groups(shapes, dtypes, arguments)
+        return [Group(group.inputs, (*group.outputs, i)) for i, group in enumerate(found)]
+
+    def bind(self, local: Local, attrs: Arguments) -> Kernel:
+        shape = local.output_shape(self.forward.num_outputs)
+        if 0 in shape:
+            return super().bind(local, attrs)
+        return lambda *tensors: self.record(tensors, attrs, shape)
+
+    def record(self, tensors: Given, arguments: Arguments, shape: tuple[int, ...]) -> Outputs:
+        """The outputs for local tensors, and a ticket of this shape."""
+        inputs = [*tensors]
+        for index in self.wanted:
+            inputs[index] = required(inputs[index]).detach().requires_grad_()
+        with torch.enable_grad():
+            made = self.forward.compute(inputs, arguments)
+        ticket = _zeros(shape, made[0].device).detach()
+        vars(ticket)[_RECORD] = Record(inputs, made)
+        # Copies: torch may need what it returned for the gradient, and programs may write to it.
+        return (*[y.detach().clone() for y in made], ticket)
+
+    def vjp(self, needs: Needs, dy: object, y: object, *args: Arg) -> Gradients:
+        assert isinstance(dy, tuple)
+        assert isinstance(y, tuple)
+        *tensors, arguments = args
+        wanted = tuple([i for i, need in enumerate(needs) if need])
+        ticket = frozen(y[-1])  # not on the tape
+        given = (*dy[:-1], *tensors, ticket)
+        found = _gradient_of(self.forward, wanted).call(given, arguments)
+        made = dict(zip(wanted, found, strict=True))
+        return [made.get(i) for i in range(len(needs))]
+
+
+class RecordedGradient(TorchGradient):
+    """The gradients for the inputs `wanted`, with the ticket as a last input."""
+
+    def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
+        *given, ticket = tensors
+        dys = given[: self.forward.num_outputs]
+        again = any(x is not None and x.requires_grad for x in given)
+        # Taken from the ticket: torch frees the record while it goes through it.
+        record = None if again else vars(ticket).pop(_RECORD, None)
+        if record is None or all(dy is None for dy in dys):
+            return super().compute(given, arguments)
+        leaves = [record.inputs[index] for index in self.wanted]
+        return gradients(record.outputs, dys, leaves)
+
+    def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
+        found = super().groups(shapes[:-1], dtypes[:-1], arguments)
+        return [Group((*group.inputs, i), group.outputs) for i, group in enumerate(found)]
+
+
+@lru_cache(maxsize=1024)
+def _zeros(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """What all tickets of a shape are aliases of."""
+    return torch.zeros(shape, dtype=torch.bool, device=device)
+
+
+@lru_cache(maxsize=1024)
+def _recorded(op: TorchOp, wanted: tuple[int, ...]) -> Recorded:
+    return Recorded(op, wanted)
+
+
+@lru_cache(maxsize=1024)
+def _gradient_of(op: TorchOp, wanted: tuple[int, ...]) -> RecordedGradient:
+    return RecordedGradient(op, wanted)

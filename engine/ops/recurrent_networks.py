@@ -1,0 +1,319 @@
+"""Recurrent networks: torch's fused functions, a whole sequence (or a step of a cell) as one op.
+
+The batch may be split; the gradients of the weights are then partial sums. Along time everything
+depends on what came before, and a packed batch has its samples interleaved: these are gathered.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
+from .. import interpreter
+from ..generated import register_variant
+from ..meta import Meta
+from ..op import Arg, required
+from ..tensor import Tensor
+from ..values import whole
+from .cat_split import cat
+from .dropout import dropout as drop
+from .kept_graph import KeepsGraph
+from .slicing import narrow
+from .torch_function import Arguments, Dtypes, Given, Group, Outputs, Shapes
+
+# The gates of each mode, as rows of its weights per unit of its hidden state.
+GATES = {"rnn_tanh": 1, "rnn_relu": 1, "gru": 3, "lstm": 4}
+
+
+class Recurrence(NamedTuple):
+    """How a sequence is computed. A packed one has `batch_sizes`, the batch of each time step."""
+
+    has_biases: bool
+    num_layers: int
+    bidirectional: bool
+    batch_first: bool
+    batch_sizes: tuple[int, ...] | None
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+
+class RecurrentOp(KeepsGraph):
+    """The base of sequences and cells: tensors are the input, one or two states, and weights."""
+
+    def __init__(self, name: str, states: int, function: Callable[..., Arg]) -> None:
+        super().__init__(name, self.outputs_of(states))
+        self.states = states
+        self.function = function
+
+    @staticmethod
+    def outputs_of(states: int) -> int:
+        """The number of outputs."""
+        return states
+
+    def state(self, tensors: Given) -> Arg:
+        """The state as torch takes it: a list of two for LSTMs."""
+        given = list(tensors[1 : 1 + self.states])
+        return given if self.states == 2 else given[0]
+
+    def compute_again(self, tensors: Given, arguments: Arguments) -> Outputs:
+        with _without_libraries():
+            return self.compute(tensors, arguments)
+
+    def batch(self, count: int, of_input: int, of_states: int, outputs: Sequence[int]) -> Group:
+        """The batch dim of a call with so many tensors."""
+        weights = (None,) * (count - 1 - self.states)
+        return Group((of_input, *(of_states,) * self.states, *weights), tuple(outputs))
+
+
+class SequenceOp(RecurrentOp):
+    """Layers of a recurrent network over a whole sequence: the output, and the last states"""
+
+    @staticmethod
+    def outputs_of(states: int) -> int:
+        return 1 + states
+
+    def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
+        how = _recurrence(arguments)
+        weights = list(tensors[1 + self.states :])
+        # cuDNN and oneDNN keep what the gradient needs only in training; nothing is dropped here.
+        train = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+        given = (weights, how.has_biases, how.num_layers, 0.0, train, how.bidirectional)
+        x, state = required(tensors[0]), self.state(tensors)
+        if how.batch_sizes is None:
+            return tuple(self.function(x, state, *given, how.batch_first))
+        return tuple(self.function(x, torch.tensor(how.batch_sizes), state, *given))
+
+    def infer(self, *args: Arg) -> tuple[Meta, ...]:
+        x, *metas, arguments = args
+        how = _recurrence(arguments)
+        states = metas[: self.states]
+        ndim = 3 if how.batch_sizes is None else 2
+        if x.ndim != ndim or any(state.ndim != 3 for state in states):
+            raise ShapeError(
+                f"needs an input of {ndim} dims and states of 3, but got shapes "
+                f"{', '.join(str(tuple(meta.shape)) for meta in (x, *states))}"
+            )
+        dims = (*x.shape[:-1], how.directions * states[0].shape[2])
+        device = torch.device("cpu")
+        shapes = [dims, *(tuple(state.shape) for state in states)]
+        return tuple([Meta.of(shape, x.dtype, device=device) for shape in shapes])
+
+    def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
+        how = _recurrence(arguments)
+        if how.batch_sizes is not None:
+            return []
+        at = 0 if how.batch_first else 1
+        return [self.batch(len(shapes), at, 1, (at, *(1,) * self.states))]
+
+    def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
+        """Two per weight and element of the sequence."""
+        x, *others = [meta for meta in inputs if meta is not None]
+        weights = sum(meta.numel for meta in others[self.states :])
+        return 2.0 * weights * x.numel / max(1, x.shape[-1])
+
+
+class CellOp(RecurrentOp):
+    """One step of one layer: the next state"""
+
+    def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
+        made = self.function(tensors[0], self.state(tensors), *tensors[1 + self.states :])
+        return (made,) if isinstance(made, torch.Tensor) else tuple(made)
+
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        x, *metas, _ = args
+        states = metas[: self.states]
+        for meta in (x, *states):
+            if meta.ndim != 2:
+                raise ShapeError(f"needs tensors of 2 dims, but got shape {tuple(meta.shape)}")
+        return states[0] if self.states == 1 else tuple(states)
+
+    def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
+        return [self.batch(len(shapes), 0, 0, (0,) * self.states)]
+
+
+# cuDNN may copy the weights together, which takes little of its time.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous")
+
+
+@contextmanager
+def _without_libraries() -> Iterator[None]:
+    """A block without oneDNN and cuDNN, whose recurrent networks have no second gradients."""
+    before = [is_enabled() for is_enabled, _ in _LIBRARIES]
+    try:
+        for _, enable in _LIBRARIES:
+            enable(False)
+        yield
+    finally:
+        for (_, enable), value in zip(_LIBRARIES, before, strict=True):
+            enable(value)
+
+
+# `torch.backends.mkldnn.flags` sets other flags, too, and warns of some.
+_LIBRARIES = (
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+)
+
+
+def _recurrence(arguments: Arguments) -> Recurrence:
+    (how,) = arguments.positional
+    assert isinstance(how, Recurrence)
+    return how
+
+
+SEQUENCES = {
+    mode: SequenceOp(mode, 2 if mode == "lstm" else 1, getattr(torch, mode)) for mode in GATES
+}
+CELLS = {
+    mode: CellOp(f"{mode}_cell", 2 if mode == "lstm" else 1, getattr(torch, f"{mode}_cell"))
+    for mode in GATES
+}
+
+
+def sequence(
+    mode: str,
+    input: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    how: Recurrence,
+    dropout: float = 0.0,
+) -> tuple[Tensor, ...]:
+    """The output of a recurrent network and its last states; see `lstm` for the shapes.
+
+    `dropout` drops outputs of all layers but the last; layers are then an op each.
+    """
+    op = SEQUENCES[mode]
+    if dropout == 0.0 or how.num_layers == 1:
+        return op.call((input, *states, *params), Arguments((how,)))
+    layer = Arguments((how._replace(num_layers=1),))
+    directions, count = how.directions, len(params) // how.num_layers
+    found: list[tuple[Tensor, ...]] = []
+    for index in range(how.num_layers):
+        of_layer = [narrow(state, 0, index * directions, directions) for state in states]
+        weights = params[index * count : (index + 1) * count]
+        input, *last = op.call((input, *of_layer, *weights), layer)
+        found.append(tuple(last))
+        if index < how.num_layers - 1:
+            input = drop(input, dropout)
+    return input, *[cat(parts, 0) for parts in zip(*found, strict=True)]
+
+
+def cell(
+    mode: str, input: Tensor, states: Sequence[Tensor], *weights: Tensor | None
+) -> tuple[Tensor, ...]:
+    """The next state of one layer; weights are w_ih, w_hh, and None or b_ih and b_hh."""
+    return CELLS[mode].call((input, *states, *weights), Arguments())
+
+
+def known_values(vector: Tensor) -> tuple[int, ...]:
+    """A vector of integers as numbers; in a capture, too, if they were known before it."""
+    if isinstance(vector.shards, tuple):
+        with interpreter.using(None):
+            return tuple(whole(vector).tolist())
+    return tuple(whole(vector).tolist())
+
+
+def _states(mode: str, hx: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    """The states, as they are given to a function of torch."""
+    if mode != "lstm":
+        if not isinstance(hx, Tensor):
+            raise OnefoldTypeError(f"{mode}: hx must be a Tensor, but got {type(hx).__name__}")
+        return [hx]
+    if isinstance(hx, Tensor) or len(hx) != 2:
+        raise OnefoldRuntimeError("lstm expects two hidden states: hx=(h_0, c_0)")
+    return list(hx)
+
+
+def _sequence(
+    mode: str,
+    input: Tensor,
+    hx: Tensor | Sequence[Tensor],
+    params: Tensor | Sequence[Tensor],
+    has_biases: bool | Sequence[Tensor],
+    num_layers: int,
+    dropout: float,
+    train: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    batch_sizes: tuple[int, ...] | None = None
+    if not isinstance(has_biases, bool):  # the second form of torch, of a packed sequence
+        if not isinstance(hx, Tensor):
+            raise OnefoldTypeError(f"{mode}: batch_sizes must be a Tensor, but got {hx!r}")
+        batch_sizes, hx = known_values(hx), params
+        params, has_biases, num_layers, dropout, train, bidirectional, batch_first = (
+            has_biases, bool(num_layers), int(dropout), train, bidirectional, batch_first, False,
+        )  # fmt: skip
+    if isinstance(params, Tensor):
+        raise OnefoldTypeError(f"{mode}: params must be a list of Tensors, but got one Tensor")
+    how = Recurrence(has_biases, num_layers, bidirectional, batch_first, batch_sizes)
+    states = _states(mode, hx)
+    return sequence(mode, input, states, params, how, dropout if train else 0.0)
+
+
+_SEQUENCE = """A whole {name} network, as torch.{mode}: the output and the last state{s}.
+
+    {mode}(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    {mode}(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
+
+    `input` is (T, N, I), or (N, T, I) with `batch_first`, `hx` {hx} of (layers * directions, N, H);
+    `data` and `batch_sizes` are those of a packed sequence. `params` are w_ih, w_hh and, with
+    `has_biases`, b_ih and b_hh for each layer and direction. Raises ShapeError for tensors of
+    another number of dims. Example: see `nn.{layer}`.
+    """
+for _mode in GATES:
+    _lstm = _mode == "lstm"
+    register_variant(
+        _mode,
+        _sequence,
+        _mode,
+        _SEQUENCE.format(
+            name=_mode.upper().replace("_", " with "),
+            mode=_mode,
+            s="s" if _lstm else "",
+            hx="a pair" if _lstm else "a tensor",
+            layer="RNN" if _mode.startswith("rnn") else _mode.upper(),
+        ),
+    )
+
+
+def _one_state(
+    mode: str,
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    return cell(mode, input, _states(mode, hx), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def _two_states(
+    mode: str,
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    hidden, inner = cell(mode, input, _states(mode, hx), w_ih, w_hh, b_ih, b_hh)
+    return hidden, inner
+
+
+_CELL = """One step of one layer, as torch.{mode}_cell: input (N, I), each state (N, H).
+
+    Raises ShapeError for tensors of another number of dims. Example: see `nn.{layer}Cell`.
+    """
+for _mode in ("rnn_tanh", "rnn_relu", "gru"):
+    _layer = "GRU" if _mode == "gru" else "RNN"
+    register_variant(f"{_mode}_cell", _one_state, _mode, _CELL.format(mode=_mode, layer=_layer))
+register_variant("lstm_cell", _two_states, "lstm", _CELL.format(mode="lstm", layer="LSTM"))

@@ -1,0 +1,128 @@
+"""The functions of the rows of `torch_table`, each with its op."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import torch
+
+from ...errors import OnefoldTypeError, OnefoldValueError
+from ..argument_types import TypedLayout
+from ..meta import Box
+from ..names import register_name
+from ..tensor import Tensor
+from .creation import make
+from .reduce import mean, sum
+from .torch_function import Arguments, TorchFunction, slots_for
+from .torch_results import RESULTS
+from .torch_row import ROWS, Row
+
+
+def _op(row: Row, outputs: int) -> TorchFunction:
+    """The op of a row with so many outputs, made when the function is first called."""
+    if outputs not in row.ops:
+        row.ops[outputs] = TorchFunction(
+            row.name, row.function, row.whole, outputs, row.linear, row.differentiable
+        )
+    return row.ops[outputs]
+
+
+def run(row: Row, tensors: list[Tensor], arguments: Arguments) -> tuple[Tensor, ...]:
+    """The outputs of a call with these arguments."""
+    count = max(1, len(row.outputs))
+    if row.counted:
+        blank = [torch.empty(x.shape, dtype=x.dtype, device="meta") for x in tensors]
+        count = len(_op(row, 1).compute(blank, arguments))
+    return _op(row, count).call(tensors, arguments)
+
+
+def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
+    """The function that users call; `result` is what it returns, made of several outputs if so."""
+    name, signature = row.name, row.signature
+
+    def call(*args: object, **kwargs: object) -> object:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise OnefoldTypeError(f"{name}(): {error}") from None
+        reduction = "none"
+        if row.reduced:
+            reduction = _reduction(bound.arguments)
+            bound = signature.bind(**bound.arguments, reduction="none")
+        tensors: list[Tensor] = []
+        positional = tuple([slots_for(value, tensors) for value in bound.args])
+        named = tuple([(key, slots_for(value, tensors)) for key, value in bound.kwargs.items()])
+        if not tensors:
+            raise OnefoldTypeError(f"{name}() needs a Tensor, but got {args!r}")
+        made = run(row, tensors, Arguments(positional, named))
+        if row.counted:
+            return made
+        if row.outputs:
+            return result(*made)
+        return made[0] if reduction == "none" else _REDUCTIONS[reduction](made[0])
+
+    _describe(call, row, result, doc)
+    return call
+
+
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": mean, "sum": sum}
+
+
+def _reduction(arguments: dict[str, object]) -> str:
+    """The reduction that a loss was asked for, which is taken out of its arguments."""
+    size_average = arguments.pop("size_average", None)
+    reduce = arguments.pop("reduce", None)
+    reduction = arguments.pop("reduction", "mean")
+    if size_average is not None or reduce is not None:  # as torch spelled it long ago
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+    if reduction not in ("none", *_REDUCTIONS):
+        raise OnefoldValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
+def entry(row: Row) -> Callable[..., Any]:
+    """The function of a row of the table."""
+    if row.kind == "vector":
+        return new_vector(row)
+    result = RESULTS.get(row.name, tuple[Tensor, ...] if row.counted else Tensor)
+    return public(row, f"torch.{row.name} on every shard; see torch's documentation.", result)
+
+
+def new_vector(row: Row) -> Callable[..., Tensor]:
+    """The function that makes a vector; it takes the layout as other functions of creation do."""
+    name, signature = row.name, row.signature
+
+    def call(*args: object, **layout: Any) -> Tensor:
+        given = {key: layout.pop(key) for key in signature.parameters if key in layout}
+        dtype = layout.pop("dtype", None) or torch.get_default_dtype()
+        try:
+            bound = signature.bind(*args, **given)
+        except TypeError as error:
+            raise OnefoldTypeError(f"{name}(): {error}") from None
+        whole = row.function(*bound.args, **bound.kwargs, dtype=dtype)
+        assert isinstance(whole, torch.Tensor)
+
+        def part(box: Box, device: torch.device) -> torch.Tensor:
+            first, size = box[0][0], box[1][0]
+            return whole[first : first + size].to(device, copy=True)
+
+        return make(name, tuple(whole.shape), dtype, part, **layout)
+
+    _describe(call, row, Tensor, f"The vector that torch.{name} makes, in any layout.")
+    every = [*signature.parameters.values(), _LAYOUT]
+    vars(call)["__signature__"] = signature.replace(parameters=every, return_annotation=Tensor)
+    return call
+
+
+_LAYOUT = inspect.Parameter("layout", inspect.Parameter.VAR_KEYWORD, annotation=Unpack[TypedLayout])
+
+
+def _describe(call: Callable[..., object], row: Row, result: type, doc: str) -> None:
+    call.__name__ = call.__qualname__ = row.name.split(".")[-1]
+    call.__doc__ = doc
+    vars(call)["__signature__"] = row.signature.replace(return_annotation=result)
+
+
+FUNCTIONS = {name: register_name(name, entry(row)) for name, row in ROWS.items()}
