@@ -24,11 +24,10 @@ def split_boxings(program: Program) -> list[ProgramStep]:
     made in memory of its own (what reads nothing, a source, may give memory of the program).
     """
     readers: dict[int, list[int]] = {}  # by the number of a value: the steps that read it
-    maker: dict[int, ProgramStep] = {}
+    maker = program.makers()
     for index, step in enumerate(program.steps):
         for value in step.reads():
             readers.setdefault(value.number, []).append(index)
-        maker.update((value.number, step) for value in step.outputs)
     wanted = {value.number for value in program.wanted()}
     count = len(program.steps)
     ends: dict[int, list[ProgramStep]] = {}
@@ -40,7 +39,7 @@ def split_boxings(program: Program) -> list[ProgramStep]:
         if step.start is None:
             found.append(step)
             continue
-        ((given,), (made,)) = step.inputs, step.outputs
+        given, (made,) = step.source, step.outputs
         made_by = maker.get(given.number)
         own = made_by is not None and bool(made_by.inputs) and not made_by.aliases
         consumes = own and len(readers[given.number]) == 1 and given.number not in wanted

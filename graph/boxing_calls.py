@@ -1,20 +1,21 @@
-"""The calls that box a value in a program, as fields of a step."""
+"""The calls that box a value in a program, as fields of a step, and such steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from ..engine import boxing
+from ..engine.convert import BOXING
 from ..engine.meta import Meta
+from .ir import ProgramStep, Run, Value
 
 
 class BoxingCalls(TypedDict):
     """Fields of a `ProgramStep`."""
 
-    run: Callable[..., Any]
-    start: Callable[..., Any] | None
+    run: Run
+    start: Run | None
     aliases: bool
 
 
@@ -23,3 +24,9 @@ def boxing_calls(src: Meta, dst: Meta, op: str) -> BoxingCalls:
     plan = boxing.plan(src, dst)
     start = partial(boxing.start, plan, op=op) if plan.communicates else None
     return BoxingCalls(run=partial(boxing.run, plan, op=op), start=start, aliases=plan.aliases)
+
+
+def boxing_step(value: Value, made: Value, op: str, backward: bool = False) -> ProgramStep:
+    """The step that boxes `value` to `made`, in no module."""
+    calls = boxing_calls(value.meta, made.meta, op)
+    return ProgramStep("boxing", BOXING, (value,), (), (made,), backward=backward, **calls)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -16,46 +17,44 @@ from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
 from ..engine.dispatch_plan import DispatchPlan, bad_arguments, hashable, prepare
 from ..engine.dispatcher import PACKED, arity, record
-from ..engine.meta import Meta
-from ..engine.op import Op
+from ..engine.meta import Box, Meta
+from ..engine.op import Gradients, Needs, Op
 from ..engine.ops.arithmetic import mul
 from ..engine.ops.cast import cast
-from ..engine.ops.creation import Source, shards_of
+from ..engine.ops.creation import Maker, Source, shards_of
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
-from ..engine.tensor import Shards, Tensor
-from ..engine.views import base_of, link_all
+from ..engine.tensor import Tensor
+from ..engine.views import link_all
 from ..errors import PlacementError, user_line
 from .amp import dtype_of_inputs
 from .boxing_calls import boxing_calls
+from .captured_values import CapturedValues, Repeatable
 from .graph_config import GraphModule
-from .ir import Clipping, Program, ProgramStep, Value, Variable
-from .loss_scale import Read, scale_for
-from .mutations import Mutations, Repeatable
+from .ir import Clipping, ProgramStep, Value, captured, value_in
 from .pytree import tree_map
-from .source_location import SourceLocation
+
+# What gives the scale of a loss, from which backward starts, at every run of a program.
+Read: TypeAlias = Callable[[torch.device, torch.dtype], torch.Tensor]
+R = TypeVar("R")
 
 
-class _Absent(tuple[torch.Tensor, ...]):
-    """The shards of one tensor on a process that has none of them: empty, but not others'."""
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """The module and its stage that a step belongs to, and what else makes it."""
 
-    __slots__ = ()
+    scope: str = ""  # the path of the module
+    stage: int | None = None  # the stage that the module was put on
+    ranks: Placement | None = None  # the stage's
+    backward: bool = False  # whether in the gradient of one of the module's ops
+    of: int = 0  # there: the number of the value whose maker it is the gradient of
+    again: int = 0  # the number of the function that is run again, 0 for none
+    checkpointed: bool = False  # whether inside a checkpointed module
+    as_called: bool = False  # whether the dtypes of ops are what they are called with
 
-    @classmethod
-    def of(cls, shards: Shards) -> Shards:
-        return shards if type(shards) is cls else cls()
 
-
-class Capture(interpreter.Interpreter):
-    """Writes every op down instead of running it, and keeps the tape as eager does.
-
-    A captured tensor has a Value in the place of its shards. Tensors from outside become
-    variables of the program; what the program does to them in place becomes its assigns.
-    """
-
-    @property
-    def captures(self) -> bool:
-        return True
+class Capture(CapturedValues):
+    """Writes every op down instead of running it, and keeps the tape as eager does."""
 
     def __init__(
         self,
@@ -67,116 +66,26 @@ class Capture(interpreter.Interpreter):
         lines: Callable[[], str] = user_line,
         numbers: int = 0,
     ) -> None:
-        self.program = Program()
-        self._numbers = numbers  # of the values that there are
+        super().__init__(named, numbers)
         self._lines = lines  # where in the user's program a step is written
         self._views = views  # the graph settings of modules, by the modules' identities
-        self._named = {id(tensor): name for name, tensor in named.items()}
         self._loss_scale = loss_scale  # asked in every run of the program
         self._amp = amp  # the dtype of matrix products in mixed precision
         self._paths = paths  # module paths, by the modules' identities
-        self._plans: dict[Any, DispatchPlan] = {}
-        self._variables: dict[int, Variable] = {}
-        self._mutations = Mutations()
-        self._token = object()  # tells its values from those of other captures
+        self._plans: dict[object, DispatchPlan] = {}
         self.where = SourceLocation()
         self.differentiated = ""  # the module of the op whose gradient was the last
         self._repetitions = 0
-        for tensor in named.values():
-            self._variable(tensor)
-
-    # Values.
-
-    def input(self, meta: Meta, name: str) -> Tensor:
-        """A captured tensor for an input of the program."""
-        value = self._value(meta, name)
-        self.program.inputs.append(value)
-        return Tensor(value, meta)  # type: ignore[arg-type]
-
-    def value_of(self, tensor: Tensor) -> Value:
-        """The value of a tensor at this point of the program."""
-        shards: Any = tensor.shards
-        if type(shards) is not Value:
-            return self._variable(tensor).value
-        if type(shards.owner) is Clipping:
-            raise shards.owner.used()
-        if shards.owner is not self._token:
-            raise shards.stray()
-        return shards
-
-    def adopt(self, value: Value) -> Tensor:
-        """A captured tensor for a value of the program that this one continues."""
-        value.owner = self._token
-        return Tensor(value, value.meta)  # type: ignore[arg-type]
-
-    def continued(self, value: Value) -> Value:
-        """A new value like one of the program that this one continues."""
-        made = self._value(value.meta)
-        made.scope, made.line = value.scope, value.line
-        return made
-
-    def _value(self, meta: Meta, name: str = "") -> Value:
-        self._numbers += 1
-        return Value(self._numbers, meta, name, self._token)
-
-    def _variable(self, tensor: Tensor) -> Variable:
-        # By its shards, which a detached alias has too.
-        if not tensor.shards:
-            tensor.shards = _Absent.of(tensor.shards)
-        found = self._variables.get(id(tensor.shards))
-        if found is None:
-            name = self._named.get(id(tensor), f"outside.{len(self._variables)}")
-            found = Variable(self._value(tensor.meta, name), tensor)
-            self._variables[id(tensor.shards)] = found
-            self.program.variables.append(found)
-        return found
-
-    def before_sharing(self, tensor: Tensor) -> None:
-        shards: Any = tensor.shards
-        if type(shards) is not Value:
-            self._variable(tensor)
-
-    def before_change(self, tensor: Tensor) -> None:
-        shards: Any = tensor.shards
-        if type(shards) is not Value:
-            self._variable(tensor)
-            self._mutations.note(tensor)
-
-    def name_of(self, tensor: Tensor) -> str:
-        """How a tensor from outside is called in the program."""
-        return self._variables[id(self._mutations.shards_before(tensor))].value.name
-
-    def record_gradient(self, tensor: Tensor, grad: Tensor) -> None:
-        """Keep the gradient of a tensor from outside as a result of the program."""
-        shards = self._mutations.shards_before(tensor)
-        variable = self._variables[id(shards)]
-        self.program.gradients.append((variable, self.value_of(grad)))
-
-    def finish(self) -> None:
-        """Turn in-place changes of outside tensors into assigns, and undo them."""
-        for tensor in self._mutations.tensors():
-            if base_of(tensor) is not None:
-                continue  # it follows when its base, which has changed too, is assigned
-            now = self.value_of(tensor)
-            shards = self._mutations.shards_before(tensor)
-            variable = self._variables[id(shards)]
-            if now is not variable.value:
-                self.program.assigns.append((variable, now))
-        self.undo()
-
-    def undo(self) -> None:
-        """Give every tensor from outside back what it had before the capture."""
-        self._mutations.undo()
 
     # Modules.
 
     def call_module(
         self,
-        module: Any,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+        module: object,
+        forward: Callable[..., R],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> R:
         where = replace(self.where, scope=self._paths.get(id(module), self.where.scope))
         view = self._views.get(id(module))
         if view is not None:
@@ -190,7 +99,8 @@ class Capture(interpreter.Interpreter):
                 args = tree_map(args, partial(_to_stage, view.stage_placement))
             if view is not None and view.activation_checkpointing and not where.checkpointed:
                 block = partial(self._checkpoint, where)
-                return checkpoint(Repeatable(self._mutations, forward, block), *args, **kwargs)
+                repeatable = Repeatable(self.mutations, forward, block)
+                return checkpoint(repeatable, *args, **kwargs)
             return forward(*args, **kwargs)
 
     @contextmanager
@@ -232,82 +142,89 @@ class Capture(interpreter.Interpreter):
     def start_backward(self, gradient: Tensor) -> Tensor:
         if self._loss_scale is None:
             return gradient
-        meta, maker = scale_for(gradient.meta, self._loss_scale)
+        read, dtype = self._loss_scale, gradient.dtype
+        meta = gradient.meta.like(shape=(), nd_sbp=(broadcast,) * len(gradient.meta.nd_sbp))
+
+        def maker(_: Box, device: torch.device) -> torch.Tensor:
+            return read(device, dtype).clone()  # what is in a program may be written
+
         scale = self._source(Source("loss_scale"), meta, maker, False)
         with self.calling():
             return mul(gradient, scale)
 
     def clip_gradients(
-        self,
-        params: Sequence[Tensor],
-        max_norm: float,
-        norm_type: float,
-        error_if_nonfinite: bool,
+        self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool
     ) -> Tensor:
         made = tuple([param for param in params if param.grad is not None])
         gradients = tuple([param.grad for param in made])
         clipping = Clipping(made, max_norm, norm_type, error_if_nonfinite, self._lines(), gradients)
         self.program.clippings.append(clipping)
         meta = Meta.of((), torch.get_default_dtype(), device=torch.device("cpu"))
-        return Tensor(Value(0, meta, "norm", clipping), meta)  # type: ignore[arg-type]
+        return captured(Value(0, meta, "norm", clipping))
 
     # Ops.
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
-        if type(op) is Source:
-            return self._source(op, *args)
-        return self._op(call, op, args)
+    def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
+        if isinstance(op, Source):
+            return typing.cast("R", self._source(op, *args))
+        assert isinstance(op, Op)
+        return typing.cast("R", self._op(call, op, args))
 
-    def _op(self, call: Callable[..., Any], op: Op, args: tuple[Any, ...]) -> Any:
+    def _op(self, call: Callable[..., object], op: Op, args: tuple[Any, ...]) -> object:
         number = arity[call]
         packed = number == PACKED
-        slots = args[0] if packed else args[:number]
+        slots: tuple[object, ...] = args[0] if packed else args[:number]
         attrs = args[1:] if packed else args[number:]
         if any(isinstance(slot, torch.Tensor) for slot in slots):
             raise bad_arguments(op, slots, attrs)
         if self._amp is not None and not self.where.as_called:
             slots = self._cast(op.name, slots, self._amp)
         kinds = [slot.meta if isinstance(slot, Tensor) else type(slot) for slot in slots]
+        key = (call, *kinds, attrs)
         try:
-            plan = self._plans.get((call, *kinds, attrs))
+            plan = self._plans.get(key)
         except TypeError:
             attrs = hashable(op, slots, attrs)
-            plan = self._plans.get((call, *kinds, attrs))
-        if plan is None:
             key = (call, *kinds, attrs)
+            plan = self._plans.get(key)
+        if plan is None:
             try:
                 plan = prepare(op, call, self._plans, key, slots, attrs)
             except PlacementError as error:
                 raise self._misplaced(error, slots) from error
-        base = slots[0]
+        base = slots[0] if isinstance(slots[0], Tensor) else None
         slots = self._boxed(op, plan, slots)
         if plan.decomposed is not None:
             with self.calling():
                 made = plan.decomposed(slots, *attrs) if packed else plan.decomposed(*slots, *attrs)
             return link_all(made, base, plan.steps) if op.makes_views else made
         if op is BOXING:
-            values = self._move(slots[0], plan.meta, op.name, asked=True)
+            assert base is not None
+            values = self._move(base, plan.meta, op.name, asked=True)
         else:
-            values = self._step(
-                op.name, call, slots, plan.attrs, plan.metas, plan.run, op.num_outputs != 1,
-                plan.aliases, op=op,
+            step = ProgramStep(
+                op.name, call, slots, plan.attrs, (), plan.run, op.num_outputs != 1,
+                aliases=plan.aliases, op=op,
             )  # fmt: skip
+            values = self._add(step, plan.metas)
         made = self._tensors(op, plan, slots, values)
         return link_all(made, base, plan.steps) if op.makes_views else made
 
-    def _boxed(self, op: Op, plan: DispatchPlan, slots: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _boxed(self, op: Op, plan: DispatchPlan, slots: tuple[object, ...]) -> tuple[object, ...]:
         """The slots in the layouts that the plan asks for, as `dispatch.box_inputs` gives them."""
         boxed = list(slots)
         for index, moves in plan.boxes:
-            (value,) = self._move(slots[index], moves.dst, op.name, asked=False)
-            boxed[index] = Tensor(value, moves.dst, slots[index].node)  # type: ignore[arg-type]
+            x = boxed[index]
+            assert isinstance(x, Tensor)
+            (value,) = self._move(x, moves.dst, op.name, asked=False)
+            boxed[index] = captured(value, x.node)
         return tuple(boxed)
 
     def _move(self, x: Tensor, target: Meta, op_name: str, asked: bool) -> tuple[Value, ...]:
         way = boxing_calls(x.meta, target, op_name)
-        return self._step("boxing", BOXING, (x,), (), (target,), asked=asked, **way)
+        return self._add(ProgramStep("boxing", BOXING, (x,), (), (), asked=asked, **way), (target,))
 
-    def _misplaced(self, error: PlacementError, slots: tuple[Any, ...]) -> PlacementError:
+    def _misplaced(self, error: PlacementError, slots: tuple[object, ...]) -> PlacementError:
         """The error for an op on several placements, where a stage says which one is right."""
         where = self.where
         if where.stage is None or where.ranks is None:
@@ -324,77 +241,58 @@ class Capture(interpreter.Interpreter):
                 )
         return error
 
-    def _cast(self, op_name: str, slots: tuple[Any, ...], low: torch.dtype) -> tuple[Any, ...]:
+    def _cast(
+        self, op_name: str, slots: tuple[object, ...], low: torch.dtype
+    ) -> tuple[object, ...]:
         metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
         dtype = dtype_of_inputs(op_name, metas, low)
-        if dtype is None:
-            return slots
-        return tuple([self._as(dtype, slot) for slot in slots])
+        return slots if dtype is None else tuple([self._as(dtype, slot) for slot in slots])
 
-    def _as(self, dtype: torch.dtype, slot: Any) -> Any:
+    def _as(self, dtype: torch.dtype, slot: object) -> object:
         if not isinstance(slot, Tensor) or not slot.meta.is_floating:
             return slot
-        shards: Any = slot.shards
         where = self.where
-        if type(shards) is not Value:
+        if value_in(slot) is None:
             where = replace(where, again=0)  # a parameter's cast is kept, and shared
         with self.within(where):
             return cast(slot, dtype)
 
-    def _step(
-        self,
-        name: str,
-        origin: object,
-        slots: tuple[Any, ...],
-        attrs: tuple[Any, ...],
-        metas: tuple[Meta, ...],
-        run: Callable[..., Any],
-        several: bool = False,
-        aliases: bool = False,
-        repeatable: bool = True,
-        op: Op | None = None,
-        asked: bool = True,
-        start: Callable[..., Any] | None = None,
-    ) -> tuple[Value, ...]:
-        inputs = tuple([self.value_of(s) if isinstance(s, Tensor) else s for s in slots])
+    def _add(self, step: ProgramStep, metas: tuple[Meta, ...]) -> tuple[Value, ...]:
+        """Write a step on tensors down as being here; the values that it makes."""
+        inputs = tuple([self.value_of(x) if isinstance(x, Tensor) else x for x in step.inputs])
         outputs = tuple([self._value(meta) for meta in metas])
-        where = self.where
-        line = self._lines()
+        where, line = self.where, self._lines()
         for value in outputs:
             value.scope, value.line = where.scope, line
         self.program.steps.append(
-            ProgramStep(
-                name, origin, inputs, attrs, outputs, run, several=several, scope=where.scope,
-                backward=where.backward, again=where.again, stage=where.stage, of=where.of,
-                line=line, aliases=aliases, start=start, repeatable=repeatable, op=op, asked=asked,
+            replace(
+                step, inputs=inputs, outputs=outputs, scope=where.scope, backward=where.backward,
+                again=where.again, stage=where.stage, of=where.of, line=line,
             )
         )  # fmt: skip
         return outputs
 
     def _tensors(
-        self,
-        op: Op,
-        plan: DispatchPlan,
-        slots: tuple[Any, ...],
-        values: tuple[Value, ...],
-    ) -> Any:
+        self, op: Op, plan: DispatchPlan, slots: tuple[object, ...], values: tuple[Value, ...]
+    ) -> Tensor | tuple[Tensor, ...]:
         """The op's captured results, on the tape as the dispatcher puts them there."""
         several = op.num_outputs != 1
-        made: list[Any] = [Tensor(v, v.meta) for v in values]  # type: ignore[arg-type]
+        made = [captured(value) for value in values]
         if interpreter.grad_enabled and plan.differentiable:
-            out: Any = values if several else values[0]
+            out = values if several else values[0]
             node = record(op, plan, slots, out, _InScope(op, self, values[0]))
             for index, tensor in enumerate(made):
-                if node is None or not several:
-                    tensor.node = node
+                if node is None or not several or op.one_gradient:
+                    tensor.node = None if index else node
                 elif tensor.meta.is_floating:
                     tensor.node = Output(node, index)
         return tuple(made) if several else made[0]
 
-    def _source(self, op: Source, meta: Meta, maker: Any, requires_grad: bool) -> Tensor:
+    def _source(self, op: Source, meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
         run = partial(shards_of, meta, maker)
-        (value,) = self._step(op.name, op, (), (), (meta,), run, repeatable=False)
-        y = Tensor(value, meta)  # type: ignore[arg-type]
+        step = ProgramStep(op.name, op, (), (), (), run, repeatable=False)
+        (value,) = self._add(step, (meta,))
+        y = captured(value)
         if requires_grad:
             y.node = Leaf(y)
         return y
@@ -412,10 +310,11 @@ class _InScope:
         self.scope = capture.where.scope
         self.made = made.number
 
-    def vjp(self, needs: Sequence[object], dy: Any, y: Any, *args: Any) -> Any:
+    def vjp(self, needs: Needs, dy: object, y: object, *args: object) -> Gradients:
         self.capture.differentiated = self.scope
         with self.capture.gradient(self.scope, self.made):
-            return self.op.vjp(needs, dy, y, *args)
+            gradients: Gradients = self.op.vjp(needs, dy, y, *args)
+            return gradients
 
 
 def _to_stage(placement: Placement, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
@@ -15,16 +15,15 @@ from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
-from .capture import Capture
+from .capture import Capture, Read
 from .debug_log import Debug
 from .graph_config import GraphConfig, GraphModule
-from .ir import Clipping, Program, verify
-from .loss_scale import Read
+from .ir import Clipping, Program, value_in, verify
 from .memory.memory_plan import MemoryPlan, plan_memory
 from .memory_traffic import summary
 from .micro_batches import micro_metas, place_draws
 from .pass_table import Compilation, rewritten
-from .program_executor import Executable, kept_by_outputs
+from .program_executor import Executable, Executor, kept_by_outputs
 from .pytree import tree_leaves, tree_map_checked
 from .random_draws import Draws
 from .stages.compile_stages import compile_stages
@@ -33,6 +32,9 @@ from .stages.stage_executor import Pipeline
 from .stages.stage_plan import StagePlan
 from .update import Updates
 from .zero import Zero
+
+Build: TypeAlias = Callable[..., object]
+Given: TypeAlias = tuple[tuple[object, ...], dict[str, object]]  # arguments, and those by name
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Compiled:
     """A program and the form of what it takes and returns."""
 
     program: Program
-    executable: Executable | Pipeline
-    returned: Any  # the tree that build returned, of captured tensors
+    executable: Executor
+    returned: object  # the tree that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
 
@@ -93,7 +95,7 @@ class Compiled:
             v.tensor.meta.like(nd_sbp=v.value.meta.nd_sbp) is v.value.meta for v in moved
         )
 
-    def arrange(self, outputs: Sequence[Tensor]) -> Any:
+    def arrange(self, outputs: Sequence[Tensor]) -> object:
         """The outputs, of which the last are norms of gradients, in the tree that build gave."""
         remaining = iter(outputs)
         clippings = self.program.clippings
@@ -109,15 +111,9 @@ class Compiled:
 
 
 def compile_graph(
-    build: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    metas: Sequence[Meta],
-    state: State,
-    config: GraphConfig,
-    zero: Zero,
+    build: Build, given: Given, metas: Sequence[Meta], state: State, config: GraphConfig, zero: Zero
 ) -> Compiled:
-    """Capture `build` on inputs of these metas (in the order of the tensors in args, kwargs).
+    """Capture `build` on inputs of these metas (in the order of the tensors in `given`).
 
     With micro-batches the program is for one of them. Whatever happens, every tensor is
     afterwards as it was before, but for parameters that `zero` stores split.
@@ -132,26 +128,25 @@ def compile_graph(
     ranks = check_declared(declared(state.views, state.paths))
     micro_batches = config.micro_batches
 
-    def captured() -> tuple[Program, Any]:
+    def captured() -> tuple[Program, object]:
         cut = micro_metas(metas, micro_batches)
         with zero.captured_whole():
-            program, returned = _capture(build, args, kwargs, cut, state)
+            program, returned = _capture(build, given, cut, state)
             if micro_batches > 1 and program.draws:
-                whole, _ = _capture(build, args, kwargs, metas, state)
+                whole, _ = _capture(build, given, metas, state)
                 place_draws(program, whole, micro_batches)
         return program, returned
 
-    program, returned = captured()
-    if zero.decide(program) and zero.stored_as_is:
+    before, returned = captured()
+    if zero.decide(before) and zero.stored_as_is:
         zero.store()
-        program, returned = captured()  # with the layouts that ops now meet
-    debug.stage("captured", program)
-    verify(program)
-    before = program
+        before, returned = captured()  # with the layouts that ops now meet
+    debug.stage("captured", before)
+    verify(before)
     compilation = Compilation(config, ranks, metas, zero, state.updates)
-    executable: Executable | Pipeline
+    executable: Executor
     if ranks:
-        program = rewritten(program, compilation, "micro-batch")
+        program = rewritten(before, compilation, "micro-batch")
         end = replace(compilation, read_later=frozenset(kept_by_outputs(program)))
 
         def finish(program: Program) -> Program:
@@ -159,7 +154,7 @@ def compile_graph(
 
         executable = Pipeline(compile_stages(program, ranks, config, metas, finish))
     else:
-        program = rewritten(program, compilation, "micro-batch", "call", "end")
+        program = rewritten(before, compilation, "micro-batch", "call", "end")
         executable = Executable(program)
     debug.stage("rewritten by the passes", program)
     zero.store()
@@ -168,18 +163,15 @@ def compile_graph(
 
 
 def _capture(
-    build: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    metas: Sequence[Meta],
-    state: State,
-) -> tuple[Program, Any]:
+    build: Build, given: Given, metas: Sequence[Meta], state: State
+) -> tuple[Program, object]:
     if interpreter.capturing():
         raise nested()
     capture = Capture(
         state.tensors, state.paths, state.views, state.amp, state.loss_scale, state.debug.lines
     )
-    before = [(t, t.grad) for t in _distinct([*state.tensors.values(), *state.trained])]
+    tensors = {id(tensor): tensor for tensor in (*state.tensors.values(), *state.trained)}
+    before = [(tensor, tensor.grad) for tensor in tensors.values()]
     remaining = iter(enumerate(metas))
 
     def captured(_: Tensor) -> Tensor:
@@ -188,14 +180,14 @@ def _capture(
 
     try:
         _set_gradients((tensor, None) for tensor, _ in before)
-        given, named = tree_map_checked((args, kwargs), captured, "an input")
+        args, kwargs = tree_map_checked(given, captured, "an input")
         with record_draws() as draws, interpreter.using(capture), enable_grad():
-            result = build(*given, **named)
+            result = build(*args, **kwargs)
             capture.program.draws = Draws(draws)
         program = capture.program
         returned = tree_leaves(result, "the result of build()")
         program.outputs = [capture.value_of(x) for x in returned if _clipping(x) is None]
-        _record_gradients(capture, [tensor for tensor, _ in before], state.trained)
+        _record_gradients(capture, tensors.values(), state.trained)
         capture.finish()
     finally:
         capture.undo()
@@ -207,7 +199,8 @@ def _capture(
 
 def _clipping(x: Tensor) -> Clipping | None:
     """What a tensor that build returned is the norm of; None for a value of the program."""
-    owner = getattr(x.shards, "owner", None)
+    value = value_in(x)
+    owner = None if value is None else value.owner
     return owner if type(owner) is Clipping else None
 
 
@@ -223,23 +216,20 @@ def _record_gradients(
     capture: Capture, tensors: Iterable[Tensor], trained: Sequence[Tensor]
 ) -> None:
     """Keep the gradients that optimizers use. Raises OnefoldRuntimeError when there are none."""
-    made = [tensor for tensor in tensors if tensor.grad is not None]
-    if made and not trained:
-        raise OnefoldRuntimeError(
-            "build() called backward(), but the graph has no optimizer to use the gradients; add "
-            "one with self.add_optimizer(optimizer) in __init__"
-        )
+    made = [(tensor, tensor.grad) for tensor in tensors if tensor.grad is not None]
+    clippings = capture.program.clippings
+    for name, called in (("backward()", made), ("clip_grad_norm_", clippings)):
+        if called and not trained:
+            raise OnefoldRuntimeError(
+                f"build() called {name}, but the graph has no optimizer to use the gradients; add "
+                "one with self.add_optimizer(optimizer) in __init__"
+            )
     if trained and not made:
         raise OnefoldRuntimeError(
             "the graph has an optimizer, but build() made no gradients; call loss.backward() there"
         )
-    if capture.program.clippings and not trained:
-        raise OnefoldRuntimeError(
-            "build() called clip_grad_norm_, but the graph has no optimizer to use the gradients; "
-            "add one with self.add_optimizer(optimizer) in __init__"
-        )
     wanted = {id(tensor) for tensor in trained}
-    for clipping in capture.program.clippings:
+    for clipping in clippings:
         for tensor, gradient in zip(clipping.params, clipping.gradients, strict=True):
             name = capture.name_of(tensor)
             if id(tensor) not in wanted:
@@ -252,14 +242,9 @@ def _record_gradients(
                     f"the gradient of {name} was changed after clip_grad_norm_ inside build(), "
                     "which clips when the call has made all gradients; call it last"
                 )
-    for tensor in made:
+    for tensor, gradient in made:
         if id(tensor) in wanted:
-            assert tensor.grad is not None
-            capture.record_gradient(tensor, tensor.grad)
-
-
-def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return list({id(tensor): tensor for tensor in tensors}.values())
+            capture.record_gradient(tensor, gradient)
 
 
 def _set_gradients(pairs: Iterable[tuple[Tensor, Tensor | None]]) -> None:

@@ -7,23 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 from ..distributed.world import world
 from ..engine.meta import Meta
-from ..errors import OnefoldTypeError, OnefoldValueError, user_line, user_stack
+from ..errors import OnefoldTypeError, user_line, user_stack
 from .ir import Program, describe
 from .memory.memory_plan import plan_memory
 from .program_text import operator, parts_of
+from .setting_checks import integer, switch
 
 
 @dataclass(frozen=True)
 class Debug:
-    """The settings of `Graph.debug`, and the telling.
-
-    Level 0 tells the stages of compiling, 1 also what each module became, 2 also each operator, 3
-    also the whole program in the order in which it runs, and the memory that each rank needs.
-    """
+    """The settings of `Graph.debug`, which explains the levels, and the telling."""
 
     name: str = ""  # the graph's
     level: int = -1
@@ -50,17 +46,7 @@ class Debug:
     def finish(self, program: Program) -> None:
         """Tell the result."""
         self._say(0, f"compiled {len(program.steps)} steps in {self._seconds():.3f} s")
-        if self.level >= 1 and self._here:
-            self._modules(program)
-        if self.level >= 3 and self._here:
-            self._say(3, f"the program:\n{program}")
-            placed = [v.meta.placement for step in program.steps for v in step.outputs]
-            ranks = {rank for place in placed if place is not None for rank in place.flat_ranks}
-            for rank in sorted(ranks or {0}):
-                self._say(3, f"rank {rank}: {plan_memory(program, rank)}")
-
-    def _modules(self, program: Program) -> None:
-        for path, part in parts_of(program).items():
+        for path, part in parts_of(program).items() if self._tells(1) else ():
             counts = f"{len(part.forward)} operators, {len(part.backward)} in backward"
             ends = [
                 ", ".join(describe(value.meta) for value in values.values())
@@ -70,46 +56,37 @@ class Debug:
             self._say(1, f"(MODULE:{path or 'build'}) {counts}{flow}")
             for step in [*part.forward, *part.backward] if self.level >= 2 else ():
                 self._say(2, "  " + operator(step, self.op_lines))
+        if self._tells(3):
+            self._say(3, f"the program:\n{program}")
+            placed = [v.meta.placement for step in program.steps for v in step.outputs]
+            ranks = {rank for place in placed if place is not None for rank in place.flat_ranks}
+            for rank in sorted(ranks or {0}):
+                self._say(3, f"rank {rank}: {plan_memory(program, rank)}")
 
     def _seconds(self) -> float:
         return perf_counter() - self._times[0]
 
-    @property
-    def _here(self) -> bool:
-        return -1 in self.ranks or (world().rank or 0) in self.ranks
+    def _tells(self, level: int) -> bool:
+        here = -1 in self.ranks or (world().rank or 0) in self.ranks
+        return self.level >= level and here
 
     def _say(self, level: int, text: str) -> None:
-        if self.level >= level and self._here:
+        if self._tells(level):
             sys.stdout.write(f"(GRAPH:{self.name}) {text}\n")
 
 
 def debug_settings(
-    v_level: Any,
-    ranks: Any,
-    max_py_stack_depth: Any,
-    only_user_py_stack: Any,
-    op_repr_with_py_stack: Any,
+    level: object, ranks: object, depth: object, only_user: object, op_lines: object
 ) -> Debug:
     """The settings that a user gave. Raises OnefoldTypeError or OnefoldValueError for bad ones."""
-    _check_integer("v_level", v_level)
-    _check_integer("max_py_stack_depth", max_py_stack_depth)
-    if max_py_stack_depth < 1:
-        raise OnefoldValueError(f"debug: max_py_stack_depth must be >= 1, not {max_py_stack_depth}")
-    flags = {
-        "only_user_py_stack": only_user_py_stack,
-        "op_repr_with_py_stack": op_repr_with_py_stack,
-    }
-    for key, value in flags.items():
-        if not isinstance(value, bool):
-            raise OnefoldTypeError(f"debug: {key} must be a bool, but got {value!r}")
     given = [0] if ranks is None else [ranks] if isinstance(ranks, int) else ranks
     if not isinstance(given, (list, tuple)):
         raise OnefoldTypeError(f"debug: ranks must be integers, -1 (all) or None, not {ranks!r}")
-    for rank in given:
-        _check_integer("ranks", rank)
-    return Debug("", v_level, tuple(given), max_py_stack_depth, *flags.values())
-
-
-def _check_integer(key: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise OnefoldTypeError(f"debug: {key} must be an integer, but got {value!r}")
+    return Debug(
+        "",
+        integer("debug: v_level", level),
+        tuple([integer("debug: ranks", rank) for rank in given]),
+        integer("debug: max_py_stack_depth", depth, least=1),
+        switch("debug: only_user_py_stack", only_user),
+        switch("debug: op_repr_with_py_stack", op_lines),
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-import torch
-
+from ..engine.autograd_tape import Edge
 from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
@@ -18,6 +17,11 @@ from .random_draws import Draws
 
 UPDATE = "update"  # the scope of the optimizers' steps
 HOST = "host"  # the origin of steps that make a number of the host, in no memory of a device
+
+# From the shards of what a step reads (and what else stands among its inputs) to those it makes.
+Run: TypeAlias = Callable[..., Any]
+
+T = TypeVar("T")
 
 
 class Value:
@@ -53,30 +57,46 @@ class Value:
     def __bool__(self) -> bool:
         return True
 
-    def __len__(self) -> int:
+    def _refuse(self, *_: object) -> NoReturn:
         raise self.stray()
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        raise self.stray()
+    __len__ = __iter__ = __getitem__ = _refuse
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        raise self.stray()
-
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)  # for what asks whether it can be copied, called ...
         raise self.stray()
 
     @classmethod
     def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls,
+        func: object,
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> NoReturn:
         """Torch finds it among a kernel's tensors."""
         given = [*args, *(kwargs or {}).values()]
         nested = [
             x for each in given for x in (each if isinstance(each, (list, tuple)) else [each])
         ]
         raise next(x for x in nested if isinstance(x, cls)).stray()
+
+
+def captured(value: Value, node: Edge | None = None) -> Tensor:
+    """A captured tensor: it holds the value in place of shards."""
+    return Tensor(value, value.meta, node)  # type: ignore[arg-type]
+
+
+def value_in(tensor: Tensor) -> Value | None:
+    """The value that stands in a captured tensor; None in a tensor with shards."""
+    shards: object = tensor.shards
+    return shards if type(shards) is Value else None
+
+
+def substitute(given: T, same: Mapping[int, Value]) -> T | Value:
+    """The value that `same` has for the number of this one, or what was given."""
+    return same.get(given.number, given) if isinstance(given, Value) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +116,10 @@ class ProgramStep:
 
     name: str  # of the op
     origin: object  # what tells ops of one name apart: the entry that was called
-    inputs: tuple[Any, ...]  # Values, and numbers or None as they are
-    attrs: tuple[Any, ...]  # already bound in `run`; for reading and comparing
+    inputs: tuple[object, ...]  # Values, and numbers or None as they are
+    attrs: tuple[object, ...]  # already bound in `run`; for reading and comparing
     outputs: tuple[Value, ...]
-    run: Callable[..., Any]
+    run: Run
     several: bool = False  # whether `run` returns one entry per output
     scope: str = ""  # the module that it comes from
     backward: bool = False  # whether it is part of the gradient of what the module did
@@ -108,7 +128,7 @@ class ProgramStep:
     of: int = 0  # in a gradient: the number of the value whose maker it is the gradient of
     line: str = ""  # the user's line
     aliases: bool = False  # whether the output may share the first input's memory
-    start: Callable[..., Any] | None = None  # begins what `run` does, and returns what ends it
+    start: Run | None = None  # begins what `run` does, and returns what ends it
     repeatable: bool = True  # whether the same inputs and attributes always give the same
     op: Op | None = None  # what `run` was made of, for steps that can be laid out anew
     asked: bool = True  # of a boxing: whether the program asked for it, not an op for its inputs
@@ -120,6 +140,25 @@ class ProgramStep:
 
     def reads(self) -> Iterator[Value]:
         return (value for value in self.inputs if type(value) is Value)
+
+    @property
+    def source(self) -> Value:
+        """The only value that it reads, such as of a boxing."""
+        (value,) = self.reads()
+        return value
+
+    @property
+    def input_metas(self) -> tuple[Meta | None, ...]:
+        """Of each input; None for what is no value."""
+        return tuple([v.meta if type(v) is Value else None for v in self.inputs])
+
+    @property
+    def output_metas(self) -> tuple[Meta, ...]:
+        return tuple([value.meta for value in self.outputs])
+
+    def substitute(self, same: Mapping[int, Value]) -> ProgramStep:
+        """The step on other values, given by the numbers of its own."""
+        return replace(self, inputs=tuple([substitute(each, same) for each in self.inputs]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +201,20 @@ class Program:
     draws: Draws = field(default_factory=lambda: Draws(()))
     micro_batches: int = 1  # how many of them the steps are for
 
+    def substitute(self, steps: list[ProgramStep], same: Mapping[int, Value]) -> Program:
+        """The program of these steps, whose results are other values, by the numbers of its own."""
+        return replace(
+            self,
+            steps=steps,
+            outputs=[substitute(value, same) for value in self.outputs],
+            assigns=[(variable, substitute(value, same)) for variable, value in self.assigns],
+            gradients=[(variable, substitute(value, same)) for variable, value in self.gradients],
+        )
+
+    def makers(self) -> dict[int, ProgramStep]:
+        """By the number of a value, the step that makes it."""
+        return {value.number: step for step in self.steps for value in step.outputs}
+
     def wanted(self) -> list[Value]:
         """The values that must exist when a call ends."""
         ends = self.assigns if self.updates else [*self.assigns, *self.gradients]
@@ -175,8 +228,7 @@ class Program:
     def last_number(self) -> int:
         """The largest number of a value."""
         values = [*self.inputs, *(variable.value for variable in self.variables), *self.states]
-        values += [value for step in self.steps for value in step.outputs]
-        return max([value.number for value in values], default=0)
+        return max([*(value.number for value in values), *self.makers()], default=0)
 
     def free_numbers(self) -> Iterator[int]:
         """Numbers for new values."""
@@ -201,9 +253,8 @@ class Program:
         lines += [f"state {value!r}: {describe(value.meta)}" for value in self.states]
         part = ""
         for step in self.steps:
-            now = _part(step)
-            if now != part:
-                part = now
+            if _part(step) != part:
+                part = _part(step)
                 lines.append(f"# {part}")
             lines.append(show(step))
         lines += [f"assign {variable.value!r} = {value!r}" for variable, value in self.assigns]

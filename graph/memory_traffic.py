@@ -17,15 +17,18 @@ def read_and_written(step: ProgramStep, rank: int | None = None) -> int:
     if step.aliases or step.name == "boxing":
         return 0
     values = {value.number: value for value in (*step.reads(), *step.outputs)}
-    return sum(_bytes(value.meta, rank) for value in values.values())
+    metas = [value.meta for value in values.values()]
+    return sum(meta.nbytes if rank is None else local_bytes(meta, rank) for meta in metas)
 
 
-def _bytes(meta: Meta, rank: int | None) -> int:
-    if rank is None:
-        return meta.numel * meta.dtype.itemsize
-    if meta.placement is None:
-        return meta.numel * meta.dtype.itemsize
-    position = meta.placement.position.get(rank)
+def local_bytes(meta: Meta, rank: int) -> int:
+    """The bytes of the rank's shard: 0 where it has none, all of a local tensor.
+
+    >>> import torch
+    >>> local_bytes(Meta.of((4, 5), torch.float32, device=torch.device("cpu")), 3)
+    80
+    """
+    position = 0 if meta.placement is None else meta.placement.position.get(rank)
     return 0 if position is None else prod(meta.local_shape(position)) * meta.dtype.itemsize
 
 
@@ -47,10 +50,8 @@ def summary(steps: Sequence[ProgramStep], rank: int) -> str:
     fused = [step for step in steps if step.parts]
     if not fused:
         return ""
-    before = after = 0
-    for step in steps:
-        after += read_and_written(step, rank)
-        before += sum(read_and_written(part, rank) for part in step.parts or (step,))
+    alone = [part for step in steps for part in step.parts or (step,)]
+    before, after = (sum(read_and_written(each, rank) for each in some) for some in (alone, steps))
     parts = sum(len(step.parts) for step in fused)
     return (
         f"# {parts} steps fused into {len(fused)} kernels: {readable(after)} read and written "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..engine import interpreter
 from ..engine.convert import box
@@ -16,7 +15,7 @@ from ..engine.ops.dropout import DropoutKey
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from .capture import Capture
-from .ir import Program, ProgramStep, Value
+from .ir import Program, ProgramStep, Value, substitute
 from .random_draws import Draws
 
 
@@ -91,73 +90,50 @@ def unroll(program: Program, metas: Sequence[Meta], count: int) -> Program:
     they are made and divided in the end, and outputs are joined. What a micro-batch assigns to a
     variable the next one reads.
     """
-    return program if count == 1 else _Unrolling(program, metas, count).run()
+    if count == 1:
+        return program
+    capture, inputs = _begun(program, metas)
+    steps = capture.program.steps
+    same: dict[int, Value] = {}  # by number of a value: what it is in this micro-batch
+    totals: list[Tensor] = []
+    results: list[list[Tensor]] = []
+    with interpreter.using(capture), no_grad():
+        for index, piece in enumerate(pieces(inputs, count)):
+            for value, tensor in zip(program.inputs, piece, strict=True):
+                same[value.number] = capture.value_of(tensor)
+            if index and program.draws:
+                steps.append(_next_draws(program.draws, index))
+            for step in program.steps:
+                made = tuple([capture.continued(value) for value in step.outputs])
+                place = substitute(step.place, same)
+                mine = replace(step.substitute(same), outputs=made, place=place)
+                steps.append(replace(mine, micro_batch=index))
+                pairs = zip(step.outputs, made, strict=True)
+                same.update((value.number, new) for value, new in pairs)
+            found = program.substitute([], same)
+            results.append([capture.adopt(value) for value in found.outputs])
+            grads = [capture.adopt(value) for _, value in found.gradients]
+            totals = [add(*pair) for pair in zip(totals, grads, strict=True)] if index else grads
+            same.update((variable.value.number, value) for variable, value in found.assigns)
+        outputs = join(results)
+        means = [mul(total, 1.0 / count) for total in totals]
+    variables = [variable for variable, _ in program.gradients]
+    return replace(
+        program,
+        inputs=capture.program.inputs,
+        steps=steps,
+        outputs=[capture.value_of(x) for x in outputs],
+        assigns=[(variable, same[variable.value.number]) for variable, _ in program.assigns],
+        gradients=list(zip(variables, map(capture.value_of, means), strict=True)),
+        micro_batches=count,
+    )
 
 
-class _Unrolling:
-    """One run of `unroll`: the code around the micro-batches is captured as build() is."""
-
-    def __init__(self, program: Program, metas: Sequence[Meta], count: int) -> None:
-        self.program = program
-        self.count = count
-        self.capture = Capture({}, {}, {}, numbers=program.last_number())
-        named = zip(metas, program.inputs, strict=True)
-        self.inputs = [self.capture.input(meta, value.name) for meta, value in named]
-        self.now: dict[int, Value] = {}  # by number of a value: what it is in this micro-batch
-        self.totals: list[Tensor | None] = [None] * len(program.gradients)
-        self.results: list[list[Tensor]] = []
-
-    def run(self) -> Program:
-        program, capture = self.program, self.capture
-        with interpreter.using(capture), no_grad():
-            for index, piece in enumerate(pieces(self.inputs, self.count)):
-                self._micro_batch(index, piece)
-            outputs = join(self.results)
-            totals = [total for total in self.totals if total is not None]
-            means = [mul(total, 1.0 / self.count) for total in totals]
-        assigns = [(variable, self.now[variable.value.number]) for variable, _ in program.assigns]
-        ends = zip(program.gradients, means, strict=True)
-        return replace(
-            program,
-            inputs=capture.program.inputs,
-            steps=capture.program.steps,
-            outputs=[capture.value_of(x) for x in outputs],
-            assigns=assigns,
-            gradients=[(variable, capture.value_of(mean)) for (variable, _), mean in ends],
-            micro_batches=self.count,
-        )
-
-    def _micro_batch(self, index: int, piece: Sequence[Tensor]) -> None:
-        program, capture = self.program, self.capture
-        for value, tensor in zip(program.inputs, piece, strict=True):
-            self.now[value.number] = capture.value_of(tensor)
-        if index and program.draws:
-            capture.program.steps.append(_next_draws(program.draws, index))
-        for step in program.steps:
-            outputs = tuple([capture.continued(value) for value in step.outputs])
-            inputs = tuple([self._now(value) for value in step.inputs])
-            capture.program.steps.append(
-                replace(
-                    step, inputs=inputs, outputs=outputs, place=self._now(step.place),
-                    micro_batch=index,
-                )
-            )  # fmt: skip
-            pairs = zip(step.outputs, outputs, strict=True)
-            self.now.update((value.number, made) for value, made in pairs)
-        self.results.append([self._tensor(value) for value in program.outputs])
-        grads = [self._tensor(value) for _, value in program.gradients]
-        self.totals = [
-            grad if total is None else add(total, grad)
-            for total, grad in zip(self.totals, grads, strict=True)
-        ]
-        assigned = [(v.value.number, self._now(value)) for v, value in program.assigns]
-        self.now.update(assigned)
-
-    def _now(self, given: Any) -> Any:
-        return self.now.get(given.number, given) if type(given) is Value else given
-
-    def _tensor(self, value: Value) -> Tensor:
-        return self.capture.adopt(self._now(value))
+def _begun(program: Program, metas: Sequence[Meta]) -> tuple[Capture, list[Tensor]]:
+    """A capture that continues a program of one micro-batch, and the inputs of a whole call."""
+    capture = Capture({}, {}, {}, numbers=program.last_number())
+    named = zip(metas, program.inputs, strict=True)
+    return capture, [capture.input(meta, value.name) for meta, value in named]
 
 
 def slicing(program: Program, metas: Sequence[Meta], count: int) -> Program:
@@ -165,13 +141,10 @@ def slicing(program: Program, metas: Sequence[Meta], count: int) -> Program:
 
     Its outputs are the inputs of each micro-batch in turn.
     """
-    capture = Capture({}, {}, {}, numbers=program.last_number())
-    named = zip(metas, program.inputs, strict=True)
-    inputs = [capture.input(meta, value.name) for meta, value in named]
+    capture, inputs = _begun(program, metas)
     with interpreter.using(capture), no_grad():
         made = [capture.value_of(x) for piece in pieces(inputs, count) for x in piece]
-    found = capture.program
-    return replace(found, outputs=made)
+    return replace(capture.program, outputs=made)
 
 
 @dataclass(frozen=True)
@@ -205,23 +178,16 @@ def joining(
     with interpreter.using(capture), no_grad():
         joined = outputs[0] if count == 1 else join(outputs)
         means = ends if count == 1 else [mul(x, 1.0 / count) for x in ends]
+    variables = [variable for variable, _ in program.gradients]
     tail = replace(
         program,
         inputs=[*totals.values(), *(value for each in results for value in each), *assigned],
-        steps=[*(_reading(step, totals) for step in steps), *capture.program.steps],
+        steps=[*(step.substitute(totals) for step in steps), *capture.program.steps],
         outputs=[capture.value_of(x) for x in joined],
         assigns=[(v, value) for (v, _), value in zip(program.assigns, assigned, strict=True)],
-        gradients=[
-            (v, capture.value_of(x)) for (v, _), x in zip(program.gradients, means, strict=True)
-        ],
+        gradients=list(zip(variables, map(capture.value_of, means), strict=True)),
     )
     return Joining(tail, list(totals.values()), results, assigned)
-
-
-def _reading(step: ProgramStep, now: Mapping[int, Value]) -> ProgramStep:
-    """The step on other inputs, by the numbers of its own."""
-    inputs = [now.get(x.number, x) if type(x) is Value else x for x in step.inputs]
-    return replace(step, inputs=tuple(inputs))
 
 
 def _next_draws(draws: Draws, index: int) -> ProgramStep:

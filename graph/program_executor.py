@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from ..distributed.world import world
 from ..engine import interpreter
 from ..engine.inplace import changed, take, writable
+from ..engine.meta import Meta
 from ..engine.op import error_class
-from ..engine.tensor import Tensor
+from ..engine.tensor import Shards, Tensor
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .async_boxing import steps_with_async_boxing
-from .ir import Program, ProgramStep, Value
+from .ir import Program, ProgramStep, Run, Value
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
+# What is called, from where to where (one place, or one for each part of the result), and the
+# places to clear after it.
+Call: TypeAlias = tuple[Run, tuple[int, ...], int, "tuple[int, ...] | None", tuple[int, ...]]
+Filled: TypeAlias = list[Any]  # what stands in each place: shards, a constant, or None
 
-Call: TypeAlias = tuple[Callable[..., Any], tuple[int, ...], Any, tuple[int, ...]]
+
+class CallList(NamedTuple):
+    """Steps as calls, one for each."""
+
+    calls: list[Call]
+    steps: Sequence[ProgramStep]
+
+    def run(self, places: Filled) -> None:
+        """Run the calls in turn on the values in their places."""
+        index = 0
+        try:
+            for run, taken, made, several, dead in self.calls:
+                result = run(*[places[place] for place in taken])
+                if several is None:
+                    places[made] = result
+                else:
+                    for place, part in zip(several, result, strict=True):
+                        places[place] = part
+                    part = None  # else it would be there until the next such step
+                result = None
+                for place in dead:
+                    places[place] = None
+                index += 1
+        except _ERRORS as error:
+            step = self.steps[index]
+            explained = _explained(error, step)
+            made_here = [value.meta.is_global for value in step.outputs]
+            # With a local value every process has computed the same, and raises it by itself.
+            if made_here and all(made_here):
+                world().tell(explained)
+            if isinstance(error, OnefoldError):
+                raise
+            raise explained from error
 
 
 class Places:
     """Where the values of a program stand in the list that one run of it fills."""
 
     def __init__(self) -> None:
-        self.template: list[Any] = []
+        self.template: Filled = []
         self._of: dict[int, int] = {}
 
-    def of(self, what: Any) -> int:
+    def of(self, what: object) -> int:
         """The place of a value, or a new one that always holds the constant `what`."""
         if type(what) is Value:
             found = self._of.get(what.number)
@@ -38,52 +76,35 @@ class Places:
         self.template.append(what)
         return len(self.template) - 1
 
+    def all_of(self, values: Iterable[object]) -> list[int]:
+        return [self.of(value) for value in values]
+
     def call(self, step: ProgramStep, dead: Iterable[Value]) -> Call:
         """A step as what is called, from where to where; `dead` are values to drop after it."""
-        inputs = tuple([self.of(value) for value in step.inputs])
-        made = tuple([self.of(value) for value in step.outputs])
-        dropped = tuple([self.of(value) for value in dead])
-        return step.run, inputs, made if step.several else made[0], dropped
+        taken, made, dropped = map(tuple, map(self.all_of, (step.inputs, step.outputs, dead)))
+        if step.several:
+            return step.run, taken, -1, made, dropped
+        return step.run, taken, made[0], None, dropped
 
-    def calls(self, steps: Sequence[ProgramStep], wanted: Iterable[Value]) -> list[Call]:
-        """Steps in turn; each value but those `wanted` is dropped after the last that needs it."""
+    def calls(
+        self, steps: Sequence[ProgramStep], wanted: Iterable[Value] | None = None
+    ) -> CallList:
+        """Steps in turn; each value but those `wanted` is dropped after the last that needs it.
+
+        Without `wanted` nothing is dropped.
+        """
+        if wanted is None:
+            return CallList([self.call(step, ()) for step in steps], steps)
         last = _last_uses(steps, wanted)
         found = []
         for index, step in enumerate(steps):
             values = {v.number: v for v in (*step.reads(), *step.outputs)}
             dead = [v for v in values.values() if last.get(v.number, index) == index]
             found.append(self.call(step, dead))
-        return found
+        return CallList(found, steps)
 
 
-def execute(calls: Sequence[Call], steps: Sequence[ProgramStep], places: list[Any]) -> None:
-    """Run calls, which are those of the `steps`, on the values in their places."""
-    index = 0
-    try:
-        for run, taken, made, dead in calls:
-            result = run(*[places[place] for place in taken])
-            if type(made) is int:
-                places[made] = result
-            else:
-                for place, part in zip(made, result, strict=True):
-                    places[place] = part
-                part = None  # else it would be there until the next such step
-            result = None
-            for place in dead:
-                places[place] = None
-            index += 1
-    except _ERRORS as error:
-        explained = _explained(error, steps[index])
-        made_here = [value.meta.is_global for value in steps[index].outputs]
-        # With a local value every process has computed the same, and raises it by itself.
-        if made_here and all(made_here):
-            world().tell(explained)
-        if isinstance(error, OnefoldError):
-            raise
-        raise explained from error
-
-
-class Executable:
+class Executor(ABC):
     """Runs a program for the ranks that this process owns.
 
     The same list serves one process per rank and all ranks in one process: what differs is only
@@ -91,24 +112,28 @@ class Executable:
     dispatcher's own plans.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, end: Program, micro_batches: int) -> None:
+        """`end` is what a call ends with: the program itself, or what is done after it."""
         self.program = program
-        self._places = Places()
-        place = self._places.of
-        self._variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
-        self._inputs = [place(value) for value in program.inputs]
-        self._steps = steps_with_async_boxing(program)
-        self._calls = self._places.calls(self._steps, program.wanted())
-        self._outputs = [(place(v), v.meta) for v in program.outputs]
-        self._assigns = [(v.tensor, place(x)) for v, x in program.assigns]
-        self._written = [variable.tensor for variable in program.written()]
+        self.places = Places()
+        place = self.places.of
+        self.variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
+        self.inputs = self.places.all_of(program.inputs)
+        self.outputs = [(place(value), value.meta) for value in end.outputs]
+        self.assigns = [(v.tensor, place(value)) for v, value in end.assigns]
+        self._micro_batches = micro_batches
+        self._written = [variable.tensor for variable in end.written()]
         kept = kept_by_outputs(program)
         self._kept = [v.tensor for v in program.variables if v.value.number in kept]
         self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
 
-    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
-        """All calls, with the steps that they are of."""
-        return [(self._calls, self._steps)]
+    @abstractmethod
+    def call_lists(self) -> list[CallList]:
+        """All calls; the lists may be changed between runs."""
+
+    @abstractmethod
+    def compute(self, places: Filled, inputs: Sequence[Shards]) -> None:
+        """Do all steps, on variables that are in their places already."""
 
     def make_writable(self) -> None:
         """Give what steps write into memory of its own."""
@@ -123,52 +148,58 @@ class Executable:
         longer what it was at the capture.
         """
         draws = self.program.draws
-        draws.take(self.program.micro_batches)
+        draws.take(self._micro_batches)
         try:
-            return self._run(inputs)
+            for _, tensor, value in self.variables:
+                if tensor.meta is not value.meta:
+                    raise _changed(tensor, value)
+            given = [x.shards for x in inputs]
+            for index in self._kept_inputs:
+                inputs[index].shared = True  # an output may be its memory, even a parameter's
+            self.make_writable()
+            places = self.places.template.copy()
+            for place, tensor, _ in self.variables:
+                places[place] = tensor.shards
+            self.compute(places, given)
+            for tensor in self._kept:
+                tensor.shared = True
+            outputs = [_shared(places[place], meta) for place, meta in self.outputs]
+            for tensor, place in self.assigns:
+                if places[place]:  # else of a stage on other ranks
+                    take(tensor, _shared(places[place], tensor.meta))
         except BaseException:
             draws.give_back()
             raise
-
-    def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        self.program.draws.move_to(0)
-        check_variables(self._variables)
-        given = [x.shards for x in inputs]
-        for index in self._kept_inputs:
-            inputs[index].shared = True  # an output may be its memory, even if it is a parameter's
-        self.make_writable()
-        places = self._places.template.copy()
-        for place, tensor, _ in self._variables:
-            places[place] = tensor.shards
-        for place, shards in zip(self._inputs, given, strict=True):
-            places[place] = shards
-        execute(self._calls, self._steps, places)
-        for tensor in self._kept:
-            tensor.shared = True
-        outputs = [shared(places[place], meta) for place, meta in self._outputs]
-        for tensor, place in self._assigns:
-            take(tensor, shared(places[place], tensor.meta))
-        mark_written(self._written)
+        self._mark_written()
         return outputs
 
-
-def mark_written(tensors: Sequence[Tensor]) -> None:
-    """Let the tape, and bases and views, know that these tensors have changed."""
-    if tensors:
-        now = interpreter.stamp()
-        for tensor in tensors:
-            tensor.version = now
-        changed(tensors)
-
-
-def check_variables(variables: Iterable[tuple[int, Tensor, Value]]) -> None:
-    """Raise OnefoldRuntimeError for a variable that is not what it was at the capture."""
-    for _, tensor, value in variables:
-        if tensor.meta is not value.meta:
-            raise _changed(tensor, value)
+    def _mark_written(self) -> None:
+        """Let the tape, and bases and views, know that these tensors have changed."""
+        if self._written:
+            now = interpreter.stamp()
+            for tensor in self._written:
+                tensor.version = now
+            changed(self._written)
 
 
-def shared(shards: Any, meta: Any) -> Tensor:
+class Executable(Executor):
+    """Runs a program without stages: its steps in turn."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, program, program.micro_batches)
+        self._calls = self.places.calls(steps_with_async_boxing(program), program.wanted())
+
+    def call_lists(self) -> list[CallList]:
+        return [self._calls]
+
+    def compute(self, places: Filled, inputs: Sequence[Shards]) -> None:
+        self.program.draws.move_to(0)
+        for place, shards in zip(self.inputs, inputs, strict=True):
+            places[place] = shards
+        self._calls.run(places)
+
+
+def _shared(shards: Shards, meta: Meta) -> Tensor:
     """A tensor of these shards, whose memory others may have too."""
     tensor = Tensor(shards, meta)
     tensor.shared = True

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError
 
+T = TypeVar("T")
 
-def tree_leaves(tree: Any, what: str) -> list[Tensor]:
+
+def tree_leaves(tree: object, what: str) -> list[Tensor]:
     """The tensors of a tree in order. Raises OnefoldTypeError for anything but tensors and None."""
     found: list[Tensor] = []
     tree_map_checked(tree, found.append, what)
     return found
 
 
-def tree_map_checked(tree: Any, function: Callable[[Tensor], Any], what: str) -> Any:
+def tree_map_checked(tree: T, function: Callable[[Tensor], object], what: str) -> T:
     """The same tree with `function` of each tensor; `what` names it in errors."""
 
-    def refuse(other: Any) -> Any:
+    def refuse(other: object) -> None:
         if other is None:
-            return None
+            return
         kind = type(other)
         if kind.__module__.split(".")[0] in ("numpy", "torch"):
             name = f"{kind.__module__}.{kind.__qualname__}"
@@ -35,15 +37,19 @@ def tree_map_checked(tree: Any, function: Callable[[Tensor], Any], what: str) ->
             f"but got {name}. {advice}"
         )
 
-    return _tree_map(tree, function, refuse)
+    mapped: T = _tree_map(tree, function, refuse)
+    return mapped
 
 
-def tree_map(tree: Any, function: Callable[[Tensor], Any]) -> Any:
+def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
     """The same tree with `function` of each tensor, and everything else as it is."""
-    return _tree_map(tree, function, lambda other: other)
+    mapped: T = _tree_map(tree, function, lambda other: other)
+    return mapped
 
 
-def _tree_map(tree: Any, function: Callable[[Tensor], Any], other: Callable[[Any], Any]) -> Any:
+def _tree_map(
+    tree: object, function: Callable[[Tensor], object], other: Callable[[object], object]
+) -> Any:
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, dict):
@@ -57,7 +63,7 @@ def _tree_map(tree: Any, function: Callable[[Tensor], Any], other: Callable[[Any
     return other(tree)
 
 
-def tree_structure(tree: Any) -> Any:
+def tree_structure(tree: object) -> object:
     """What two nests have in common when they differ in their tensors only; it can be hashed."""
     if isinstance(tree, Tensor):
         return "Tensor"
@@ -68,6 +74,6 @@ def tree_structure(tree: Any) -> Any:
     return type(tree).__name__
 
 
-def _ordered(tree: dict[Any, Any]) -> list[Any]:
+def _ordered(tree: dict[T, object]) -> list[T]:
     """The keys in an order that does not depend on which was added first."""
     return sorted(tree, key=str)

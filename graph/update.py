@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 
-import torch
-
+from ..engine.inplace import contiguous_copies
 from ..engine.meta import Meta
 from ..engine.tensor import Shards, Tensor
 from .ir import UPDATE, Clipping, Program, ProgramStep, Value, Variable
@@ -84,8 +83,8 @@ def add_updates(
         own = now is whole and whole.number not in read_later
         if target is not whole.meta:
             part, gathered = Value(next(numbers), target), Value(next(numbers), whole.meta)
-            before.append(_said(copied_boxing(now, part)))
-            after.append(_said(copied_boxing(part, gathered)))
+            before.append(copied_boxing(now, part, UPDATE))
+            after.append(copied_boxing(part, gathered, UPDATE))
             if own:
                 after.append(_copy(gathered, whole))
             else:
@@ -95,7 +94,9 @@ def add_updates(
             trained.append(Trained(variable, whole, gradient))
         else:
             copy = assigned[whole.number] = Value(next(numbers), whole.meta)
-            before.append(ProgramStep("clone", "clone", (now,), (), (copy,), _cloned, scope=UPDATE))
+            before.append(
+                ProgramStep("clone", "clone", (now,), (), (copy,), contiguous_copies, scope=UPDATE)
+            )
             trained.append(Trained(variable, copy, gradient))
     written = updates(trained, program.clippings, numbers)
     found = {v.value.number: v for v in program.variables}
@@ -114,10 +115,6 @@ def _layouts(program: Program, layouts: Mapping[str, Meta]) -> dict[int, Meta]:
     return {v.value.number: layouts.get(v.value.name, v.value.meta) for v, _ in program.gradients}
 
 
-def _said(step: ProgramStep) -> ProgramStep:
-    return replace(step, scope=UPDATE)
-
-
 def _copy(source: Value, target: Value) -> ProgramStep:
     """Copies a value into the memory of a variable."""
     return ProgramStep(
@@ -133,9 +130,3 @@ def _copied(target: Shards, source: Shards) -> tuple[()]:
             done.add(id(to))
             to.copy_(part)
     return ()
-
-
-def _cloned(shards: Shards) -> Shards:
-    form = torch.contiguous_format
-    own = {id(part): part.clone(memory_format=form) for part in shards}
-    return tuple([own[id(part)] for part in shards])

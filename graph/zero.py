@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-import torch
-
+from ..distributed.comm_log import table
 from ..engine import boxing
+from ..engine.inplace import contiguous_copies
 from ..engine.meta import Meta
 from ..engine.sbp import NdSbp, short, split
 from ..engine.tensor import Tensor
@@ -24,24 +24,14 @@ class ZeroPlan:
     """The parameters that are split: by path, how each is laid out without ZeRO and with it."""
 
     whole: Mapping[str, Meta]
-    layouts: Mapping[str, NdSbp]
-
-    def target(self, path: str) -> Meta:
-        return self.whole[path].like(nd_sbp=self.layouts[path])
+    targets: Mapping[str, Meta]
 
     def __str__(self) -> str:
         rows = [("parameter", "shape", "from", "to", "largest shard")]
-        for path, nd_sbp in self.layouts.items():
-            meta = self.whole[path]
-            largest = prod(self.target(path).local_shape(0))
-            ends = short(meta.nd_sbp), short(nd_sbp)
-            rows.append((path, str(list(meta.shape)), *ends, str(largest)))
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join(lines)
+        for path, target in self.targets.items():
+            ends = short(self.whole[path].nd_sbp), short(target.nd_sbp)
+            rows.append((path, str([*target.shape]), *ends, str(prod(target.local_shape(0)))))
+        return table(rows)
 
 
 def plan_zero(
@@ -64,12 +54,12 @@ def plan_zero(
     parameter  shape     from  to    largest shard
     weight     [64, 32]  (B)   (S0)  1024
     """
-    found: dict[str, NdSbp] = {}
+    targets = {}
     for path, meta in params.items():
         nd_sbp = _split_layout(meta, shard_min_size, (gradients or {}).get(path))
         if nd_sbp != meta.nd_sbp:
-            found[path] = nd_sbp
-    return ZeroPlan({path: params[path] for path in found}, found)
+            targets[path] = meta.like(nd_sbp=nd_sbp)
+    return ZeroPlan({path: params[path] for path in targets}, targets)
 
 
 def _split_layout(meta: Meta, shard_min_size: int, gradient: Meta | None) -> NdSbp:
@@ -120,9 +110,7 @@ class _Split:
         plan = boxing.plan(meta, target)
         shards = boxing.run(plan, self.tensor.shards, op="zero")
         if plan.aliases:  # not a view, which would keep all of the old memory
-            form = torch.contiguous_format
-            own = {id(part): part.clone(memory_format=form) for part in shards}
-            shards = tuple([own[id(part)] for part in shards])
+            shards = contiguous_copies(shards)
         self.tensor.shards, self.tensor.meta = shards, target
         self.tensor.shared = has_links(self.tensor)
 
@@ -148,12 +136,9 @@ class Zero:
         return self.settings is not None and self.stored and not self.settings.shard_restore_level
 
     @property
-    def plan(self) -> ZeroPlan:
-        """What is split; empty before the graph is compiled."""
-        return ZeroPlan(
-            {path: found.whole for path, found in self._split.items()},
-            {path: found.target.nd_sbp for path, found in self._split.items()},
-        )
+    def targets(self) -> dict[str, Meta]:
+        """By path, the layouts of what is split; empty before the graph is compiled."""
+        return {path: each.target for path, each in self._split.items()}
 
     def decide(self, program: Program) -> bool:
         """Decide on the parameters with a gradient in the program; whether there are new ones."""
@@ -169,9 +154,9 @@ class Zero:
         plan = plan_zero(params, self.settings.shard_min_size, gradients)
         for path, (variable, _) in ends.items():
             self._split.pop(path, None)
-            if path in plan.layouts:
-                self._split[path] = _Split(variable.tensor, plan.whole[path], plan.target(path))
-        return bool(plan.layouts)
+            if path in plan.targets:
+                self._split[path] = _Split(variable.tensor, plan.whole[path], plan.targets[path])
+        return bool(plan.targets)
 
     def _knows(self, variable: Variable) -> bool:
         """Whether its layout is decided: a module may have got another parameter since."""
@@ -201,12 +186,11 @@ class Zero:
         """The program with its gradients, and in stage 3 its parameters, in shards."""
         if self.settings is None or self.settings.stage == 1:
             return program
-        plan = self.plan
-        targets = {path: plan.target(path) for path in plan.layouts}
+        targets = self.targets
         program = shard_gradients(program, targets)
         if self.stored and not self.stored_as_is:
             keep = self.settings.shard_restore_level == 2
-            program = gather_parameters(program, targets, keep)
+            return gather_parameters(program, targets, keep)
         return program
 
     def store(self) -> None:
@@ -223,4 +207,4 @@ class Zero:
 
     def update_layouts(self) -> dict[str, Meta]:
         """By path, the layouts of the parameters of which each rank updates its shards alone."""
-        return {} if self.stored else {path: each.target for path, each in self._split.items()}
+        return {} if self.stored else self.targets

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -92,20 +93,13 @@ def check(arena: Arena) -> None:
     for buffer, offset in zip(arena.buffers, arena.offsets, strict=True):
         assert offset >= 0 and offset % ALIGNMENT == 0, f"{buffer} lies at {offset}"
         assert offset + aligned(buffer.nbytes) <= arena.peak, f"{buffer} at {offset} goes beyond"
-    starts = sorted(
-        (i for i, b in enumerate(arena.buffers) if b.nbytes), key=lambda i: arena.buffers[i].first
-    )
-    live: list[int] = []  # by offset
-    for index in starts:
-        buffer = arena.buffers[index]
-        live = [i for i in live if arena.buffers[i].last >= buffer.first]
-        live = sorted([*live, index], key=lambda i: arena.offsets[i])
-        for low, high in pairwise(live):
-            end = arena.offsets[low] + arena.buffers[low].nbytes
-            assert end <= arena.offsets[high], (
-                f"{arena.buffers[low]} at {arena.offsets[low]} overlaps {arena.buffers[high]} at "
-                f"{arena.offsets[high]}"
-            )
+    placed = [(b, at) for b, at in zip(arena.buffers, arena.offsets, strict=True) if b.nbytes]
+    live: list[tuple[Buffer, int]] = []  # by offset
+    for new in sorted(placed, key=lambda each: each[0].first):
+        there = [each for each in live if each[0].last >= new[0].first]
+        live = sorted([*there, new], key=itemgetter(1))
+        for (low, at), (high, above) in pairwise(live):
+            assert at + low.nbytes <= above, f"{low} at {at} overlaps {high} at {above}"
 
 
 class _Work:

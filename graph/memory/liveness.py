@@ -30,10 +30,6 @@ class Buffer:
     first: int
     last: int
 
-    def meets(self, other: Buffer) -> bool:
-        """Whether both are there during some event."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def buffers_of(events: Sequence[Event]) -> list[Buffer]:
     """The buffers in the order in which they are made; what nothing frees is there to the end.

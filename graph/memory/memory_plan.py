@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 
-from ...engine.meta import Meta
-from ...errors import OnefoldTypeError, OnefoldValueError
+from ...errors import OnefoldValueError
 from ..ir import UPDATE, Program
+from ..memory_traffic import local_bytes
+from ..setting_checks import integer
 from ..stages.stage_plan import StagePlan
 from . import arena
 from .arena import Arena
 from .liveness import buffers_of, live_bytes
 from .program_events import call_events
 from .stage_events import stage_events
-from .storages import position_of
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,17 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     Raises OnefoldValueError for a rank that is in none of the program's placements.
     """
     _check_rank(program, rank)
-    if stages is None:
-        events = call_events(program, rank)
-    else:
-        events = stage_events(stages, rank)
+    events = call_events(program, rank) if stages is None else stage_events(stages, rank)
     buffers = buffers_of(events)
     freed = {key for event in events for key in event.freed}
+    kept = [*(variable.value for variable in program.variables), *program.states]
     count = 1 if stages is None else stages.schedule.micro_batches
-    inputs = [_batch(value.meta, count) for value in program.inputs]
+    inputs = [value.meta for value in program.inputs]
+    if count > 1:  # those of one micro-batch
+        inputs = [m.like(shape=(count * m.shape[0], *m.shape[1:])) for m in inputs]
     return MemoryPlan(
         rank=rank,
-        persistent=sum(
-            local_bytes(value.meta, rank)
-            for value in (*(v.value for v in program.variables), *program.states)
-        ),
+        persistent=sum(local_bytes(value.meta, rank) for value in kept),
         inputs=sum(local_bytes(meta, rank) for meta in inputs),
         live=max(live_bytes(buffers, len(events)), default=0),
         kept=sum(b.nbytes for b in buffers if b.key not in freed),
@@ -98,36 +94,12 @@ def plan_memory(program: Program, rank: int, stages: StagePlan | None = None) ->
     )
 
 
-def local_bytes(meta: Meta, rank: int) -> int:
-    """The bytes of the rank's shard: 0 where it has none, all of a local tensor.
-
-    >>> import torch
-    >>> local_bytes(Meta.of((4, 5), torch.float32, device=torch.device("cpu")), 3)
-    80
-    """
-    position = position_of(meta, rank)
-    return 0 if position is None else prod(meta.local_shape(position)) * meta.dtype.itemsize
-
-
-def _batch(meta: Meta, micro_batches: int) -> Meta:
-    """The meta of an input, from that of the part which one micro-batch gets."""
-    if micro_batches == 1:
-        return meta
-    return meta.like(shape=(micro_batches * meta.shape[0], *meta.shape[1:]))
-
-
 def _check_rank(program: Program, rank: int) -> None:
-    if isinstance(rank, bool) or not isinstance(rank, int):
-        raise OnefoldTypeError(f"memory: rank must be an integer, but got {rank!r}")
-    metas = [
-        value.meta
-        for value in (
-            *program.inputs,
-            *(variable.value for variable in program.variables),
-            # The numbers of an update are local, wherever its parameters are.
-            *(x for step in program.steps if step.scope != UPDATE for x in step.outputs),
-        )
-    ]
+    integer("memory: rank", rank)
+    values = [*program.inputs, *(variable.value for variable in program.variables)]
+    # The numbers of an update are local, wherever its parameters are.
+    values += [x for step in program.steps if step.scope != UPDATE for x in step.outputs]
+    metas = [value.meta for value in values]
     members = {r for m in metas if m.placement is not None for r in m.placement.flat_ranks}
     everywhere = any(meta.placement is None for meta in metas)
     if rank not in members and not (everywhere and rank >= 0):

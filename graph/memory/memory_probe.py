@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ...engine.meta import Meta
 from ...engine.tensor import Tensor
-from ..ir import Program, ProgramStep
-from ..program_executor import Call
+from ..program_executor import Executor
 from .storages import position_of
-
-
-class Runnable(Protocol):
-    """What runs the calls of a program; the lists may be changed between runs."""
-
-    program: Program
-
-    def run(self, inputs: Sequence[Tensor], /) -> list[Tensor]:
-        """The outputs."""
-        ...
-
-    def make_writable(self) -> None:
-        """Give what steps write into memory of its own."""
-        ...
-
-    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
-        """All calls, with the steps that they are of."""
-        ...
 
 
 class Probe:
@@ -43,7 +24,7 @@ class Probe:
     hold of it.
     """
 
-    def __init__(self, executable: Runnable, ranks: Sequence[int]) -> None:
+    def __init__(self, executable: Executor, ranks: Sequence[int]) -> None:
         self.live: dict[int, list[int]] = {rank: [] for rank in ranks}
         self._executable = executable
         self._held: dict[int, dict[int, _Storage]] = {rank: {} for rank in ranks}
@@ -61,8 +42,8 @@ class Probe:
         before = [list(calls) for calls, _ in lists]
         for calls, steps in lists:
             calls[:] = [
-                (self._watch(run, [value.meta for value in step.outputs], step.several), *rest)
-                for (run, *rest), step in zip(calls, steps, strict=True)
+                (self._watch(run, step.output_metas, step.several), taken, made, several, dead)
+                for (run, taken, made, several, dead), step in zip(calls, steps, strict=True)
             ]
         try:
             return self._executable.run(inputs)

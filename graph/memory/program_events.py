@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..async_boxing import steps_with_async_boxing
 from ..ir import Program, ProgramStep, Value
@@ -14,8 +13,7 @@ from .storages import Form, Storages, position_of, whole
 Lane: TypeAlias = Hashable  # which of several runs of a step, such as a micro-batch
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A step, and the lane in which it is run: its values are those of the same lane.
 
     A step that reads from other lanes says from which, one for each of its inputs. A step without
@@ -50,21 +48,20 @@ def events_of(
     home: dict[Key, Key | None] = {}  # the buffer that a value lies in; None: not the program's
     forms: dict[Key, Form | None] = {}
     for value, lane in (*given, *((value, None) for value in shared)):
-        position = position_of(value.meta, rank)
-        forms[name(value, lane)] = None if position is None else whole(value.meta, position)
-        home[name(value, lane)] = None
+        position, own = position_of(value.meta, rank), name(value, lane)
+        forms[own] = None if position is None else whole(value.meta, position)
+        home[own] = None
     made: list[list[tuple[Key, int]]] = []
     last: dict[Key, int] = {}
-    for index, each in enumerate(work):
-        step, lane = each.step, each.lane
-        lanes = each.reads or (lane,) * len(step.inputs)
+    for index, (step, lane, reads) in enumerate(work):
+        lanes = reads or (lane,) * len(step.inputs)
         names = [
             name(v, of) if type(v) is Value else None
             for v, of in zip(step.inputs, lanes, strict=True)
         ]
-        for value, n in zip(step.inputs, names, strict=True):
-            if n is not None and n not in home:
-                assert position_of(value.meta, rank) is None, f"{value!r} is not there yet"
+        for n, meta in zip(names, step.input_metas, strict=True):
+            if n is not None and meta is not None and n not in home:
+                assert position_of(meta, rank) is None, f"value {n} is not there yet"
                 home[n], forms[n] = None, None  # of a stage on other ranks
         last.update((home[n], index) for n in names if n is not None and home[n] is not None)
         new: dict[Key, int] = {}
@@ -108,14 +105,11 @@ def call_events(program: Program, rank: int) -> list[Event]:
     )
 
 
-def elementwise(name: str, inputs: tuple[Value, ...], output: Value) -> ProgramStep:
-    """A step that is only planned: one value in new memory from others."""
-    return ProgramStep(name, name, inputs, (), (output,), _never)
-
-
-def until_now(values: Sequence[Value], lane: Lane) -> Work:
-    """Nothing is done but that these values are dropped."""
-    return Work(ProgramStep("drop", "drop", tuple(values), (), (), _never), lane)
+def planned(
+    name: str, inputs: Iterable[Value], outputs: tuple[Value, ...] = (), aliases: bool = False
+) -> ProgramStep:
+    """A step that is only planned. Without outputs, nothing is done but that inputs are dropped."""
+    return ProgramStep(name, name, tuple(inputs), (), outputs, _never, aliases=aliases)
 
 
 def _never(*_: object) -> None:

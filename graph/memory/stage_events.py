@@ -4,16 +4,15 @@ micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
 from ..ir import ProgramStep, Value
 from ..schedules.actions import Action
-from ..stages.partition import Part
 from ..stages.stage_plan import Instruction, Message, StagePlan
 from .liveness import Event
-from .program_events import Lane, Work, elementwise, events_of, until_now
+from .program_events import Lane, Work, events_of, planned
 
 
 def stage_events(plan: StagePlan, rank: int, posted: bool = True) -> list[Event]:
@@ -37,11 +36,7 @@ class _Events:
         self.common = {value.number for step in self.staged.once for value in step.outputs}
         self.totals: dict[int, tuple[Value, Lane]] = {}  # by the number of a summed value
         self.numbers = count(-1, -1)  # of values that only the plan has
-        makers = self.staged.makers()
-        self.sums: dict[Part, list[Value]] = {
-            part: [value for value in self.staged.sums if makers.get(value.number) == part]
-            for part in self.staged.segments
-        }
+        self.sums = self.staged.sums_by_part()
         group = plan.group(rank)
         self.instructions = () if group is None else plan.instructions[group]
         self.left = [] if group is None else plan.left(group)
@@ -55,18 +50,20 @@ class _Events:
         pieces = iter(staged.slices.outputs)
         for lane in lanes:
             for value in program.inputs:
-                self.work.append(Work(_same(next(pieces), value), lane, (None,)))
+                part = planned("same", [next(pieces)], (value,), aliases=True)
+                self.work.append(Work(part, lane, (None,)))
         for lane in lanes:
             for step in staged.feeds:
                 self._add(step, lane)
         for each in self.instructions:
             self._follow(each)
         for lane in lanes:
-            self._add_up(staged.loose_sums(), lane)
+            self._add_up(self.sums.get(None, ()), lane)
         kept = self._end()
         fed = [v for step in staged.feeds for v in step.outputs]
-        self.work += [until_now(fed, lane) for lane in lanes]
-        self.work.append(until_now([v for step in staged.once for v in step.outputs], None))
+        for lane in lanes:
+            self._drop(fed, lane)
+        self._drop([v for step in staged.once for v in step.outputs], None)
         return events_of(
             self.work,
             self.rank,
@@ -76,10 +73,10 @@ class _Events:
         )
 
     def _add(self, step: ProgramStep, lane: Lane) -> None:
-        lanes = tuple(
-            [None if type(v) is Value and v.number in self.common else lane for v in step.inputs]
-        )
-        self.work.append(Work(step, lane, lanes))
+        self.work.append(Work(step, lane, tuple([self._lane(v, lane) for v in step.inputs])))
+
+    def _drop(self, values: Sequence[Value], lane: Lane) -> None:
+        self.work.append(Work(planned("drop", values), lane))
 
     def _follow(self, each: Instruction) -> None:
         lane = each.micro_batch
@@ -88,12 +85,12 @@ class _Events:
                 self._add(self.staged.transfers[each.transfer].step, lane)
             return
         if isinstance(each, Message):
-            self.work.append(until_now([self.staged.transfers[each.transfer].value], lane))
+            self._drop([self.staged.transfers[each.transfer].value], lane)
         else:
             self._act(each)
         self.left[lane] -= 1
         if not self.left[lane]:
-            self.work.append(until_now(self.shared, lane))
+            self._drop(self.shared, lane)
 
     def _act(self, action: Action) -> None:
         part, lane = (action.kind, action.stage), action.micro_batch
@@ -103,20 +100,20 @@ class _Events:
                     self._add(transfer.step, lane)
         for step in self.staged.segments[part]:
             self._add(step, lane)
-        self._add_up(self.sums[part], lane)
+        self._add_up(self.sums.get(part, ()), lane)
 
     def _add_up(self, values: Iterable[Value], lane: Lane) -> None:
         for value in values:
             before = self.totals.get(value.number)
-            at = None if value.number in self.common else lane
+            at = self._lane(value, lane)
             if before is None:
                 self.totals[value.number] = value, at
                 continue
             if before[0] is not value:  # a sum already, which takes it
-                self.work.append(until_now([value], at))
+                self._drop([value], at)
                 continue
             total = Value(next(self.numbers), value.meta)
-            add = elementwise("add", (value, value), total)
+            add = planned("add", (value, value), (total,))
             self.work.append(Work(add, lane, (before[1], at)))
             self.totals[value.number] = total, lane
 
@@ -142,10 +139,6 @@ class _Events:
             self.work.append(Work(step, None, tuple([lane for _, lane in pairs])))
         return [now(value) for value in end.program.wanted()]
 
-    def _lane(self, value: Value, lane: Lane) -> Lane:
-        return None if value.number in self.common else lane
-
-
-def _same(source: Value, value: Value) -> ProgramStep:
-    """A step that is only planned: one value is another one's memory."""
-    return ProgramStep("same", "same", (source,), (), (value,), lambda x: x, aliases=True)
+    def _lane(self, given: object, lane: Lane) -> Lane:
+        """The lane of what a step in this one reads."""
+        return None if type(given) is Value and given.number in self.common else lane

@@ -62,11 +62,7 @@ def position_of(meta: Meta, rank: int) -> int | None:
 def whole(meta: Meta, position: int) -> Form:
     """A shard in row-major order, in memory of its own."""
     shape = tuple(meta.local_shape(position))
-    return Form(shape, _row_major(shape))
-
-
-def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(max(1, size) for size in shape[dim + 1 :]) for dim in range(len(shape)))
+    return Form(shape, torch.empty(shape, device="meta").stride())
 
 
 class Storages:
@@ -92,9 +88,8 @@ class Storages:
         if not any(position is not None for position in positions):
             return (None,) * len(positions)
         metas = tuple([v.meta if type(v) is Value else type(v) for v in step.inputs])
-        outputs = tuple([value.meta for value in step.outputs])
         place = None if step.place is None else step.inputs.index(step.place)
-        key = (step.origin, metas, outputs, step.attrs, place, tuple(forms))
+        key = (step.origin, metas, step.output_metas, step.attrs, place, tuple(forms))
         found = self._known.get(key)
         if found is None:
             # What a kernel draws at random it computes, data or not.
@@ -109,9 +104,8 @@ class Storages:
     def _traced(
         self, step: ProgramStep, position: int, forms: Sequence[Form | None]
     ) -> tuple[Made, ...] | None:
-        inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
-        outputs = tuple([value.meta for value in step.outputs])
-        local = Local(position, inputs, outputs, outputs[0].placement)
+        outputs = step.output_metas
+        local = Local(position, step.input_metas, outputs, outputs[0].placement)
         known = ops.get(step.name, ()) if step.place is None else [placed_op(step)]
         for op in known:
             if op.aliases == step.aliases and (op.num_outputs != 1) == step.several:
@@ -126,7 +120,7 @@ class Storages:
     ) -> tuple[Made, ...] | None:
         with self._mode:
             given = [
-                v if form is None else _fake(form, v.meta.dtype)
+                _fake(form, v.meta.dtype) if type(v) is Value and form is not None else v
                 for v, form in zip(step.inputs, forms, strict=True)
             ]
             results = op.bind(local, step.attrs)(*given)
@@ -152,7 +146,7 @@ class Storages:
         """As a launched rank does it; its shard may be a part of the one it held before."""
         if position is None:
             return None
-        (given,), (value,) = step.inputs, step.outputs
+        given, (value,) = step.source, step.outputs
         new = _new(value.meta, position)
         if form is None:
             return new

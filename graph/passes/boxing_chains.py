@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from ..ir import Program, ProgramStep, Value, Variable
-from .pass_utils import box, is_boxing, same_bits, source_of, time, together, uses
+from ..ir import Program, ProgramStep, Value
+from .pass_utils import box, is_boxing, same_bits, time, together, uses
 
 
 def merge_boxings(program: Program, exact: bool = True) -> Program:
@@ -34,37 +33,24 @@ class _BoxingMerger:
     def run(self) -> Program:
         steps = []
         for step in self.program.steps:
-            step = replace(step, inputs=tuple([self._now(value) for value in step.inputs]))
+            step = step.substitute(self.same)
             merged = self._merged(step) if is_boxing(step) else step
             if merged is not None:
                 steps.append(merged)
                 self.makers.update((value.number, merged) for value in merged.outputs)
-        program = self.program
-        return replace(
-            program,
-            steps=steps,
-            outputs=[self._now(value) for value in program.outputs],
-            assigns=self._ends(program.assigns),
-            gradients=self._ends(program.gradients),
-        )
-
-    def _now(self, value: Any) -> Any:
-        return self.same.get(value.number, value) if type(value) is Value else value
-
-    def _ends(self, pairs: list[tuple[Variable, Value]]) -> list[tuple[Variable, Value]]:
-        return [(variable, self._now(value)) for variable, value in pairs]
+        return self.program.substitute(steps, self.same)
 
     def _merged(self, step: ProgramStep) -> ProgramStep | None:
         """The boxing from the best start; None if its value is there already."""
         (made,) = step.outputs
-        best, least = source_of(step), time(source_of(step).meta, made.meta)
+        best, least = step.source, time(step.source.meta, made.meta)
         for start, saved in self._starts(step):
             spent = time(start.meta, made.meta) - saved
             if spent <= least:
                 best, least = start, spent
-        if best is source_of(step):
+        if best is step.source:
             return step
-        self._unused(source_of(step))
+        self._unused(step.source)
         if best.meta is made.meta:
             self.same[made.number] = best
             self.uses[best.number] += self.uses[made.number]
@@ -74,14 +60,14 @@ class _BoxingMerger:
 
     def _starts(self, step: ProgramStep) -> Iterator[tuple[Value, float]]:
         """What the value was boxed from, and so on, with the time of steps not needed then."""
-        way = [step.outputs[0].meta, source_of(step).meta]
-        value, saved, only = source_of(step), 0.0, True
+        value, saved, only = step.source, 0.0, True
+        way = [step.outputs[0].meta, value.meta]
         while True:
             maker = self.makers.get(value.number)
             if maker is None or not is_boxing(maker) or not together(maker, step):
                 return
             only = only and self.uses[value.number] == 1
-            start = source_of(maker)
+            start = maker.source
             if step.stage is not None and not self._stays(start, value, step):
                 return
             saved += time(start.meta, value.meta) * only
@@ -101,4 +87,4 @@ class _BoxingMerger:
         self.uses[value.number] -= 1
         maker = self.makers.get(value.number)
         if not self.uses[value.number] and maker is not None and is_boxing(maker):
-            self._unused(source_of(maker))
+            self._unused(maker.source)

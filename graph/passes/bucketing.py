@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
-from typing import Any
+from math import inf
+from operator import itemgetter
 
 from ...engine import boxing
-from ...engine.convert import BOXING
 from ...engine.flat_buffer import flat_meta, flatten, unflatten
 from ...engine.meta import Meta
-from ...engine.sbp import broadcast
-from ..boxing_calls import boxing_calls
+from ...engine.sbp import without_partial
+from ..boxing_calls import boxing_step
 from ..ir import Program, ProgramStep, Value, Variable
 
 _Entry = tuple[int, Variable, Value]  # where the gradient is made, whose it is, itself
@@ -39,12 +38,19 @@ def align_gradients(program: Program, layouts: Mapping[int, Meta]) -> Program:
         metas = [grad.meta for _, _, grad in bucket]
         target = bucket[0][1].value.meta
         source = flat_meta(metas)
-        flat, whole = (
-            Value(next(numbers), source.like(nd_sbp=meta.nd_sbp)) for meta in (source, target)
-        )
+        flat = Value(next(numbers), source)
+        whole = Value(next(numbers), source.like(nd_sbp=target.nd_sbp))
         parts = [Value(next(numbers), meta.like(nd_sbp=target.nd_sbp)) for meta in metas]
         index = max(index for index, _, _ in bucket)
-        after.setdefault(index, []).extend(_steps(bucket, flat, whole))
+        grads = tuple([grad for _, _, grad in bucket])
+        after.setdefault(index, []).extend(
+            (
+                ProgramStep(
+                    "flatten_gradients", flatten, grads, (), (flat,), flatten, backward=True
+                ),
+                boxing_step(flat, whole, "gradients", backward=True),
+            )
+        )
         ends.append(_cut(whole, parts))
         for (_, variable, _), part in zip(bucket, parts, strict=True):
             reduced[variable.value.number] = part
@@ -67,15 +73,13 @@ def _boxed(grad: Value, layout: Meta, numbers: Iterator[int]) -> list[ProgramSte
     """
     ways = [grad.meta.like(nd_sbp=layout.nd_sbp)]
     if layout.partial:
-        whole = tuple([broadcast if sbp.is_partial else sbp for sbp in layout.nd_sbp])
-        ways.insert(0, grad.meta.like(nd_sbp=whole))
+        ways.insert(0, grad.meta.like(nd_sbp=without_partial(layout.nd_sbp)))
     found = []
     for meta in ways:
         # On one rank all layouts are the same memory.
         if grad.meta is not meta and boxing.plan(grad.meta, meta).steps:
             made = Value(next(numbers), meta)
-            way = boxing_calls(grad.meta, meta, "gradients")
-            found.append(ProgramStep("boxing", BOXING, (grad,), (), (made,), backward=True, **way))
+            found.append(boxing_step(grad, made, "gradients", backward=True))
             grad = made
     return found
 
@@ -92,36 +96,22 @@ def _reducible(variable: Meta, grad: Meta) -> bool:
 
 def _buckets(entries: list[_Entry]) -> list[list[_Entry]]:
     """Gradients of one layout, in the order in which they are made, in buckets of a good size."""
-
-    def layout(entry: _Entry) -> Any:
-        meta = entry[2].meta
-        return meta.like(shape=()), entry[1].value.meta.dtype
-
+    alike: dict[object, list[_Entry]] = {}
+    for entry in entries:
+        _, variable, grad = entry
+        layout = grad.meta.like(shape=()), variable.value.meta.dtype
+        alike.setdefault(layout, []).append(entry)
     found: list[list[_Entry]] = []
-    order = {key: i for i, key in enumerate(dict.fromkeys(map(layout, entries)))}
-    for _, group in groupby(
-        sorted(entries, key=lambda e: (order[layout(e)], e[0])), key=lambda e: order[layout(e)]
-    ):
-        size = 0.0
-        found.append([])
-        for entry in group:
+    for group in alike.values():
+        size = inf
+        for entry in sorted(group, key=itemgetter(0)):
             meta = entry[2].meta
-            assert meta.placement is not None
-            if size >= boxing.efficient_bytes(meta.placement.device_type):
+            if size >= boxing.efficient_bytes(meta.device_type):
                 found.append([])
                 size = 0.0
             found[-1].append(entry)
             size += meta.nbytes
     return found
-
-
-def _steps(bucket: list[_Entry], flat: Value, whole: Value) -> tuple[ProgramStep, ProgramStep]:
-    way = boxing_calls(flat.meta, whole.meta, "gradients")
-    grads = tuple([grad for _, _, grad in bucket])
-    return (
-        ProgramStep("flatten_gradients", flatten, grads, (), (flat,), flatten, backward=True),
-        ProgramStep("boxing", BOXING, (flat,), (), (whole,), backward=True, **way),
-    )
 
 
 def _cut(whole: Value, parts: list[Value]) -> ProgramStep:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...engine.meta import Meta
 from ...engine.op import Op
@@ -17,7 +16,6 @@ from .pass_utils import (
     received,
     relaid,
     same_bits,
-    source_of,
     time,
     together,
     uses,
@@ -62,7 +60,7 @@ class _Search:
         self.program = program
         self.exact = exact
         self.uses = uses(program)
-        self.makers = {v.number: step for step in program.steps for v in step.outputs}
+        self.makers = program.makers()
         self.readers: dict[int, int] = {}  # by number: the last step that reads the value
         for index, step in enumerate(program.steps):
             self.readers.update((value.number, index) for value in step.reads())
@@ -72,45 +70,39 @@ class _Search:
         for index, step in enumerate(self.program.steps[begin:], begin):
             if not is_boxing(step):
                 continue
-            old, new = source_of(step).meta, step.outputs[0].meta
+            old, new = step.source.meta, step.outputs[0].meta
             if old.placement is not new.placement or (self.exact and not same_bits(old, new)):
                 continue
             for axis, (before, after) in enumerate(zip(old.nd_sbp, new.nd_sbp, strict=True)):
-                passes = (
-                    self._best(step, axis) if before.is_partial and not after.is_partial else []
-                )
-                if passes:
-                    return index, passes
+                if before.is_partial and not after.is_partial:
+                    passes = self._best(step, axis)
+                    if passes:
+                        return index, passes
         return None
 
     def _best(self, step: ProgramStep, axis: int) -> list[_Pass]:
         """The steps to go past for the least time; none where it is best to reduce at once."""
-        start, made = source_of(step), step.outputs[0]
-        now: dict[int, Value] = {made.number: start}
-        least = time(start.meta, made.meta)
-        bytes_now = received(start.meta, made.meta)
+        start, (made,) = step.source, step.outputs
+        now = {made.number: start}
+        least, bytes_now = _cost(start.meta, made.meta)
         spent, moved = 0.0, 0
         passes: list[_Pass] = []
         best: list[_Pass] = []
         while self.uses[made.number] == 1 and made.number in self.readers:
             index = self.readers[made.number]
             reader = self.program.steps[index]
-            if not together(reader, step):
-                break
-            found = self._pass(index, reader, now, axis)
+            found = self._pass(index, reader, now, axis) if together(reader, step) else None
             if found is None:
                 break
             passes.append(found)
-            spent += found.extra
-            moved += found.moved
             made = reader.outputs[0]
             now = {made.number: Value(-1, found.output)}
             if self.exact and made.meta.nd_sbp[axis].is_partial:
                 break  # cut into addends again, which would be others
-            total = spent + time(found.output, made.meta)
-            fewer = moved + received(found.output, made.meta) < bytes_now
-            if total < least and fewer:
-                best, least = passes.copy(), total
+            spent, moved = spent + found.extra, moved + found.moved
+            seconds, count = _cost(found.output, made.meta)
+            if spent + seconds < least and moved + count < bytes_now:
+                best, least = passes.copy(), spent + seconds
         return best
 
     def _pass(
@@ -122,22 +114,26 @@ class _Search:
         if op is None or not plain or len(step.outputs) != 1 or not step.repeatable:
             return None
         (output,) = step.outputs
-        if self.exact and not self._keeps_elements(step):
+        if self.exact and not _keeps_elements(op, step):
             return None
         placement = output.meta.placement
-        metas = tuple([v.meta if type(v) is Value else None for v in step.inputs])
+        metas = step.input_metas
         if placement is None or any(m is not None and m.placement is not placement for m in metas):
             return None
         given = [v.meta if type(v) is Value else v for v in step.inputs]
-        reduced = next(i for i, v in enumerate(step.inputs) if type(v) is Value and v.number in now)
-        kind = now[step.inputs[reduced].number].meta.nd_sbp[axis]
+        reduced, start = next(
+            (i, now[v.number])
+            for i, v in enumerate(step.inputs)
+            if type(v) is Value and v.number in now
+        )
+        kind = start.meta.nd_sbp[axis]
         found: list[_Pass] = []
         for new, (made,) in signatures_along(op, given, metas, (output.meta,), step.attrs, axis):
             read = new[reduced]
             assert read is not None
             if read.nd_sbp[axis] is kind and made.nd_sbp[axis].is_partial:
                 passed = self._laid(index, op, now, new, made)
-                found += [passed] if passed is not None else []
+                found += [] if passed is None else [passed]
         return min(found, key=lambda each: each.extra, default=None)
 
     def _laid(
@@ -148,51 +144,55 @@ class _Search:
         inputs: list[tuple[Value, Meta] | None] = []
         extra, moved = 0.0, 0
         for value, target in zip(step.inputs, new, strict=True):
-            if target is None:
+            if target is None or type(value) is not Value:
                 inputs.append(None)
                 continue
             start = now.get(value.number)
             if start is None:
                 start, seconds, count = self._boxed(value, target)
             else:
-                seconds, count = time(start.meta, target), received(start.meta, target)
+                seconds, count = _cost(start.meta, target)
             if self.exact and not same_bits(start.meta, target):
                 return None
             extra, moved = extra + seconds, moved + count
             inputs.append((start, target))
-        (old,) = step.outputs
         if op.decompose(tuple(new), step.attrs) is not None:
             return None
-        before = [v.meta if type(v) is Value else None for v in step.inputs]
-        extra += op_time(op, new, (made,)) - op_time(op, before, (old.meta,))
+        extra += op_time(op, new, (made,)) - op_time(op, step.input_metas, step.output_metas)
         return _Pass(index, tuple(inputs), made, extra, moved)
 
     def _boxed(self, value: Value, target: Meta) -> tuple[Value, float, int]:
         """What to box another input from, with the seconds and bytes beyond those that it took."""
-        seconds, count = time(value.meta, target), received(value.meta, target)
+        seconds, count = _cost(value.meta, target)
         maker = self.makers.get(value.number)
         if maker is None or not is_boxing(maker) or value.meta is target:
             return value, seconds, count
-        start = source_of(maker)
+        start = maker.source
         if start.meta.placement is not target.placement:
             return value, seconds, count
-        direct, direct_count = time(start.meta, target), received(start.meta, target)
+        direct, direct_count = _cost(start.meta, target)
         if self.uses[value.number] == 1:
-            direct -= time(start.meta, value.meta)
-            direct_count -= received(start.meta, value.meta)
+            saved, saved_count = _cost(start.meta, value.meta)
+            direct, direct_count = direct - saved, direct_count - saved_count
         return (start, direct, direct_count) if direct < seconds else (value, seconds, count)
 
-    def _keeps_elements(self, step: ProgramStep) -> bool:
-        assert step.op is not None
-        values = [*step.reads(), *step.outputs]
-        return step.op.aliases or not any(is_inexact(value.meta.dtype) for value in values)
+
+def _cost(src: Meta, dst: Meta) -> tuple[float, int]:
+    """Modelled seconds of a boxing, and the bytes that it moves."""
+    return time(src, dst), received(src, dst)
+
+
+def _keeps_elements(op: Op, step: ProgramStep) -> bool:
+    """Whether the result consists of the inputs' own elements, or of exact numbers."""
+    values = (*step.reads(), *step.outputs)
+    return op.aliases or not any(is_inexact(value.meta.dtype) for value in values)
 
 
 def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
     """The program with the reduction put off; what is then unused is still there."""
     numbers = program.free_numbers()
     reduction = program.steps[at]
-    partial: dict[int, Value] = {reduction.outputs[0].number: source_of(reduction)}
+    partial: dict[int, Value] = {reduction.outputs[0].number: reduction.source}
     by_index = {passed.index: passed for passed in passes}
     steps: list[ProgramStep] = []
     for index, step in enumerate(program.steps):
@@ -200,9 +200,9 @@ def _applied(program: Program, at: int, passes: list[_Pass]) -> Program:
         if passed is None:
             steps.append(step)
             continue
-        inputs: list[Any] = []
+        inputs: list[object] = []
         for value, laid in zip(step.inputs, passed.inputs, strict=True):
-            if laid is None:
+            if laid is None or type(value) is not Value:
                 inputs.append(value)
                 continue
             start = partial.get(value.number, laid[0])

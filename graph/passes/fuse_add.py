@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from ...engine.op import Local, Op
-from ...engine.shard_runner import runner, single
-from ...kernels import addmm_ref
+from ...engine.op import Op
+from ...kernels import matmul_ref
 from ..ir import Program, ProgramStep, Value
-from .pass_utils import uses
+from .pass_utils import run_of, same_segment, uses
 
 
 class Addmm(Op):
@@ -20,10 +19,12 @@ class Addmm(Op):
 
     def __init__(self, form: str, kernel: Callable[..., torch.Tensor]) -> None:
         self.name = f"addmm_{form}"
-        self.kernel = kernel  # type: ignore[method-assign]
+        self.kernel = kernel
 
 
-_NN, _NT, _TN = Addmm("nn", addmm_ref.nn), Addmm("nt", addmm_ref.nt), Addmm("tn", addmm_ref.tn)
+_NN = Addmm("nn", matmul_ref.addmm)
+_NT = Addmm("nt", matmul_ref.addmm_nt)
+_TN = Addmm("tn", matmul_ref.addmm_tn)
 _FUSED = {"mm": _NN, "matmul": _NN, "mm_nt": _NT, "linear": _NT, "mm_tn": _TN}
 
 
@@ -33,7 +34,7 @@ def fuse_add(program: Program) -> Program:
     Results may differ in the last digits: the sum is rounded once instead of twice.
     """
     used = uses(program)
-    makers = {value.number: step for step in program.steps for value in step.outputs}
+    makers = program.makers()
     gone: set[int] = set()  # the numbers of products that are made no more
     steps = []
     for step in program.steps:
@@ -57,11 +58,10 @@ def _product(
         if type(x) is not Value or type(y) is not Value or x is y:
             continue
         maker = makers.get(y.number)
-        together = x.meta is y.meta is step.outputs[0].meta
-        if maker is None or not together or used[y.number] != 1 or not _is_product(maker):
+        alike = x.meta is y.meta is step.outputs[0].meta
+        if maker is None or not alike or used[y.number] != 1 or not _is_product(maker):
             continue
-        places = [(s.stage, s.backward, s.again) for s in (maker, step)]
-        if places[0] == places[1]:
+        if same_segment(maker, step):
             return x, maker
     return None
 
@@ -77,11 +77,5 @@ def _is_product(step: ProgramStep) -> bool:
 
 def _fused(add: ProgramStep, x: Value, product: ProgramStep) -> ProgramStep:
     op = _FUSED[product.name]
-    inputs = (x, *product.inputs[:2])
-    metas, outputs = tuple([value.meta for value in inputs]), (add.outputs[0].meta,)
-    placement = outputs[0].placement
-    if placement is None:
-        run = single(op, Local(0, metas, outputs, None), ())
-    else:
-        run = runner(op, metas, outputs, (), placement)
-    return replace(add, name=op.name, origin=op, inputs=inputs, run=run, op=None)
+    step = replace(add, name=op.name, origin=op, inputs=(x, *product.inputs[:2]), op=None)
+    return replace(step, run=run_of(op, step.input_metas, step.output_metas, ()))

@@ -5,23 +5,21 @@ Applies where Triton does the work. Each value is rounded as in its own step, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from ...engine.meta import Meta
 from ...engine.op import Kernel, Local, Op
 from ...engine.ops.matmul import Linear, Product
-from ...engine.shard_runner import runner, single
 from ...kernels import epilogue_ref as epilogue, pointwise_chain_ref as kernels
 from ...kernels.pointwise_chain_ref import At, Chain, Link
 from ...kernels.select import pick, uses_triton
 from ..ir import Program, ProgramStep, Value
 from ..memory_traffic import read_and_written, readable
 from .fusion_groups import Group, Groups, is_pointwise
-from .pass_utils import uses
+from .pass_utils import run_of, uses
 
 
 class Fused(Op):
@@ -29,35 +27,30 @@ class Fused(Op):
 
     name = "fused"
 
-    def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...]) -> None:
+    def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...], kept: bool = False) -> None:
         self.chain = chain
         self.steps = steps  # what it stands for
-        self.num_outputs = len(chain.outputs)
+        self.kept = kept  # whether a value between the chain and what is beside it is an output
+        self.num_outputs = len(chain.outputs) + kept
 
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        if self.num_outputs == 1:
-            return local.pick(kernels.one)(self.chain)  # type: ignore[no-any-return]
-        return local.pick(kernels.several)(self.chain)  # type: ignore[no-any-return]
+    def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
+        make = kernels.one if self.num_outputs == 1 else kernels.several
+        kernel: Kernel = local.pick(make)(self.chain)
+        return kernel
 
 
 class FusedReduction(Fused):
     """A reduction of what a chain gives, and (where it is `kept`) that itself."""
 
-    def __init__(self, chain: Chain, steps: tuple[ProgramStep, ...], kept: bool) -> None:
-        super().__init__(chain, steps)
-        self.kept = kept
-        self.num_outputs = 1 + kept
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
+    def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
         last = self.steps[-1]
-        (value,) = last.reads()
         assert last.op is not None
         reduction = last.op.bind(
-            replace(local, inputs=(value.meta,), outputs=local.outputs[:1]), last.attrs
+            replace(local, inputs=(last.source.meta,), outputs=local.outputs[:1]), last.attrs
         )
         compute = local.pick(kernels.as_prologue)(self.chain, self.kept)
 
-        def run(*tensors: Any) -> Any:
+        def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             prologue, whole = compute(*tensors)
             return reduction(prologue), whole
 
@@ -67,19 +60,13 @@ class FusedReduction(Fused):
 class FusedEpilogue(Fused):
     """A chain that takes a matrix product, and (where it is `kept`) the product."""
 
-    def __init__(
-        self, chain: Chain, steps: tuple[ProgramStep, ...], operands: int, kept: bool
-    ) -> None:
-        super().__init__(chain, steps)
-        self.operands = operands
-        self.kept = kept
-        self.num_outputs = 1 + kept
-
-    def bind(self, local: Local, attrs: tuple[Any, ...]) -> Kernel:
-        product = self.steps[0].op
-        assert isinstance(product, (Linear, Product))
+    def bind(self, local: Local, attrs: tuple[object, ...]) -> Kernel:
+        product = self.steps[0]
+        assert isinstance(product.op, (Linear, Product))
+        operands = len(tuple(product.reads()))
         with_epilogue = local.pick(epilogue.with_epilogue)
-        return with_epilogue(product.reference, self.operands, self.chain, self.kept)  # type: ignore[no-any-return]
+        kernel: Kernel = with_epilogue(product.op.reference, operands, self.chain, self.kept)
+        return kernel
 
 
 def fuse_chains(program: Program) -> Program:
@@ -117,7 +104,7 @@ def _refusal(step: ProgramStep) -> str:
         return "no pointwise kernel"
     args = [_stand_in(v.meta) if type(v) is Value else v for v in step.inputs]
     why = pick(kernels.why_not, "cuda")
-    return why(step.op.kernel, (*args, *step.attrs))  # type: ignore[no-any-return]
+    return str(why(step.op.kernel, (*args, *step.attrs)))
 
 
 def _stand_in(meta: Meta) -> torch.Tensor:
@@ -137,30 +124,26 @@ def _fused(groups: Groups, group: Group) -> ProgramStep:
     inputs, outputs = groups.inputs(group), groups.outputs(group)
     if group.product is not None:
         return _with_epilogue(groups.steps[group.product], steps, inputs, outputs)
-    links, number = _links(steps, inputs)
     if group.reduction is None:
-        chain = Chain(len(inputs), links, tuple([number[v.number] for v in outputs]))
-        return _step(Fused(chain, steps), inputs, tuple(outputs))
+        return _step(Fused(_chain(steps, inputs, outputs), steps), inputs, tuple(outputs))
     reduction, (last,) = groups.steps[group.reduction], steps[-1].outputs
-    chain = Chain(len(inputs), links, (number[last.number],))
     kept = groups.uses[last.number] > 1
-    return _step(
-        FusedReduction(chain, (*steps, reduction), kept), inputs, (*reduction.outputs, *outputs)
-    )
+    op = FusedReduction(_chain(steps, inputs, [last]), (*steps, reduction), kept)
+    return _step(op, inputs, (*reduction.outputs, *outputs))
 
 
-def _links(
-    steps: Sequence[ProgramStep], inputs: Sequence[Value]
-) -> tuple[tuple[Link, ...], dict[int, int]]:
-    """The links that steps are, and the numbers in the chain of values, by their own numbers."""
-    number = {value.number: at for at, value in enumerate(inputs)}
+def _chain(
+    steps: Sequence[ProgramStep], inputs: Sequence[Value], outputs: Sequence[Value]
+) -> Chain:
+    """The steps as links of a chain, from these values to those."""
+    number = {value.number: at for at, value in enumerate(inputs)}  # in the chain, by their own
     links = []
     for step in steps:
         assert step.op is not None
         arguments = [At(number[v.number]) if type(v) is Value else v for v in step.inputs]
         links.append(Link(step.op.kernel, (*arguments, *step.attrs)))
         number[step.outputs[0].number] = len(number)
-    return tuple(links), number
+    return Chain(len(inputs), tuple(links), tuple([number[v.number] for v in outputs]))
 
 
 def _with_epilogue(
@@ -170,23 +153,15 @@ def _with_epilogue(
     outputs: Sequence[Value],
 ) -> ProgramStep:
     (made,), operands = product.outputs, tuple(product.reads())
-    links, number = _links(steps, [made, *inputs])
     (last,) = [value for value in outputs if value is not made]
-    chain = Chain(1 + len(inputs), links, (number[last.number],))
-    kept = made in outputs
-    op = FusedEpilogue(chain, (product, *steps), len(operands), kept)
+    chain, kept = _chain(steps, [made, *inputs], [last]), made in outputs
+    op = FusedEpilogue(chain, (product, *steps), kept)
     return _step(op, [*operands, *inputs], (last, made) if kept else (last,))
 
 
 def _step(op: Fused, inputs: Sequence[Value], outputs: tuple[Value, ...]) -> ProgramStep:
     last = op.steps[-1]
-    metas, made = tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs])
-    placement = made[0].placement
-    run: Callable[..., Any]
-    if placement is None:
-        run = single(op, Local(0, metas, made, None), ())
-    else:
-        run = runner(op, metas, made, (), placement)
+    run = run_of(op, tuple([v.meta for v in inputs]), tuple([v.meta for v in outputs]), ())
     step = replace(
         last, name=op.name, origin=op, inputs=tuple(inputs), attrs=(), outputs=outputs, run=run,
         several=len(outputs) > 1, aliases=False, op=None, parts=op.steps,

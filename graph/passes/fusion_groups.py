@@ -13,11 +13,12 @@ from ...engine.ops.cast import Cast
 from ...engine.ops.extremum import Extremum
 from ...engine.ops.matmul import Linear, Product, RowsSum
 from ...engine.ops.pointwise import Elementwise
-from ...engine.ops.reduce import Mean, Sum, SumTo
+from ...engine.ops.reduce import Sum, SumTo
 from ...kernels.epilogue_ref import MOST_BESIDE, PRODUCTS
 from ..ir import ProgramStep, Value
+from .pass_utils import same_segment
 
-REDUCTIONS = (Extremum, Mean, RowsSum, Sum, SumTo)
+REDUCTIONS = (Extremum, RowsSum, Sum, SumTo)
 MOST_STEPS = 32
 MOST_TENSORS = 12  # inputs and outputs of one kernel: each needs registers for its addresses
 
@@ -83,9 +84,7 @@ class Groups:
 
     def outputs(self, group: Group) -> list[Value]:
         """The values that steps outside or the end of the program want."""
-        inside: Counter[int] = Counter()
-        for index in group.indices:
-            inside.update(value.number for value in self.steps[index].reads())
+        inside = Counter(v.number for index in group.indices for v in self.steps[index].reads())
         head = [] if group.product is None else [group.product]
         made = [self.steps[index].outputs[0] for index in (*head, *group.members)]
         return [value for value in made if self.uses[value.number] > inside[value.number]]
@@ -119,13 +118,9 @@ class Groups:
         elif pointwise and why:
             self.why[index] = why
         elif pointwise:
-            self._join(combined, index)
-
-    def _join(self, combined: Sequence[Group], index: int) -> None:
-        group = _joint(combined, index)
-        for each in group.indices:
-            self.of[each] = group
-        self._maker[self.steps[index].outputs[0].number] = index
+            joined = _joint(combined, index)
+            self.of.update(dict.fromkeys(joined.indices, joined))
+            self._maker[step.outputs[0].number] = index
 
     def _makers(self, step: ProgramStep) -> list[int]:
         read = [value.number for value in step.reads()]
@@ -136,7 +131,7 @@ class Groups:
         if group.reduction is not None or group.reader is not None:
             reader = group.reader or self.steps[group.reduction or 0]
             return f"{reader.name} reads {maker.outputs[0]!r} before"
-        if not _together(maker, step):
+        if not same_segment(maker, step):
             return f"{maker.outputs[0]!r} is made in another stage or pass"
         if not _lies_alike(maker.outputs[0].meta, step.outputs[0].meta):
             return f"{maker.outputs[0]!r} has another shape or layout"
@@ -163,7 +158,7 @@ class Groups:
         last = makers[0]
         group, maker = self.of[last], self.steps[last]
         alone = not group.members or last != group.members[-1]
-        if group.reduction is not None or alone or not _together(maker, step):
+        if group.reduction is not None or alone or not same_segment(maker, step):
             return False
         taken = self._only_for(last, group)
         rest = Group([m for m in group.members if m not in taken], step, None, group.product)
@@ -193,11 +188,6 @@ def _joint(combined: Sequence[Group], index: int) -> Group:
     members = sorted([*(m for each in combined for m in each.members), index])
     products = [each.product for each in combined if each.product is not None]
     return Group(members, product=products[0] if products else None)
-
-
-def _together(a: ProgramStep, b: ProgramStep) -> bool:
-    """Whether two steps are done in one stage and one pass."""
-    return (a.stage, a.again, a.backward) == (b.stage, b.again, b.backward)
 
 
 def is_pointwise(step: ProgramStep) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -15,29 +14,23 @@ from ...engine.meta import Meta
 from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
-from ...engine.shard_runner import runner, single
 from ...kernels.select import pick_into
 from ..ir import Program, ProgramStep, Value
+from .pass_utils import run_of
 
 
 def in_place(program: Program) -> Program:
-    """The program with every step in place of an input where that is safe in every world."""
-    kept = [value.number for value in program.wanted()]
-    return replace(program, steps=in_place_steps(program.steps, kept))
+    """The program with every step in place of an input where that is safe in every world.
 
-
-def in_place_steps(steps: Sequence[ProgramStep], kept: Iterable[int]) -> list[ProgramStep]:
-    """The steps, run in this order; the values with the numbers `kept` are needed after them.
-
-    Only memory that one of these steps allocates is written to. What a step reads or makes does
+    Only memory that one of its steps allocates is written to. What a step reads or makes does
     not change, nor a bit of any result: see `_Memory.free`.
     """
-    memory = _Memory(steps, kept)
+    memory = _Memory(program.steps, {value.number for value in program.wanted()})
     found = []
-    for index, step in enumerate(steps):
+    for index, step in enumerate(program.steps):
         place = memory.free(index, step)
         found.append(step if place is None else _placed(step, place))
-    return found
+    return replace(program, steps=found)
 
 
 @dataclass(slots=True)
@@ -54,13 +47,13 @@ class _Memory:
     """Which values may share memory, and until when that is needed."""
 
     steps: Sequence[ProgramStep]
-    kept: Iterable[int]
+    kept: set[int]  # the numbers of what is needed after them
     _of: dict[int, _Storage] = field(default_factory=dict)  # by the number of a value
     _other: set[int] = field(default_factory=set)  # values that are not all of it, in its order
 
     def __post_init__(self) -> None:
-        first = _first_readers(self.steps)
-        forever = set(self.kept)
+        reads = [(v.number, at) for at, step in enumerate(self.steps) for v in step.reads()]
+        first = dict(reversed(reads))
         for index, step in enumerate(self.steps):
             for value in step.reads():
                 storage = self._of.setdefault(value.number, _Storage(value, None))
@@ -70,11 +63,10 @@ class _Memory:
             if step.start is not None:
                 # Where ranks are processes it is under way until just before its first reader.
                 under_way = first.get(step.outputs[0].number, len(self.steps)) - 0.5
-                for value in step.reads():
-                    storage = self._of[value.number]
-                    storage.last = max(storage.last, under_way)
+                storage = self._of[step.source.number]
+                storage.last = max(storage.last, under_way)
             for value in (*step.reads(), *step.outputs):
-                if value.number in forever:
+                if value.number in self.kept:
                     self._of[value.number].last = len(self.steps)
 
     def _made(self, step: ProgramStep, value: Value) -> _Storage:
@@ -115,15 +107,6 @@ class _Memory:
         return None
 
 
-def _first_readers(steps: Sequence[ProgramStep]) -> dict[int, int]:
-    """The index of the first step that reads each value, by number."""
-    first: dict[int, int] = {}
-    for index, step in enumerate(steps):
-        for value in step.reads():
-            first.setdefault(value.number, index)
-    return first
-
-
 def _allocates(step: ProgramStep) -> bool:
     """Whether the step makes one value, for which it allocates memory, in both worlds.
 
@@ -134,7 +117,7 @@ def _allocates(step: ProgramStep) -> bool:
         return not step.aliases and step.op.num_outputs == 1
     if step.origin is not BOXING:
         return False
-    ((given,), (made,)) = step.inputs, step.outputs
+    given, (made,) = step.source, step.outputs
     plan = boxing.plan(given.meta, made.meta)
     return (
         given.meta.placement is made.meta.placement
@@ -174,33 +157,24 @@ class InPlace(Op):
         plain = local.pick(op.kernel)
         into = pick_into(op.kernel, op.into, local.device_type)
 
-        def kernel(*args: Any) -> torch.Tensor:
+        def kernel(*args: object) -> object:
             for arg in args:
                 if isinstance(arg, torch.Tensor) and not arg.is_contiguous():
-                    return plain(*args)  # type: ignore[no-any-return]
-            return into(*args, out=args[index])  # type: ignore[no-any-return]
+                    return plain(*args)
+            return into(*args, out=args[index])
 
         self.name = op.name
-        self.kernel = kernel  # type: ignore[method-assign]
+        self.kernel = kernel
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:
     step = replace(step, place=place)
-    op = placed_op(step)
-    local = _local(step)
-    if local.placement is None:
-        return replace(step, run=single(op, local, step.attrs))
-    run = runner(op, local.inputs, local.outputs, step.attrs, local.placement)
+    run = run_of(placed_op(step), step.input_metas, step.output_metas, step.attrs)
     return replace(step, run=run)
 
 
 def placed_op(step: ProgramStep) -> InPlace:
     """What an elementwise step that has a place runs."""
     assert type(step.op) is Elementwise and step.place is not None
-    return InPlace(step.op, step.inputs.index(step.place), _local(step))
-
-
-def _local(step: ProgramStep) -> Local:
-    metas = tuple([value.meta if type(value) is Value else None for value in step.inputs])
-    (output,) = [value.meta for value in step.outputs]
-    return Local(0, metas, (output,), output.placement)
+    local = Local(0, step.input_metas, step.output_metas, step.outputs[0].meta.placement)
+    return InPlace(step.op, step.inputs.index(step.place), local)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...engine.meta import Meta
 from ...engine.sbp import broadcast, partial_sum, split
 from ...engine.signature_choice import op_time, signatures_along
 from ..ir import Program, ProgramStep, Value
-from .pass_utils import is_boxing, source_of, time
+from .pass_utils import is_boxing, time
 
 Want: TypeAlias = tuple[Meta, int, "int | None"]  # the layout, the repetition and the stage
 
@@ -60,7 +60,7 @@ class LayoutGraph:
         self.time = 0.0
         self._roots: dict[int, int] = {}  # by number of a value that a boxing for an op made
         self.boxings: dict[int, ProgramStep] = {}  # by number of what they make: those for ops
-        self._forms: dict[Any, list[Form]] = {}
+        self._forms: dict[object, list[Form]] = {}
         for value in (*program.inputs, *(v.value for v in program.variables)):
             self.meta[value.number] = value.meta
         for step in program.steps:
@@ -84,18 +84,16 @@ class LayoutGraph:
 
     def _add(self, step: ProgramStep) -> None:
         if is_boxing(step) and not step.asked:
-            self._roots[step.outputs[0].number] = self.root(source_of(step))
+            self._roots[step.outputs[0].number] = self.root(step.source)
             self.boxings[step.outputs[0].number] = step
             return
         reads = tuple([self.root(v) if type(v) is Value else None for v in step.inputs])
         makes = tuple([value.number for value in step.outputs])
-        inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
-        outputs = tuple([value.meta for value in step.outputs])
-        form = form_of(step, inputs, outputs)
+        form = form_of(step, step.input_metas, step.output_metas)
         node = Node(len(self.nodes), step, reads, makes, form, is_boxing(step))
         node.free = self._is_free(node)
         self.nodes.append(node)
-        for number, meta in zip(makes, outputs, strict=True):
+        for number, meta in zip(makes, form.outputs, strict=True):
             self.meta[number] = meta
             self.maker[number] = node
         for read in dict.fromkeys(reads):
@@ -107,7 +105,7 @@ class LayoutGraph:
         step = node.step
         if node.is_move:
             # The gradient of a boxing comes back as it was produced: nobody asked for a layout.
-            old, new = source_of(step).meta, step.outputs[0].meta
+            old, new = step.source.meta, step.outputs[0].meta
             return step.backward and old.nd_sbp == new.nd_sbp
         metas = [meta for meta in node.form.inputs if meta is not None]
         return step.op is not None and bool(metas) and metas[0].placement is not None
@@ -132,9 +130,8 @@ class LayoutGraph:
 
     def touched(self, node: Node) -> list[int]:
         """The values whose boxing depends on the node's form."""
-        found = dict.fromkeys([n for n in node.reads if n is not None])
-        found.update(dict.fromkeys([n for n in node.makes if n in self.wants]))
-        return list(found)
+        reads = [number for number in node.reads if number is not None]
+        return list(dict.fromkeys([*reads, *(n for n in node.makes if n in self.wants)]))
 
     def boxed(self, number: int) -> bool:
         """Whether a value is boxed in a way that costs something."""
@@ -155,13 +152,10 @@ class LayoutGraph:
 
     def misfits(self, node: Node) -> int:
         """How many of the node's inputs and outputs are not as they are made or wanted."""
-        count = 0
-        for number, meta in zip(node.reads, node.wanted, strict=True):
-            count += number is not None and meta is not self.meta[number]
-        for number in node.makes:
-            meta = self.meta[number]
-            count += any(want[0] is not meta for want in self.wants.get(number, ()))
-        return count
+        reads = zip(node.reads, node.wanted, strict=True)
+        return sum(n is not None and meta is not self.meta[n] for n, meta in reads) + sum(
+            any(want[0] is not self.meta[n] for want in self.wants.get(n, ())) for n in node.makes
+        )
 
     # What else might be.
 
@@ -170,17 +164,13 @@ class LayoutGraph:
         step, form = node.step, node.form
         if not node.free:
             return []
-        if node.is_move:
-            key: Any = form.outputs
-        else:
-            plain = [type(v) for v in step.inputs]
-            key = step.origin, form.inputs, form.outputs, step.attrs, *plain
-        found = self._forms.get(key)
-        if found is None:
+        layouts = form.inputs, form.outputs
+        kinds = tuple(map(type, step.inputs))
+        key = form.outputs if node.is_move else (step.origin, *layouts, step.attrs, kinds)
+        if key not in self._forms:
             made = _moves(form) if node.is_move else _signatures(step, form)
-            found = self._forms[key] = [f for f in made if f.outputs != form.outputs
-                                        or f.inputs != form.inputs]  # fmt: skip
-        return found
+            self._forms[key] = [each for each in made if (each.inputs, each.outputs) != layouts]
+        return self._forms[key]
 
 
 _NOTHING = 1e-7  # seconds: slices and fills take less

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from ...engine.meta import Meta
 from ..ir import Program, ProgramStep, Value
 from .dead_code import eliminate_dead
 from .layout_graph import Form, LayoutGraph, Node, form_of
-from .pass_utils import box, is_boxing, relaid, source_of, time
+from .pass_utils import box, is_boxing, relaid, time
 
 _SWEEPS = 4
 _REACH = 64  # nodes that follow the change of one
@@ -42,11 +41,10 @@ def modelled_time(program: Program) -> float:
     """Modelled seconds of all boxing and ops of a program, one after the other."""
     total = 0.0
     for step in program.steps:
-        inputs = tuple([v.meta if type(v) is Value else None for v in step.inputs])
         if is_boxing(step):
-            total += time(source_of(step).meta, step.outputs[0].meta)
+            total += time(step.source.meta, step.outputs[0].meta)
         elif step.outputs:
-            total += form_of(step, inputs, [value.meta for value in step.outputs]).time
+            total += form_of(step, step.input_metas, step.output_metas).time
     return total
 
 
@@ -55,7 +53,7 @@ class _CoordinateDescent:
 
     def __init__(self, flow: LayoutGraph) -> None:
         self.flow = flow
-        self.tried: dict[Any, Form | None] = {}  # in a sweep: what was best for a node so placed
+        self.tried: dict[object, Form | None] = {}  # in a sweep: what was best for a node so placed
 
     def run(self) -> None:
         for sweep in range(_SWEEPS):
@@ -87,18 +85,17 @@ class _CoordinateDescent:
                 least = self.flow.time * (1 - _LEAST)
                 best = [(changed, changed.form) for changed, _ in log]
                 self.tried[key] = form
-            self._undo(log)
+            for changed, before in reversed(log):
+                self.flow.apply(changed, before)
         for changed, form in best:
             self.flow.apply(changed, form)
 
-    def _place(self, node: Node) -> Any:
+    def _place(self, node: Node) -> object:
         """What tells nodes apart for the search: the ops and the forms of it and those around."""
-        around = [(other.step.origin, other.form) for other in self._around(node)]
-        metas = tuple([(m, *self.flow.wants.get(n, ())) for n, m in self._metas(node)])
-        return node.step.origin, node.step.attrs, node.form, metas, tuple(around)
-
-    def _metas(self, node: Node) -> Iterable[tuple[int, Meta]]:
-        return [(number, self.flow.meta[number]) for number in self.flow.touched(node)]
+        around = tuple([(other.step.origin, other.form) for other in self._around(node)])
+        flow, step = self.flow, node.step
+        metas = tuple([(flow.meta[n], *flow.wants.get(n, ())) for n in flow.touched(node)])
+        return step.origin, step.attrs, node.form, metas, around
 
     def _try(self, node: Node, form: Form) -> list[tuple[Node, Form]]:
         """Change a node and let those around follow; returns who had which form before."""
@@ -108,9 +105,7 @@ class _CoordinateDescent:
         waiting = deque(self._around(node))
         while waiting and len(log) < _REACH:
             other = waiting.popleft()
-            if other.index in changed or not other.free:
-                continue
-            if not self.flow.misfits(other):
+            if other.index in changed or not other.free or not self.flow.misfits(other):
                 continue
             before = other.form
             self._respond(other)
@@ -119,10 +114,6 @@ class _CoordinateDescent:
                 changed.add(other.index)
                 waiting.extend(self._around(other))
         return log
-
-    def _undo(self, log: list[tuple[Node, Form]]) -> None:
-        for node, form in reversed(log):
-            self.flow.apply(node, form)
 
     def _around(self, node: Node) -> Iterable[Node]:
         flow = self.flow
@@ -167,13 +158,7 @@ class _ProgramWriter:
         for node in self.flow.nodes:
             self._write(node)
         ends = {value.number: self._end(value) for value in program.wanted()}
-        return replace(
-            program,
-            steps=self.steps,
-            outputs=[ends[value.number] for value in program.outputs],
-            assigns=[(variable, ends[value.number]) for variable, value in program.assigns],
-            gradients=[(variable, ends[value.number]) for variable, value in program.gradients],
-        )
+        return program.substitute(self.steps, ends)
 
     def _write(self, node: Node) -> None:
         step, form = node.step, node.form
@@ -190,8 +175,7 @@ class _ProgramWriter:
             value if value.meta is meta else Value(value.number, meta, value.name)
             for value, meta in zip(step.outputs, form.outputs, strict=True)
         ])  # fmt: skip
-        before = tuple([v.meta if type(v) is Value else None for v in step.inputs])
-        if before == form.inputs and outputs == step.outputs:
+        if step.input_metas == form.inputs and outputs == step.outputs:
             self.steps.append(replace(step, inputs=inputs))
         else:
             self.steps.append(relaid(step, inputs, outputs))

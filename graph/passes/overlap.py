@@ -19,13 +19,13 @@ def overlap_communication(program: Program) -> Program:
     such as of a gathered parameter.
     """
     last = {v.number: step for step in program.steps for v in step.reads()}
-    maker = {v.number: step for step in program.steps for v in step.outputs}
+    maker = program.makers()
     wanted = {value.number for value in program.wanted()}
     early: dict[int, list[ProgramStep]] = {}  # by the identity of the step that makes the input
     for step in program.steps:
         if step.start is None:
             continue
-        (given,), (made,) = step.inputs, step.outputs
+        given, (made,) = step.source, step.outputs
         ends_here = last[given.number] is step and given.number not in wanted
         longer = _held(made.meta) - (_held(given.meta) if ends_here else 0)
         if given.number in maker and longer <= (0 if ends_here else _SMALL):

@@ -6,16 +6,16 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import torch
 
 from ...engine import boxing
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
+from ...engine.op import Op
 from ...engine.shard_runner import runner
 from ..boxing_calls import boxing_calls
-from ..ir import Program, ProgramStep, Value
+from ..ir import Program, ProgramStep, Run, Value
 
 
 def uses(program: Program) -> Counter[int]:
@@ -32,12 +32,6 @@ def is_boxing(step: ProgramStep | None) -> bool:
     return step is not None and step.origin is BOXING and step.repeatable
 
 
-def source_of(step: ProgramStep) -> Value:
-    """What a boxing step reads."""
-    (value,) = step.reads()
-    return value
-
-
 def box(value: Value, made: Value, near: ProgramStep) -> ProgramStep:
     """A boxing of `value` to `made`, as a part of what `near` is part of."""
     return replace(
@@ -47,20 +41,30 @@ def box(value: Value, made: Value, near: ProgramStep) -> ProgramStep:
     )  # fmt: skip
 
 
-def relaid(step: ProgramStep, inputs: tuple[Any, ...], outputs: tuple[Value, ...]) -> ProgramStep:
+def run_of(
+    op: Op, inputs: tuple[Meta | None, ...], outputs: tuple[Meta, ...], attrs: tuple[object, ...]
+) -> Run:
+    """What a step runs whose work is an op on shards of values with these metas."""
+    return runner(op, inputs, outputs, attrs, outputs[0].placement)[0]
+
+
+def relaid(
+    step: ProgramStep, inputs: tuple[object, ...], outputs: tuple[Value, ...]
+) -> ProgramStep:
     """The step on inputs and outputs in other layouts, which must be legal for its op."""
+    step = replace(step, inputs=inputs, outputs=outputs)
     assert step.op is not None
-    placement = outputs[0].meta.placement
-    assert placement is not None
-    metas = tuple([v.meta if type(v) is Value else None for v in inputs])
-    made = tuple([value.meta for value in outputs])
-    run = runner(step.op, metas, made, step.attrs, placement)
-    return replace(step, inputs=inputs, outputs=outputs, run=run)
+    return replace(step, run=run_of(step.op, step.input_metas, step.output_metas, step.attrs))
 
 
 def together(a: ProgramStep, b: ProgramStep) -> bool:
     """Whether two steps are done at one place and time: in one stage, and one repetition."""
     return a.stage == b.stage and a.again == b.again
+
+
+def same_segment(a: ProgramStep, b: ProgramStep) -> bool:
+    """Whether two steps are in one stage, one repetition and one direction."""
+    return together(a, b) and a.backward == b.backward
 
 
 @lru_cache(1 << 14)

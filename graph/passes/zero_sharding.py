@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
 from ...engine import boxing
 from ...engine.boxing import BoxingPlan
-from ...engine.convert import BOXING
+from ...engine.inplace import contiguous_copies
 from ...engine.meta import Meta
 from ...engine.tensor import Shards
-from ..boxing_calls import BoxingCalls, boxing_calls
+from ..boxing_calls import boxing_step
 from ..ir import Program, ProgramStep, Value, Variable
 
 _ALWAYS = ("always",)
@@ -33,10 +32,9 @@ def shard_gradients(program: Program, targets: Mapping[str, Meta]) -> Program:
     made: dict[tuple[int, Meta], Value] = {}
     gradients = []
     for variable, value in program.gradients:
-        target = targets.get(variable.value.name)
-        if target is not None:
-            target = value.meta.like(nd_sbp=target.nd_sbp)
-        if target is not None and target is not value.meta:
+        layout = targets.get(variable.value.name, value.meta).nd_sbp
+        target = value.meta.like(nd_sbp=layout)
+        if target is not value.meta:
             key = value.number, target
             if key not in made:
                 made[key] = Value(next(numbers), target)
@@ -70,7 +68,7 @@ class _ParameterGatherer:
         self.numbers = program.free_numbers()
         self.shards: dict[int, Value] = {}  # by the number of the whole variable: its shards
         self.views: dict[int, ProgramStep] = {}  # by number: what makes a view of a whole variable
-        self.made: dict[tuple[int, Any], Value] = {}  # by number and group: what steps read
+        self.made: dict[tuple[int, object], Value] = {}  # by number and group: what steps read
         self.steps: list[ProgramStep] = []
         self.variables: dict[int, Variable] = {}
         for variable in program.variables:
@@ -87,22 +85,18 @@ class _ParameterGatherer:
                 # It would keep the whole value from forward to backward, so it is made anew.
                 self.views[step.outputs[0].number] = step
                 continue
-            inputs = tuple([self._for(value, step, self._group(step)) for value in step.inputs])
-            self.steps.append(replace(step, inputs=inputs))
-        program = self.program
+            self.steps.append(self._reading(step, step, self._group(step)))
+        ends = {value.number: self._for(value, None, _END) for value in self.program.wanted()}
+        # The list itself: what follows adds to it.
+        program = self.program.substitute(self.steps, ends)
         return replace(
             program,
-            steps=self.steps,  # the list itself: what follows adds to it
             variables=list(self.variables.values()),
-            outputs=[self._for(value, None, _END) for value in program.outputs],
             assigns=[self._assigned(*pair) for pair in program.assigns],
-            gradients=[
-                (self.variables[v.value.number], self._for(value, None, _END))
-                for v, value in program.gradients
-            ],
+            gradients=[(self.variables[v.value.number], value) for v, value in program.gradients],
         )
 
-    def _group(self, step: ProgramStep) -> Any:
+    def _group(self, step: ProgramStep) -> object:
         if self.keep:
             return _ALWAYS
         return step.scope, step.stage, step.backward or step.again > 0
@@ -110,14 +104,12 @@ class _ParameterGatherer:
     def _is_view(self, step: ProgramStep) -> bool:
         reads = [value.number for value in step.reads()]
         known = len(reads) == 1 and (reads[0] in self.shards or reads[0] in self.views)
-        if not known or step.outputs[0].meta.placement is not next(step.reads()).meta.placement:
+        if not known or step.outputs[0].meta.placement is not step.source.meta.placement:
             return False
         return (step.aliases or step.name == "cast") and len(step.outputs) == 1
 
-    def _for(self, value: Any, user: ProgramStep | None, group: Any) -> Any:
+    def _for(self, value: Value, user: ProgramStep | None, group: object) -> Value:
         """What stands for a value in a group of steps, made now if it is not there yet."""
-        if type(value) is not Value:
-            return value
         shards, view = self.shards.get(value.number), self.views.get(value.number)
         if shards is None and view is None:
             return value
@@ -130,14 +122,18 @@ class _ParameterGatherer:
                 step = copied_boxing(shards, made)
             else:
                 assert view is not None
-                inputs = tuple([self._for(v, user, group) for v in view.inputs])
-                step = replace(view, inputs=inputs, outputs=(made,))
+                step = replace(self._reading(view, user, group), outputs=(made,))
             self.steps.append(step if user is None else _placed(step, user))
         return self.made[key]
 
+    def _reading(self, step: ProgramStep, user: ProgramStep | None, group: object) -> ProgramStep:
+        """The step on what stands for its inputs in a group of steps."""
+        there = {value.number: self._for(value, user, group) for value in step.reads()}
+        return step.substitute(there)
+
     def _cast(self, step: ProgramStep) -> Value | None:
         """Shards of a cast variable, to be gathered instead: fewer bytes. None for other views."""
-        shards = self.shards.get(next(step.reads()).number)
+        shards = self.shards.get(step.source.number)
         dtype = step.outputs[0].meta.dtype
         if shards is None or step.name != "cast" or not dtype.is_floating_point:
             return None
@@ -149,7 +145,6 @@ class _ParameterGatherer:
         return self.made[key]
 
     def _assigned(self, variable: Variable, value: Value) -> tuple[Variable, Value]:
-        value = self._for(value, None, _END)
         shards = self.shards.get(variable.value.number)
         if shards is not None:
             whole, value = value, Value(next(self.numbers), shards.meta)
@@ -165,19 +160,17 @@ def _placed(step: ProgramStep, user: ProgramStep) -> ProgramStep:
     )  # fmt: skip
 
 
-def copied_boxing(value: Value, made: Value) -> ProgramStep:
+def copied_boxing(value: Value, made: Value, scope: str = "") -> ProgramStep:
     """A boxing step; it is never merged with another, and its result is memory of its own."""
-    way = boxing_calls(value.meta, made.meta, "zero")
-    if way["aliases"]:
-        plan = boxing.plan(value.meta, made.meta)
-        way = BoxingCalls(run=partial(_copied, plan), start=None, aliases=False)
-    return ProgramStep("boxing", BOXING, (value,), (), (made,), repeatable=False, **way)
+    step = replace(boxing_step(value, made, "zero"), scope=scope, repeatable=False)
+    if not step.aliases:
+        return step
+    run = partial(_copied, boxing.plan(value.meta, made.meta))
+    return replace(step, run=run, start=None, aliases=False)
 
 
 def _copied(plan: BoxingPlan, shards: Shards) -> Shards:
-    found = boxing.run(plan, shards, op="zero")
-    own = {id(part): part.clone() for part in found}
-    return tuple([own[id(part)] for part in found])
+    return contiguous_copies(boxing.run(plan, shards, op="zero"))
 
 
 def _cast_shards(dtype: torch.dtype, shards: Shards) -> Shards:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 # F forward; B backward; or backward in two: I for the input's gradient, W for the weights'.
 Kind: TypeAlias = Literal["F", "B", "I", "W"]
+KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,12 +44,9 @@ class Schedule:
         return len(self.rank_of)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self.stages} stages on {len(self.ranks)} ranks, {self.micro_batches} "
-            "micro-batches"
-        ]
-        for rank, actions in enumerate(self.ranks):
-            lines.append(f"rank {rank}: {' '.join(map(str, actions))}")
+        where = f"{self.stages} stages on {len(self.ranks)} ranks"
+        lines = [f"{self.name}: {where}, {self.micro_batches} micro-batches"]
+        lines += [f"rank {i}: {' '.join(map(str, its))}" for i, its in enumerate(self.ranks)]
         return "\n".join(lines)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import OnefoldTypeError, OnefoldValueError
+from ...errors import OnefoldValueError
+from ..setting_checks import integer
 from . import orders
 from .actions import Schedule
 from .simulate import Times
@@ -52,12 +53,8 @@ def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -
     """
     row = schedule_named(name)
     for what, value in (("stages", stages), ("micro_batches", micro_batches), ("ranks", ranks)):
-        if value is None and what == "ranks":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise OnefoldTypeError(f"schedule {name}: {what} must be an integer, not {value!r}")
-        if value < 1:
-            raise OnefoldValueError(f"schedule {name}: {what} must be at least 1, not {value}")
+        if value is not None or what != "ranks":
+            integer(f"schedule {name}: {what}", value, least=1)
     count = stages // (row.stages_per_rank or 1) if ranks is None else ranks
     if count < 1 or stages % count:
         raise OnefoldValueError(
@@ -65,14 +62,12 @@ def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -
         )
     chunks = stages // count
     if row.stages_per_rank not in (None, chunks):
-        if row.stages_per_rank == 1:
-            raise OnefoldValueError(
-                f"schedule {name} needs one stage on every rank, but {stages} stages on {count} "
-                f"ranks are {chunks}; use 'interleaved', or 'zb-v' for 2"
-            )
+        one = row.stages_per_rank == 1
         raise OnefoldValueError(
-            f"schedule {name} needs {row.stages_per_rank} stages on every rank, but {stages} "
-            f"stages on {count} ranks are {chunks}"
+            f"schedule {name} needs {'one stage' if one else f'{row.stages_per_rank} stages'} on "
+            f"every rank, but {stages} stages on {count} ranks are {chunks}"
+            + "; use 'interleaved', or 'zb-v' for 2"
+            * one
         )
     found = tuple(tuple(row.order(rank, count, chunks, micro_batches)) for rank in range(count))
     return Schedule(name, micro_batches, row.rank_of(stages, count), found)

@@ -140,18 +140,21 @@ def _legend(figure: Figure, schedule: Schedule) -> None:
         if kind in there
     ]
     several = len(set(schedule.rank_of)) < schedule.stages
+    note = "the later stages of a rank are darker" if several else None
     figure.legend(
-        handles=handles,
-        title="the later stages of a rank are darker" if several else None,
-        loc="outside lower center",
-        ncols=len(handles),
-        fontsize=8,
-        title_fontsize=8,
-        frameon=False,
-    )
+        handles=handles, title=note, loc="outside lower center", ncols=len(handles), fontsize=8,
+        title_fontsize=8, frameon=False,
+    )  # fmt: skip
 
 
 # The command line.
+
+_TIMES = {
+    "forward": "time of a forward",
+    "input_gradient": "time of the half of a backward that makes the input's gradient",
+    "weight_gradient": "time of the other half; a whole backward takes both",
+    "transfer": "time from rank to rank",
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -163,46 +166,36 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", help=f"the schedule: {', '.join(SCHEDULES)}")
     parser.add_argument("path", nargs="?", help="the PNG file to write")
     parser.add_argument("--text", action="store_true", help="print the schedule instead")
-    parser.add_argument("--stages", type=int, default=4, metavar="N", help="default %(default)s")
-    parser.add_argument(
-        "--micro-batches", type=int, default=8, metavar="N", help="default %(default)s"
-    )
-    parser.add_argument(
-        "--ranks",
-        type=int,
-        metavar="N",
-        help="default: one for each stage; half as many where ranks have several",
-    )
-    for option, text in (
-        ("forward", "time of a forward"),
-        ("input-gradient", "time of the half of a backward that makes the input's gradient"),
-        ("weight-gradient", "time of the other half; a whole backward takes both"),
-    ):
+    ranks = "default: one for each stage; half as many where ranks have several"
+    for name, default, text in (
+        ("--stages", 4, "default 4"), ("--micro-batches", 8, "default 8"), ("--ranks", None, ranks),
+    ):  # fmt: skip
+        parser.add_argument(name, type=int, default=default, metavar="N", help=text)
+    for name, text in _TIMES.items():
+        default = getattr(Times(), name)
         parser.add_argument(
-            f"--{option}", type=float, default=1.0, metavar="TIME", help=f"{text}, default 1"
-        )
-    parser.add_argument(
-        "--transfer",
-        type=float,
-        default=0.0,
-        metavar="TIME",
-        help="time from rank to rank, default 0",
-    )
+            _option(name), type=float, default=default, metavar="TIME",
+            help=f"{text}, default {default:g}",
+        )  # fmt: skip
     return parser
 
 
-def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Timeline]:
-    """The options, and the timeline that they ask for; ends with exit code 2 and a message."""
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _parse(arguments: Sequence[str] | None) -> tuple[str | None, Times, Timeline]:
+    """The file (None: to be printed), the times, and the timeline that the options ask for.
+
+    Ends with exit code 2 and a message for wrong ones.
+    """
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)
-    times = {
-        name: getattr(options, name)
-        for name in ("forward", "input_gradient", "weight_gradient", "transfer")
-    }
+    times = {name: getattr(options, name) for name in _TIMES}
     for name, value in times.items():
         if not 0 <= value < float("inf") or (name == "forward" and value == 0):
             least = "more than 0" if name == "forward" else "0 or more"
-            parser.error(f"--{name.replace('_', '-')} must be {least}, not {value:g}")
+            parser.error(f"{_option(name)} must be {least}, not {value:g}")
     if options.text and options.path:
         parser.error(f"--text prints and writes no file; leave out --text or {options.path!r}")
     if not options.text:
@@ -214,7 +207,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Timelin
         schedule = make(options.name, options.stages, options.micro_batches, options.ranks)
     except (OnefoldTypeError, OnefoldValueError) as error:
         parser.error(str(error))
-    return options, simulate(schedule, Times(**times))
+    return options.path, Times(**times), simulate(schedule, Times(**times))
 
 
 def _check_path(parser: argparse.ArgumentParser, path: str | None) -> None:
@@ -226,24 +219,24 @@ def _check_path(parser: argparse.ArgumentParser, path: str | None) -> None:
         parser.error(f"there is no folder {str(Path(path).parent)!r} for {path!r}")
 
 
-def _unit(options: argparse.Namespace, timeline: Timeline) -> float:
+def _unit(times: Times, timeline: Timeline) -> float:
     """The time per column: what all times are multiples of, or the shortest if that is tiny."""
-    own = (options.forward, options.input_gradient, options.weight_gradient)
-    common = gcd(*(round(100 * time) for time in (*own, options.transfer))) / 100
+    own = (times.forward, times.input_gradient, times.weight_gradient)
+    common = gcd(*(round(100 * time) for time in (*own, times.transfer))) / 100
     if common and timeline.makespan / common <= _COLUMNS:
         return common
-    return min(time for time in own if time)  # type: ignore[no-any-return]
+    return min(time for time in own if time)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw or print what the command line asks for."""
-    options, timeline = _parse(arguments)
-    if options.text:
-        unit = _unit(options, timeline)
+    path, times, timeline = _parse(arguments)
+    if path is None:
+        unit = _unit(times, timeline)
         text = [title(timeline), f"one column per {unit:g}", diagram(timeline, unit)]
     else:
-        draw(timeline, options.path)
-        text = [title(timeline), f"drawn in {options.path}"]
+        draw(timeline, path)
+        text = [title(timeline), f"drawn in {path}"]
     sys.stdout.write("\n".join([*text, bubble(timeline), ""]))
 
 

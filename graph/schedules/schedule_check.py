@@ -1,4 +1,8 @@
-"""Checks a schedule: complete, in order, free of deadlock. Counts the micro-batches in flight."""
+"""Checks a schedule: complete, in order, free of deadlock, and as good as its closed forms say.
+
+The forms, of stages in a row and free transfers, are in the table of schedules. They give the
+bubble of a schedule and its number of micro-batches in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,15 @@ from collections.abc import Sequence
 
 from ...errors import OnefoldRuntimeError
 from .action_order import advance
-from .actions import Action, Schedule
+from .actions import KINDS, Action, Schedule
+from .named_schedules import schedule_named
+from .simulate import Times, simulate
 
 
 def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) -> None:
     """Raise OnefoldRuntimeError saying what is wrong with a schedule, if anything is."""
     _complete(schedule)
-    for _ in advance(schedule, edges):
-        pass
+    advance(schedule, edges)
 
 
 def _complete(schedule: Schedule) -> None:
@@ -22,41 +27,33 @@ def _complete(schedule: Schedule) -> None:
     Micro-batches come in order, since sums and buffers depend on it. Where no rank does anything
     backward, F alone.
     """
-    found: dict[Action, int] = {}
+    found: set[Action] = set()
     newest: dict[tuple[str, int], int] = {}
     for rank, actions in enumerate(schedule.ranks):
         for action in actions:
-            if not (
-                0 <= action.stage < schedule.stages
-                and 0 <= action.micro_batch < schedule.micro_batches
-            ):
+            stage, micro = action.stage, action.micro_batch
+            if not (0 <= stage < schedule.stages and 0 <= micro < schedule.micro_batches):
                 raise _wrong(schedule, f"{action} on rank {rank} is of no stage or micro-batch")
-            if schedule.rank_of[action.stage] != rank:
-                raise _wrong(
-                    schedule,
-                    f"{action} is on rank {rank}, but its stage lives on rank "
-                    f"{schedule.rank_of[action.stage]}",
-                )
-            found[action] = found.get(action, 0) + 1
-            before = newest.get((action.kind, action.stage), -1)
-            if action.micro_batch < before:
+            home = schedule.rank_of[stage]
+            if home != rank:
+                text = f"{action} is on rank {rank}, but its stage lives on rank {home}"
+                raise _wrong(schedule, text)
+            if action in found:
+                raise _wrong(schedule, f"{action} is done more than once")
+            found.add(action)
+            before = newest.get((action.kind, stage), -1)
+            if micro < before:
                 raise _wrong(schedule, f"{action} comes after micro-batch {before} of its stage")
-            newest[action.kind, action.stage] = action.micro_batch
-    twice = sorted(action for action, count in found.items() if count > 1)
-    if twice:
-        raise _wrong(schedule, f"{twice[0]} is done more than once")
+            newest[action.kind, stage] = micro
     forward_alone = all(action.kind == "F" for action in found)
     for stage in range(schedule.stages):
         for micro in range(schedule.micro_batches):
-            done = {kind for kind in "FBIW" if Action(kind, stage, micro) in found}  # type: ignore[arg-type]
+            done = {kind for kind in KINDS if Action(kind, stage, micro) in found}
             if forward_alone and done == {"F"}:
                 continue
             if done not in ({"F", "B"}, {"F", "I", "W"}):
-                raise _wrong(
-                    schedule,
-                    f"stage {stage} does {sorted(done)} for micro-batch {micro}; it must do F and "
-                    "B, or F, I and W",
-                )
+                text = f"stage {stage} does {sorted(done)} for micro-batch {micro}; it must do F "
+                raise _wrong(schedule, text + "and B, or F, I and W")
 
 
 def _wrong(schedule: Schedule, text: str) -> OnefoldRuntimeError:
@@ -77,3 +74,46 @@ def in_flight(schedule: Schedule, rank: int, end: str = "I") -> int:
         elif action.kind in ("B", end):
             now -= 1
     return most
+
+
+def bubble(schedule: Schedule, times: Times) -> float | None:
+    """The time in which the busiest rank has nothing to do; None where no form is known.
+
+    Raises OnefoldValueError for a schedule of an unknown name, which may have any form.
+
+    >>> from onefold.graph.schedules.named_schedules import make
+    >>> bubble(make("1f1b", stages=4, micro_batches=8), Times())
+    9.0
+    """
+    return schedule_named(schedule.name).bubble(*_numbers(schedule), times)
+
+
+def held(schedule: Schedule, rank: int) -> int | None:
+    """The most micro-batches of its stages that a rank holds from F to B or I; None: no form.
+
+    Raises OnefoldValueError for a schedule of an unknown name.
+
+    >>> from onefold.graph.schedules.named_schedules import make
+    >>> held(make("1f1b", stages=4, micro_batches=8), 0)
+    4
+    """
+    return schedule_named(schedule.name).held(rank, *_numbers(schedule))
+
+
+def check_forms(schedule: Schedule) -> None:
+    """Raise OnefoldRuntimeError unless a schedule has the bubble and holds what it should."""
+    wanted = bubble(schedule, Times())
+    found = simulate(schedule, Times()).bubble
+    if wanted is not None and abs(found - wanted) > 1e-9:
+        raise _wrong(schedule, f"its bubble is {found:g} and should be {wanted:g}")
+    for rank in range(len(schedule.ranks)):
+        most, now = held(schedule, rank), in_flight(schedule, rank)
+        if most is not None and now != most:
+            text = f"rank {rank} holds {now} micro-batches at once and should hold {most}"
+            raise _wrong(schedule, text)
+
+
+def _numbers(schedule: Schedule) -> tuple[int, int, int]:
+    """Ranks, stages of each, and micro-batches."""
+    ranks = len(schedule.ranks)
+    return ranks, schedule.stages // ranks, schedule.micro_batches

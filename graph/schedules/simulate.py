@@ -70,7 +70,8 @@ def simulate(
     """
     spans: dict[Action, tuple[float, float]] = {}
     free = [0.0] * len(schedule.ranks)
-    for rank, action in advance(schedule, edges):
+
+    def do(rank: int, action: Action) -> None:
         ready = [free[rank]]
         for each in needs(action, schedule.stages, edges):
             far = schedule.rank_of[each.stage] != rank
@@ -78,5 +79,7 @@ def simulate(
         start = max(ready)
         free[rank] = start + times.of(action)
         spans[action] = (start, free[rank])
+
+    advance(schedule, edges, do)
     work = max(sum(map(times.of, actions)) for actions in schedule.ranks)
     return Timeline(schedule, spans, work)

@@ -32,7 +32,7 @@ def assign_stages(program: Program, ranks: Sequence[frozenset[int]]) -> Program:
             "or the module does nothing; remove its set_stage, or call it"
         )
     backward = is_backward(program)
-    stages = _Forward(program, ranks, backward).stages()
+    stages = _forward(program, ranks, backward)
     _gradients(program, ranks, backward, stages)
     steps = [replace(step, stage=stage) for step, stage in zip(program.steps, stages, strict=True)]
     for step in steps:
@@ -49,7 +49,7 @@ def ranks_of(value: Value) -> frozenset[int]:
 
 def crosses(step: ProgramStep) -> bool:
     """Whether a step moves a value to other ranks."""
-    return step.origin is BOXING and ranks_of(step.inputs[0]) != ranks_of(step.outputs[0])
+    return step.origin is BOXING and ranks_of(step.source) != ranks_of(step.outputs[0])
 
 
 def is_backward(program: Program) -> list[bool]:
@@ -64,53 +64,37 @@ def is_backward(program: Program) -> list[bool]:
     return found
 
 
-class _Forward:
+def _forward(
+    program: Program, ranks: Sequence[frozenset[int]], backward: Sequence[bool]
+) -> list[int | None]:
     """The stages of the forward pass's steps; None for those of the backward pass."""
-
-    def __init__(
-        self, program: Program, ranks: Sequence[frozenset[int]], backward: Sequence[bool]
-    ) -> None:
-        self.steps = program.steps
-        self.ranks = ranks
-        self.forward = [i for i, late in enumerate(backward) if not late]
-        self.found: list[int | None] = [None] * len(program.steps)
-        self.seen: dict[int, int] = {}  # by the number of a value: the stage it seems to be on
-
-    def stages(self) -> list[int | None]:
-        for index in self.forward:
-            self._from_inputs(index)
-        users: dict[int, list[int]] = {}  # by the number of a value: the stages of its readers
-        for index in reversed(self.forward):
-            self._from_readers(index, users)
-        return self.found
-
-    def _from_inputs(self, index: int) -> None:
-        step = self.steps[index]
-        came = [self.seen[v.number] for v in step.reads() if v.number in self.seen]
+    found: list[int | None] = [None] * len(program.steps)
+    forward = [(i, step) for i, step in enumerate(program.steps) if not backward[i]]
+    seen: dict[int, int] = {}  # by the number of a value: the stage that it seems to be on
+    for index, step in forward:
+        came = [seen[v.number] for v in step.reads() if v.number in seen]
         stage = max(came, default=None)
-        if crosses(step):
-            if stage is not None:  # the next stage there, until its readers say better
-                there = ranks_of(step.outputs[0])
-                after = [s for s, r in enumerate(self.ranks) if r == there and s > stage]
-                stage = min(after, default=stage)
-        else:
-            stage = self.found[index] = step.stage if step.stage is not None else stage
+        if not crosses(step):
+            stage = found[index] = step.stage if step.stage is not None else stage
+        elif stage is not None:  # the next stage there, until its readers say better
+            there = ranks_of(step.outputs[0])
+            after = [s for s, its in enumerate(ranks) if its == there and s > stage]
+            stage = min(after, default=stage)
         if stage is not None:
-            self.seen.update((value.number, stage) for value in step.outputs)
-
-    def _from_readers(self, index: int, users: dict[int, list[int]]) -> None:
-        step = self.steps[index]
-        if self.found[index] is None:
+            seen.update((value.number, stage) for value in step.outputs)
+    users: dict[int, list[int]] = {}  # by the number of a value: the stages of its readers
+    for index, step in reversed(forward):
+        stage = found[index]
+        if stage is None:
             readers = [s for value in step.outputs for s in users.get(value.number, ())]
-            seems = self.seen.get(step.outputs[0].number)
+            seems = seen.get(step.outputs[0].number)
             if seems is None:  # it reads no more than variables
-                seems = _stage_on(self.ranks, step) or 0
-            self.found[index] = min(readers, default=seems)
-        stage = self.found[index]
-        assert stage is not None
+                seems = _stage_on(ranks, step) or 0
+            stage = found[index] = min(readers, default=seems)
         if not crosses(step):
             for value in step.reads():
                 users.setdefault(value.number, []).append(stage)
+    return found
 
 
 def _gradients(
@@ -134,7 +118,7 @@ def _gradients(
         if maker is not None:
             forward = program.steps[maker]
             if crosses(forward) and not backward[maker]:
-                stage = stage_of(forward.inputs[0])
+                stage = stage_of(forward.source)
                 if stage is None:  # the gradient of a variable goes where that is
                     stage = _stage_on(ranks, step)
             if stage is None:
@@ -177,17 +161,14 @@ def _check_ranks(step: ProgramStep, ranks: Sequence[frozenset[int]]) -> None:
 
 
 def _check_order(steps: Sequence[ProgramStep], backward: Sequence[bool]) -> None:
-    made_by = {v.number: i for i, step in enumerate(steps) for v in step.outputs}
-    for index, step in enumerate(steps):
-        if backward[index] or crosses(step):
-            continue
-        for value in step.reads():
-            maker = made_by.get(value.number)
-            while maker is not None and crosses(steps[maker]):
-                maker = made_by.get(steps[maker].inputs[0].number)
-            if maker is None:
+    made_by = {value.number: step for step in steps for value in step.outputs}
+    for step, is_late in zip(steps, backward, strict=True):
+        for value in () if is_late or crosses(step) else step.reads():
+            before = made_by.get(value.number)
+            while before is not None and crosses(before):
+                before = made_by.get(before.source.number)
+            if before is None:
                 continue
-            before = steps[maker]
             assert step.stage is not None and before.stage is not None
             if before.stage > step.stage:
                 raise OnefoldRuntimeError(

@@ -11,7 +11,7 @@ from ...errors import user_line, warn
 from ..graph_config import GraphConfig
 from ..ir import Program, verify
 from ..micro_batches import joining, slicing
-from ..schedules.closed_forms import check_forms
+from ..schedules.schedule_check import check_forms
 from .partition import partition
 from .rendezvous import check_rendezvous
 from .stage_plan import StagePlan, forward_only, plan_stages, schedule_for

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ir import ProgramStep, Value
-from ..program_executor import Call, Places
+from ..ir import Value
+from ..program_executor import CallList, Places
 from .partition import Part, Staged, draws
 from .state_order import first_readers
 
@@ -17,15 +16,13 @@ _ORDER = "FBIW"  # of the segments of one stage
 class Lowered:
     """One segment, ready to run for any micro-batch."""
 
-    steps: Sequence[ProgramStep]
-    calls: list[Call]
+    calls: CallList
     random: bool  # whether any of the calls draws random numbers
     refreshed: list[int]  # places of variables that an earlier micro-batch may have changed
     assigns: list[tuple[int, int]]  # (place of a variable, place of its new value)
     sums: list[tuple[int, Value]]  # to add to the totals
     dead: list[int]  # places to clear when the sums are taken
-    sends: list[int]  # transfers that start here
-    drops: set[int]  # those of them after which their value is not needed any more
+    drops: set[int]  # transfers from here after which their value is not needed any more
 
 
 def lower(staged: Staged, places: Places) -> dict[Part, Lowered]:
@@ -38,7 +35,7 @@ class _Lowering:
     def __init__(self, staged: Staged, places: Places) -> None:
         self.staged = staged
         self.places = places
-        self.makers = staged.makers()
+        self.sums = staged.sums_by_part()
         self.kept = staged.kept()
         self.last = _last_parts(staged)
         self.assigns = staged.assigns_after()
@@ -47,13 +44,14 @@ class _Lowering:
     def lowered(self, part: Part) -> Lowered:
         staged, place = self.staged, self.places.of
         steps = staged.segments[part]
-        sends = [i for i, t in enumerate(staged.transfers) if t.source == part]
-        sent = {staged.transfers[i].value.number: i for i in sends}  # the last transfer of it
-        sums = [value for value in staged.sums if self.makers.get(value.number) == part]
+        # By the number of a value that is sent from here, the last transfer of it.
+        sent = {t.value.number: i for i, t in enumerate(staged.transfers) if t.source == part}
+        sums = self.sums.get(part, [])
         later = sent.keys() | {value.number for value in sums}
+        values = [v for step in steps for v in (*step.reads(), *step.outputs)]
+        wanted = [v for v in values if v.number in later or not self._ends(v.number, part)]
         return Lowered(
-            steps,
-            self._calls(part, later),
+            self.places.calls(steps, wanted),
             any(map(draws, steps)),
             [place(variable) for variable in self.refreshed.get(part, ())],
             [(place(variable), place(value)) for variable, value in self.assigns.get(part, ())],
@@ -63,25 +61,12 @@ class _Lowering:
                 for value in sums
                 if value.number not in sent and self._ends(value.number, part)
             ],
-            sends,
             {i for number, i in sent.items() if self._ends(number, part)},
         )
 
     def _ends(self, number: int, part: Part) -> bool:
         """Whether nothing after this segment needs a value."""
         return self.last.get(number) == part and number not in self.kept
-
-    def _calls(self, part: Part, later: set[int]) -> list[Call]:
-        steps = self.staged.segments[part]
-        final: dict[int, tuple[int, Value]] = {}
-        for index, step in enumerate(steps):
-            for value in (*step.reads(), *step.outputs):
-                final[value.number] = index, value
-        dead: dict[int, list[Value]] = {}
-        for number, (index, value) in final.items():
-            if self._ends(number, part) and number not in later:
-                dead.setdefault(index, []).append(value)
-        return [self.places.call(step, dead.get(i, ())) for i, step in enumerate(steps)]
 
 
 def _last_parts(staged: Staged) -> dict[int, Part]:

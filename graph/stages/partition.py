@@ -7,7 +7,7 @@ stages before, too. Transfers of gradients that are only accumulated run once, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -32,8 +32,7 @@ class Transfer:
 
     @property
     def value(self) -> Value:
-        sent: Value = self.step.inputs[0]
-        return sent
+        return self.step.source
 
     @property
     def result(self) -> Value:
@@ -59,22 +58,23 @@ class Staged:
     after: list[ProgramStep] = field(default_factory=list)  # of the sums
     end: Joining = field(default_factory=lambda: Joining(Program(), (), (), ()))
 
-    @property
-    def stages(self) -> int:
-        return len(self.group_of)
-
     def edges(self) -> list[tuple[int, int]]:
         """The pairs (earlier stage, later stage) between which anything goes."""
-        pairs = {(t.source[1], t.target[1]) for t in self.transfers}
-        maker = {value.number: part[1] for part, value in self._made()}
         users = self.users()
-        pairs |= {(at, stage) for number, at in maker.items() for _, stage in users[number]}
-        return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
+        ends = [(t.source[1], t.target[1]) for t in self.transfers]
+        ends += [(part[1], at) for part, value in self._made() for _, at in users[value.number]]
+        return sorted({(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]})
 
-    def loose_sums(self) -> list[Value]:
-        """The sums of what no segment makes: of inputs, variables and what is done before all."""
+    def sums_by_part(self) -> dict[Part | None, list[Value]]:
+        """The values that are added up by the segment that makes each.
+
+        None stands for what no segment makes: inputs, variables and what is done before all.
+        """
         makers = self.makers()
-        return [value for value in self.sums if value.number not in makers]
+        found: dict[Part | None, list[Value]] = {}
+        for value in self.sums:
+            found.setdefault(makers.get(value.number), []).append(value)
+        return found
 
     def assigns_after(self) -> dict[Part | None, list[tuple[Value, Value]]]:
         """(variable, new value) by the segment after which the variable takes it; None: before all.
@@ -97,15 +97,13 @@ class Staged:
 
         Which of the segments is the last differs between micro-batches.
         """
-        made = {value.number: value for _, value in self._made()}
-        made |= {transfer.result.number: transfer.result for transfer in self.transfers}
-        kept, makers = self.kept(), self.makers()
+        kept, users = self.kept(), self.users()
         return [
-            made[number]
-            for number, parts in self.users().items()
-            if len({stage for _, stage in parts}) > 1
-            and number not in kept
-            and self.group_of[makers[number][1]] == group
+            value
+            for (_, at), value in (*self._made(), *self._arrived())
+            if len({stage for _, stage in users[value.number]}) > 1
+            and value.number not in kept
+            and self.group_of[at] == group
         ]
 
     def kept(self) -> set[int]:
@@ -115,8 +113,7 @@ class Staged:
 
     def makers(self) -> dict[int, Part]:
         """By the number of a value, the segment that makes it or before which it arrives."""
-        found = {value.number: part for part, value in self._made()}
-        return found | {t.result.number: t.target for t in self.transfers}
+        return {value.number: part for part, value in (*self._made(), *self._arrived())}
 
     def users(self) -> dict[int, set[Part]]:
         """By the number of a value: the segments that make, read or send it."""
@@ -130,24 +127,29 @@ class Staged:
             found[transfer.value.number].add(transfer.source)
         return found
 
-    def _made(self) -> Iterable[tuple[Part, Value]]:
+    def _made(self) -> Iterator[tuple[Part, Value]]:
         for part, steps in self.segments.items():
             yield from ((part, value) for step in steps for value in step.outputs)
 
+    def _arrived(self) -> Iterator[tuple[Part, Value]]:
+        return ((transfer.target, transfer.result) for transfer in self.transfers)
+
     def text(self, stages: Sequence[int]) -> str:
         """The steps of every segment of these stages, and those before and after."""
-        makers = self.makers()
+        sums = self.sums_by_part()
         lines = _listed("once, before all", [*self.once, *self.slices.steps])
         lines += _listed("before all, for every micro-batch", self.feeds)
         for (kind, stage), steps in self.segments.items():
             if stage in stages:
                 lines += _listed(f"{kind}{stage}", steps)
-                sums = [v for v in self.sums if makers.get(v.number) == (kind, stage)]
-                lines += [f"  add {value!r} to its sum over the micro-batches" for value in sums]
+                lines += [
+                    f"  add {value!r} to its sum over the micro-batches"
+                    for value in sums.get((kind, stage), ())
+                ]
         return "\n".join([*lines, *_listed("once, after all", self.end.program.steps)])
 
     def __str__(self) -> str:
-        return self.text(range(self.stages))
+        return self.text(range(len(self.group_of)))
 
 
 def _listed(title: str, steps: Sequence[ProgramStep]) -> list[str]:
@@ -165,14 +167,11 @@ def partition(program: Program, ranks: Sequence[frozenset[int]], split_backward:
         program, tuple(tuple(sorted(group)) for group in groups), tuple(map(groups.index, ranks))
     )
     late = dict(zip(map(id, program.steps), is_backward(program), strict=True))
-    before = _before(program)
-    staged.once, staged.feeds = before
-    after = _after(program)
-    done = {id(step) for steps in (*before, after) for step in steps}
-    rest = [step for step in program.steps if id(step) not in done]
-    staged.after = after
-    staged.sums = _sums(program, after)
-    _deal(staged, rest, late)
+    staged.once, staged.feeds = _before(program)
+    staged.after = _after(program)
+    done = {id(step) for steps in (staged.once, staged.feeds, staged.after) for step in steps}
+    staged.sums = _sums(program, staged.after)
+    _deal(staged, [step for step in program.steps if id(step) not in done], late)
     if split_backward:
         _split(staged)
     return staged
@@ -206,12 +205,19 @@ def _leading(
         if reads and fits(step) and all(number in there for number in reads):
             found.append(step)
             there.update(value.number for value in step.outputs)
-    needed: set[int] = set()
+    return _needed(found, (), crosses)
+
+
+def _needed(
+    steps: Sequence[ProgramStep], values: Iterable[int], by_itself: Callable[[ProgramStep], bool]
+) -> list[ProgramStep]:
+    """The steps that are needed by themselves or make these values, with those they need."""
+    numbers = set(values)
     kept = []
-    for step in reversed(found):
-        if crosses(step) or any(value.number in needed for value in step.outputs):
+    for step in reversed(steps):
+        if by_itself(step) or any(value.number in numbers for value in step.outputs):
             kept.append(step)
-            needed.update(value.number for value in step.reads())
+            numbers.update(value.number for value in step.reads())
     return kept[::-1]
 
 
@@ -252,9 +258,10 @@ def _sums(program: Program, after: Sequence[ProgramStep]) -> list[Value]:
 
 def _deal(staged: Staged, steps: Sequence[ProgramStep], late: dict[int, bool]) -> None:
     """Put every step into its segment, or make it a transfer."""
-    order: list[Part] = [("F", stage) for stage in range(staged.stages)]
+    stages = len(staged.group_of)
+    order: list[Part] = [("F", stage) for stage in range(stages)]
     if any(late[id(step)] for step in steps):
-        order += [("B", stage) for stage in reversed(range(staged.stages))]
+        order += [("B", stage) for stage in reversed(range(stages))]
     staged.segments = {part: [] for part in order}
     made: dict[int, Part] = {}
     for step in steps:
@@ -293,17 +300,15 @@ def _split(staged: Staged) -> None:
         if kind != "B":
             segments[kind, stage] = steps
             continue
-        needed = set(leaving)
-        for step in steps:
-            for value in step.outputs:
-                if readers.get(value.number, set()) - {("B", stage)}:
-                    needed.add(value.number)
-        ids: set[int] = set()
-        for step in reversed(steps):
-            if any(value.number in needed for value in step.outputs):
-                ids.add(id(step))
-                needed.update(value.number for value in step.reads())
-        segments["I", stage] = [step for step in steps if id(step) in ids]
+        needed = leaving | {
+            value.number
+            for step in steps
+            for value in step.outputs
+            if readers.get(value.number, set()) - {("B", stage)}
+        }
+        first = _needed(steps, needed, lambda step: False)
+        ids = set(map(id, first))
+        segments["I", stage] = first
         segments["W", stage] = [step for step in steps if id(step) not in ids]
     for part, steps in segments.items():
         for step in steps:

@@ -8,11 +8,14 @@ its receive.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 from ...errors import OnefoldRuntimeError
+from ..schedules.action_order import in_turn
 from ..schedules.actions import Action
-from .stage_plan import Message, StagePlan
+from .stage_plan import Instruction, Message, StagePlan
 
 
 def check_rendezvous(plan: StagePlan) -> None:
@@ -25,45 +28,45 @@ def check_rendezvous(plan: StagePlan) -> None:
     needs: dict[tuple[str, int], list[int]] = {}
     for index, transfer in enumerate(staged.transfers):
         needs.setdefault(transfer.target, []).append(index)
-    next_of = [0] * len(plan.instructions)
     queues: list[list[Message]] = [[] for _ in plan.instructions]
     arrived: set[tuple[int, int]] = set()
-    moved = True
-    while moved:
-        moved = False
-        for group, instructions in enumerate(plan.instructions):
-            while next_of[group] < len(instructions):
-                each = instructions[next_of[group]]
-                if isinstance(each, Message):
-                    queues[group].append(each)
-                else:
-                    wanted = needs.get((each.kind, each.stage), ())
-                    if not all((index, each.micro_batch) in arrived for index in wanted):
-                        break
-                next_of[group] += 1
-                moved = True
-        heads = {queue[0]: group for group, queue in enumerate(queues) if queue}
-        for message, group in heads.items():
-            other = replace(message, kind="receive")
-            if message.kind == "send" and other in heads:
-                queues[group].pop(0)
-                queues[heads[other]].pop(0)
-                arrived.add((message.transfer, message.micro_batch))
-                moved = True
-    if any(queues) or any(
-        at < len(theirs) for at, theirs in zip(next_of, plan.instructions, strict=True)
-    ):
+
+    def post(group: int, each: Instruction) -> bool:
+        if isinstance(each, Action):
+            wanted = needs.get((each.kind, each.stage), ())
+            return all((index, each.micro_batch) in arrived for index in wanted)
+        queues[group].append(each)
+        while _one_moves(queues, arrived):
+            pass
+        return True
+
+    done = in_turn(plan.instructions, post)
+    left = [at < len(its) for at, its in zip(done, plan.instructions, strict=True)]
+    if any(queues) or any(left):
         waiting = [
             f"ranks {list(staged.ranks[group])} before {plan.instructions[group][at]}"
-            for group, at in enumerate(next_of)
-            if at < len(plan.instructions[group])
+            for group, at in enumerate(done)
+            if left[group]
         ]
         raise OnefoldRuntimeError(f"the plan cannot run: {', '.join(waiting)} wait")
 
 
+def _one_moves(queues: list[list[Message]], arrived: set[tuple[int, int]]) -> bool:
+    """Let a message arrive whose ends are both at the heads of their queues, if there is one."""
+    heads = {queue[0]: queue for queue in queues if queue}
+    for message, queue in heads.items():
+        other = heads.get(replace(message, kind="receive"))
+        if message.kind == "send" and other is not None:
+            queue.pop(0)
+            other.pop(0)
+            arrived.add((message.transfer, message.micro_batch))
+            return True
+    return False
+
+
 def _check_pairs(plan: StagePlan) -> None:
     """Both ends of each transfer of each micro-batch once, a send after what makes its value."""
-    count: dict[tuple[str, int, int], int] = {}
+    count: Counter[tuple[str, int, int]] = Counter()
     for instructions in plan.instructions:
         done: set[Action] = set()
         last = -1
@@ -71,22 +74,15 @@ def _check_pairs(plan: StagePlan) -> None:
             if isinstance(each, Action):
                 done.add(each)
                 continue
-            key = each.kind, each.transfer, each.micro_batch
-            count[key] = count.get(key, 0) + 1
+            count[each.kind, each.transfer, each.micro_batch] += 1
             source = Action(*plan.staged.transfers[each.transfer].source, each.micro_batch)
             if each.kind == "send" and source not in done:
                 raise OnefoldRuntimeError(f"the plan is wrong: {each} comes before {source}")
             if each.order <= last:
                 raise OnefoldRuntimeError(f"the plan is wrong: {each} is not in the global order")
             last = each.order
-    wanted = {
-        (kind, index, micro): 1
-        for kind in ("send", "receive")
-        for index in range(len(plan.staged.transfers))
-        for micro in range(plan.schedule.micro_batches)
-    }
-    if count != wanted:
-        wrong = sorted(key for key in {*count, *wanted} if count.get(key) != wanted.get(key))
-        raise OnefoldRuntimeError(
-            f"the plan is wrong: {wrong[0]} is there {count.get(wrong[0], 0)} times"
-        )
+    transfers, micros = range(len(plan.staged.transfers)), range(plan.schedule.micro_batches)
+    wanted = set(product(("send", "receive"), transfers, micros))
+    wrong = [key for key in sorted({*count, *wanted}) if count[key] != (key in wanted)]
+    if wrong:
+        raise OnefoldRuntimeError(f"the plan is wrong: {wrong[0]} is there {count[wrong[0]]} times")

@@ -10,168 +10,106 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...distributed.collectives import Posted
+from ...distributed.point_to_point import Posted
 from ...distributed.world import world
 from ...engine import boxing
-from ...engine.inplace import take, writable
-from ...engine.tensor import Shards, Tensor
-from ..ir import ProgramStep, Value
-from ..program_executor import (
-    Call,
-    Places,
-    check_variables,
-    execute,
-    kept_by_outputs,
-    mark_written,
-    shared,
-)
+from ...engine.tensor import Shards
+from ..ir import Value
+from ..program_executor import CallList, Executor, Filled
+from ..schedules.action_order import in_turn
 from ..schedules.actions import Action
-from .lower import Lowered, lower
+from .lower import lower
 from .partition import Part
 from .stage_plan import Instruction, Message, StagePlan
 
 _NAME = "boxing"
 
 
-class Pipeline:
+class Pipeline(Executor):
     """A plan bound to the places of its values; `run` is one call of the graph."""
 
     def __init__(self, plan: StagePlan) -> None:
-        staged, program = plan.staged, plan.staged.program
+        staged, program, end = plan.staged, plan.staged.program, plan.staged.end
+        count = plan.schedule.micro_batches
+        super().__init__(program, end.program, count)
         self.plan = plan
-        self.program = program
-        self.count = plan.schedule.micro_batches
-        self.places = Places()
-        place = self.places.of
-        self.variables = [(place(v.value), v.tensor, v.value) for v in program.variables]
-        self.inputs = [place(value) for value in program.inputs]
-        self.once = [self.places.call(step, ()) for step in staged.once]
-        self.feeds = [self.places.call(step, ()) for step in staged.feeds]
+        calls, all_of = self.places.calls, self.places.all_of
+        self.once, self.feeds = calls(staged.once), calls(staged.feeds)
         self.parts = lower(staged, self.places)
         self.shared_by_stages = [
-            [place(value) for value in staged.shared_by_stages(group)]
-            for group in range(len(staged.ranks))
+            all_of(staged.shared_by_stages(group)) for group in range(len(staged.ranks))
         ]
-        self.slices = [self.places.call(step, ()) for step in staged.slices.steps]
-        self.whole_inputs = [place(value) for value in staged.slices.inputs]
-        pieces = [place(value) for value in staged.slices.outputs]
-        width = len(self.inputs)
-        self.pieces = [pieces[i * width : (i + 1) * width] for i in range(self.count)]
-        end = staged.end.program
-        self.end_steps = end.steps
-        self.end = self.places.calls(end.steps, end.wanted())
-        self.results = [[place(value) for value in values] for values in staged.end.results]
+        self.left = [plan.left(group) for group in range(len(staged.ranks))]
+        self.slices = calls(staged.slices.steps)
+        self.whole_inputs = all_of(staged.slices.inputs)
+        pieces, width = all_of(staged.slices.outputs), len(self.inputs)
+        self.pieces = [pieces[i * width : (i + 1) * width] for i in range(count)]
+        self.end = calls(end.program.steps, end.program.wanted())
         self.crossings = [
             boxing.disjoint_boxing(t.value.meta, t.result.meta) for t in staged.transfers
         ]
-        self.sources = [place(t.value) for t in staged.transfers]
-        self.received = [place(t.result) for t in staged.transfers]
+        self.sources = all_of(t.value for t in staged.transfers)
+        self.received = all_of(t.result for t in staged.transfers)
         self.arriving: dict[Part, list[int]] = {part: [] for part in staged.segments}
         for index, transfer in enumerate(staged.transfers):
             self.arriving[transfer.target].append(index)
-        sums = zip(staged.sums, staged.end.sums, strict=True)
-        self.sums = [(value.number, place(total)) for value, total in sums]
-        self.loose_sums = [(place(value), value) for value in staged.loose_sums()]
-        self.made = [place(value) for value in program.outputs]
-        self.outputs = [(place(value), value.meta) for value in end.outputs]
-        self.assigns_before = [
-            (place(variable), place(value))
-            for variable, value in staged.assigns_after().get(None, ())
-        ]
-        last = zip(program.assigns, staged.end.assigned, strict=True)
-        self.assigned = [(place(variable.value), place(value)) for (variable, _), value in last]
-        self.assigns = [(v.tensor, place(value)) for v, value in end.assigns]
-        self.written = [variable.tensor for variable in end.written()]
-        kept = kept_by_outputs(program)
-        self._kept = [v.tensor for v in program.variables if v.value.number in kept]
-        self._kept_inputs = [i for i, v in enumerate(program.inputs) if v.number in kept]
+        numbers = [value.number for value in staged.sums]
+        self.sums = list(zip(numbers, all_of(end.sums), strict=True))
+        loose = staged.sums_by_part().get(None, [])
+        self.loose_sums = list(zip(all_of(loose), loose, strict=True))
+        made = all_of(program.outputs)
+        self.results = [list(zip(made, all_of(values), strict=True)) for values in end.results]
+        changed = staged.assigns_after().get(None, ())
+        self.assigns_before = [tuple(all_of(pair)) for pair in changed]
+        variables = all_of(variable.value for variable, _ in program.assigns)
+        self.assigned = list(zip(variables, all_of(end.assigned), strict=True))
 
-    def call_lists(self) -> list[tuple[list[Call], Sequence[ProgramStep]]]:
-        """All calls, with the steps that they are of."""
-        staged = self.plan.staged
-        ends = [
-            (self.once, staged.once),
-            (self.slices, staged.slices.steps),
-            (self.feeds, staged.feeds),
-            (self.end, self.end_steps),
-        ]
-        return [*ends, *((part.calls, part.steps) for part in self.parts.values())]
+    def call_lists(self) -> list[CallList]:
+        lists = [self.once, self.slices, self.feeds, self.end]
+        return [*lists, *(part.calls for part in self.parts.values())]
 
-    def make_writable(self) -> None:
-        """Give what steps write into memory of its own."""
-        for tensor in self.written:
-            writable(tensor)
-
-    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Run once; the outputs."""
-        draws = self.program.draws
-        draws.take(self.count)
-        try:
-            given = [x.shards for x in inputs]
-            check_variables(self.variables)
-            for index in self._kept_inputs:
-                inputs[index].shared = True  # an output may be its memory
-            self.make_writable()
-            call = _Call(self, given)
-            call.go()
-            outputs = call.finish()
-        except BaseException:
-            draws.give_back()
-            raise
-        for tensor in self._kept:
-            tensor.shared = True
-        mark_written(self.written)
-        return outputs
+    def compute(self, places: Filled, inputs: Sequence[Shards]) -> None:
+        call = _Call(self, places, inputs)
+        call.go()
+        call.finish()
 
 
 class _Call:
     """One call: the values of every micro-batch, the messages on their way, the sums."""
 
-    def __init__(self, pipeline: Pipeline, inputs: Sequence[Shards]) -> None:
+    def __init__(self, pipeline: Pipeline, base: Filled, inputs: Sequence[Shards]) -> None:
         self.pipeline = pipeline
         self.rank = world().rank
-        plan, staged = pipeline.plan, pipeline.plan.staged
-        base = pipeline.places.template.copy()
-        for place, tensor, _ in pipeline.variables:
-            base[place] = tensor.shards
-        execute(pipeline.once, staged.once, base)
         self.base = base
+        pipeline.once.run(base)
         self.state = {place: base[place] for place, _ in pipeline.assigned}
         cut = base.copy()
         for place, shards in zip(pipeline.whole_inputs, inputs, strict=True):
             cut[place] = shards
-        execute(pipeline.slices, staged.slices.steps, cut)
-        self.values: list[list[Any]] = []
+        pipeline.slices.run(cut)
+        self.values: list[Filled] = []
         for piece in pipeline.pieces:
             values = base.copy()
             for place, part in zip(pipeline.inputs, piece, strict=True):
                 values[place] = cut[part]
-            execute(pipeline.feeds, staged.feeds, values)
+            pipeline.feeds.run(values)
             for variable, _ in pipeline.assigns_before:
                 values[variable] = self.state[variable]
             for variable, place in pipeline.assigns_before:
                 self.state[variable] = values[place]
             self.values.append(values)
-        self.groups = _groups(plan, self.rank)
-        self.left = [plan.left(group) for group in range(len(plan.instructions))]
+        self.left = [counts.copy() for counts in pipeline.left]
         self.totals: dict[int, tuple[Shards, bool]] = {}  # by number; whether in memory of its own
         self.mail: dict[tuple[int, int], Any] = {}
         self.sent: list[Posted] = []
 
     def go(self) -> None:
         """Follow the instructions to their end."""
-        instructions = self.pipeline.plan.instructions
-        next_of = dict.fromkeys(self.groups, 0)
-        moved = True
-        while moved:
-            moved = False
-            for group in self.groups:
-                while next_of[group] < len(instructions[group]):
-                    if not self._follow(group, instructions[group][next_of[group]]):
-                        break
-                    next_of[group] += 1
-                    moved = True
-        assert all(next_of[group] == len(instructions[group]) for group in self.groups)
+        plan = self.pipeline.plan
+        here = [self.rank is None or self.rank in ranks for ranks in plan.staged.ranks]
+        mine = [each if its else () for each, its in zip(plan.instructions, here, strict=True)]
+        done = in_turn(mine, self._follow)
+        assert done == [len(instructions) for instructions in mine]
         for posted in self.sent:
             posted.wait()
 
@@ -179,7 +117,10 @@ class _Call:
         """Do one instruction; False when another group has to send first."""
         micro = instruction.micro_batch
         if isinstance(instruction, Message) and instruction.kind == "receive":
-            self._expect(instruction.transfer, micro)
+            index = instruction.transfer
+            if self.rank is not None and self._takes(index):
+                crossing = self.pipeline.crossings[index]
+                self.mail[index, micro] = crossing.expect(self.rank, _NAME)
             return True
         if isinstance(instruction, Message):
             self._send(instruction.transfer, micro)
@@ -205,18 +146,15 @@ class _Call:
             values[place] = self.state[place]
         if lowered.random:
             pipeline.program.draws.move_to(micro)
-        execute(lowered.calls, lowered.steps, values)
-        self._keep(lowered, values)
-        return True
-
-    def _keep(self, lowered: Lowered, values: list[Any]) -> None:
+        lowered.calls.run(values)
         for variable, place in lowered.assigns:
             self.state[variable] = values[place]
         self._add_up(lowered.sums, values)
         for place in lowered.dead:
             values[place] = None
+        return True
 
-    def _add_up(self, sums: Sequence[tuple[int, Value]], values: list[Any]) -> None:
+    def _add_up(self, sums: Sequence[tuple[int, Value]], values: Filled) -> None:
         for place, value in sums:
             total = self.totals.get(value.number)
             more = values[place]
@@ -228,28 +166,22 @@ class _Call:
 
     def _send(self, index: int, micro: int) -> None:
         values, place = self.values[micro], self.pipeline.sources[index]
-        disjoint_boxing = self.pipeline.crossings[index]
+        crossing = self.pipeline.crossings[index]
         if self.rank is None:
-            self.mail[index, micro] = disjoint_boxing.carry(values[place], _NAME)
+            self.mail[index, micro] = crossing.carry(values[place], _NAME)
         elif values[place]:
             self.sent = [posted for posted in self.sent if not posted.done()]
-            self.sent.append(disjoint_boxing.send(self.rank, values[place], _NAME))
+            self.sent.append(crossing.send(self.rank, values[place], _NAME))
         if index in self.pipeline.parts[self.pipeline.plan.staged.transfers[index].source].drops:
             values[place] = None
 
-    def _expect(self, index: int, micro: int) -> None:
-        if self.rank is not None and self._takes(index):
-            disjoint_boxing = self.pipeline.crossings[index]
-            self.mail[index, micro] = disjoint_boxing.expect(self.rank, _NAME)
-
-    def _receive(self, index: int, micro: int) -> Any:
-        disjoint_boxing = self.pipeline.crossings[index]
-        if self.rank is None:
-            return disjoint_boxing.arrive(self.mail.pop((index, micro)), _NAME)
-        if not self._takes(index):
+    def _receive(self, index: int, micro: int) -> Shards:
+        if self.rank is not None and not self._takes(index):
             return ()
-        shards = disjoint_boxing.receive(self.rank, self.mail.pop((index, micro)), _NAME)
-        return disjoint_boxing.arrive(shards, _NAME)
+        crossing, came = self.pipeline.crossings[index], self.mail.pop((index, micro))
+        if self.rank is not None:
+            came = crossing.receive(self.rank, came, _NAME)
+        return crossing.arrive(came, _NAME)
 
     def _takes(self, index: int) -> bool:
         target = self.pipeline.crossings[index].plan.dst.placement
@@ -258,15 +190,10 @@ class _Call:
 
     # The end.
 
-    def finish(self) -> list[Tensor]:
-        """What is done after the micro-batches; the outputs."""
-        pipeline, base = self.pipeline, self.base
-        self._hand_over()
-        execute(pipeline.end, pipeline.end_steps, base)
-        for tensor, place in pipeline.assigns:
-            if base[place]:
-                take(tensor, shared(base[place], tensor.meta))
-        return [shared(base[place], meta) for place, meta in pipeline.outputs]
+    def finish(self) -> None:
+        """Do what is done after the micro-batches."""
+        self._hand_over()  # whose frame is gone then, with what it holds
+        self.pipeline.end.run(self.base)
 
     def _hand_over(self) -> None:
         """Put the sums, outputs and new values where the end expects them, and nowhere else."""
@@ -277,7 +204,7 @@ class _Call:
             total = self.totals.pop(number, None)
             base[place] = () if total is None else total[0]  # none: of other ranks' stage
         for values, results in zip(self.values, pipeline.results, strict=True):
-            for made, place in zip(pipeline.made, results, strict=True):
+            for made, place in results:
                 base[place] = values[made] or ()
         for variable, place in pipeline.assigned:
             base[place] = self.state[variable] or ()
@@ -298,11 +225,3 @@ def added(value: Value, total: Shards, own: bool, more: Shards) -> tuple[Shards,
     sums = {key: mine + new for key, (mine, new) in pairs.items()}
     keys = zip(map(id, total), map(id, more), strict=True)
     return tuple([sums[key] for key in keys]), True
-
-
-def _groups(plan: StagePlan, rank: int | None) -> list[int]:
-    """The groups that this process runs."""
-    if rank is None:
-        return list(range(len(plan.instructions)))
-    found = plan.group(rank)
-    return [] if found is None else [found]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import itemgetter
+from typing import Literal, TypeAlias
 
 from ...errors import OnefoldValueError
 from ..schedules.actions import Action, Schedule
@@ -18,8 +19,9 @@ from ..schedules.diagram import diagram
 from ..schedules.named_schedules import default_for, make
 from ..schedules.schedule_check import check, in_flight
 from ..schedules.simulate import Timeline, Times, simulate
-from .partition import Staged
+from .partition import Part, Staged
 
+Way: TypeAlias = Literal["send", "receive"]
 _AHEAD = 1  # actions before the one that needs it, a receive is posted
 
 
@@ -27,7 +29,7 @@ _AHEAD = 1  # actions before the one that needs it, a receive is posted
 class Message:
     """One end of a transfer of one micro-batch; `order` is its place among all of the plan."""
 
-    kind: Literal["send", "receive"]
+    kind: Way
     transfer: int
     micro_batch: int
     order: int
@@ -46,8 +48,7 @@ class StagePlan:
 
     def group(self, rank: int) -> int | None:
         """The group that a rank is in."""
-        found = [i for i, ranks in enumerate(self.staged.ranks) if rank in ranks]
-        return found[0] if found else None
+        return next((i for i, ranks in enumerate(self.staged.ranks) if rank in ranks), None)
 
     def left(self, group: int) -> list[int]:
         """For each micro-batch, how many actions and sends of a group there are."""
@@ -72,14 +73,16 @@ class StagePlan:
         group = self.group(rank)
         if group is None:
             return f"rank {rank} is on no stage"
-        stages = [stage for stage, its in enumerate(self.staged.group_of) if its == group]
-        return f"{self.order(group)}\n{self.staged.text(stages)}"
+        return f"{self.order(group)}\n{self.staged.text(self._stages(group))}"
+
+    def _stages(self, group: int) -> list[int]:
+        return [stage for stage, its in enumerate(self.staged.group_of) if its == group]
 
     def _title(self, group: int) -> str:
-        stages = [str(stage) for stage, its in enumerate(self.staged.group_of) if its == group]
+        stages = self._stages(group)
         return (
             f"ranks {list(self.staged.ranks[group])}, stage{'s' * (len(stages) > 1)} "
-            f"{', '.join(stages)}: {self.schedule.name}, {self.schedule.micro_batches} "
+            f"{', '.join(map(str, stages))}: {self.schedule.name}, {self.schedule.micro_batches} "
             f"micro-batches, at most {self.in_flight(group)} in flight"
         )
 
@@ -133,25 +136,22 @@ def plan_stages(staged: Staged, schedule: Schedule) -> StagePlan:
 
 
 def _instructions(
-    staged: Staged,
-    actions: Sequence[Action],
-    group: int,
-    orders: dict[tuple[int, int], int],
+    staged: Staged, actions: Sequence[Action], group: int, orders: dict[tuple[int, int], int]
 ) -> list[Instruction]:
     at = {action: index for index, action in enumerate(actions)}
     messages: list[tuple[int, Message, int]] = []  # with the action after or before which it is
     for (index, micro), order in orders.items():
         transfer = staged.transfers[index]
-        for kind, part in (("send", transfer.source), ("receive", transfer.target)):
+        ends: tuple[tuple[Way, Part], ...]
+        ends = ("send", transfer.source), ("receive", transfer.target)
+        for kind, part in ends:
             if staged.group_of[part[1]] == group:
-                message = Message(kind, index, micro, order)  # type: ignore[arg-type]
+                message = Message(kind, index, micro, order)
                 messages.append((order, message, at[Action(*part, micro)]))
-    waiting = [(message, action) for _, message, action in sorted(messages, key=lambda m: m[0])]
+    waiting = [(message, action) for _, message, action in sorted(messages, key=itemgetter(0))]
     found: list[Instruction] = []
-    for index, action in enumerate((None, *actions)):
-        if action is not None:
-            found.append(action)
-        done = index - 1  # the actions up to this one have run
+    for done, action in enumerate((None, *actions), -1):  # the actions up to `done` have run
+        found += [] if action is None else [action]
         count = _postable(waiting, done)
         found += [message for message, _ in waiting[:count]]
         del waiting[:count]

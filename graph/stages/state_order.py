@@ -1,11 +1,9 @@
-"""Checks that a variable that a segment changes is read in its changed state by the next micro-
-batch.
-"""
+"""Checks that each micro-batch reads variables as the one before it left them."""
 
 from __future__ import annotations
 
 from ...errors import OnefoldRuntimeError
-from ..ir import ProgramStep, Value
+from ..ir import Value
 from ..schedules.actions import Action
 from .partition import Part, Staged
 from .stage_plan import StagePlan
@@ -65,14 +63,10 @@ def _too_early(
     segments = plan.staged.segments
     changes = next((s for s in segments[changer] if value in s.outputs), segments[changer][-1])
     reads = next(s for s in segments[reader] if variable in s.reads())
+    where = "the backward of " * changes.backward + (changes.scope or "build")
     return OnefoldRuntimeError(
-        f"{variable!r} is read at {reads.line}, and changed after that by {_where(changes)} at "
+        f"{variable!r} is read at {reads.line}, and changed after that by {where} at "
         f"{changes.line}; under schedule {plan.schedule.name} a micro-batch reads it before the "
         "one before has changed it. Change it in the forward of the module that reads it, or run "
         "one micro-batch (set_gradient_accumulation_steps(1))"
     )
-
-
-def _where(step: ProgramStep) -> str:
-    scope = step.scope or "build"
-    return f"the backward of {scope}" if step.backward else scope
