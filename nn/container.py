@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, overload
+from itertools import islice
+from typing import Any, Self, overload
 
 from ..errors import OnefoldIndexError
 from .module import Module
@@ -17,7 +18,37 @@ def _position(index: int, length: int) -> int:
     return index % length
 
 
-class Sequential(Module):
+class _Modules(Module):
+    """Modules in an order, which are got and replaced by position."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def _part(self, index: slice) -> _Modules:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> _Modules: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return self._part(index)
+        found: Module = next(islice(self._modules.values(), _position(index, len(self)), None))
+        return found
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, list(self._modules)[_position(index, len(self))], module)
+
+    def append(self, module: Module) -> Self:
+        self.add_module(str(len(self)), module)
+        return self
+
+
+class Sequential(_Modules):
     """Modules called one after the other.
 
     >>> import onefold as flow
@@ -25,14 +56,14 @@ class Sequential(Module):
     torch.Size([2, 3])
     """
 
-    def __init__(self, *modules: Module | OrderedDict[str, Module]) -> None:
+    def __init__(self, *args: Module | OrderedDict[str, Module]) -> None:
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
-            for name, module in modules[0].items():
-                self.add_module(name, module)
-        else:
-            for index, entry in enumerate(modules):
-                assert not isinstance(entry, OrderedDict)
+        for index, entry in enumerate(args):
+            if isinstance(entry, OrderedDict):
+                assert len(args) == 1
+                for name, module in entry.items():
+                    self.add_module(name, module)
+            else:
                 self.add_module(str(index), entry)
 
     def forward(self, x: Any) -> Any:
@@ -40,54 +71,36 @@ class Sequential(Module):
             x = module(x)
         return x
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return Sequential(OrderedDict(list(self._modules.items())[index]))
-        return list(self._modules.values())[_position(index, len(self))]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, list(self._modules)[_position(index, len(self))], module)
-
-    def append(self, module: Module) -> Sequential:
-        self.add_module(str(len(self)), module)
-        return self
+    def _part(self, index: slice) -> Sequential:
+        return Sequential(OrderedDict(list(self._modules.items())[index]))
 
 
-class ModuleList(Module):
+class ModuleList(_Modules):
     """A list of modules, whose parameters belong to the module that holds it."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
         self.extend(modules)
 
-    def __len__(self) -> int:
-        return len(self._modules)
+    def _part(self, index: slice) -> ModuleList:
+        return ModuleList(list(self)[index])
 
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> ModuleList: ...
-    def __getitem__(self, index: int | slice) -> Module | ModuleList:
-        if isinstance(index, slice):
-            return ModuleList(list(self._modules.values())[index])
-        module: Module = self._modules[str(_position(index, len(self)))]
-        return module
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, str(_position(index, len(self))), module)
-
-    def append(self, module: Module) -> ModuleList:
-        self.add_module(str(len(self)), module)
-        return self
+    def __repr__(self) -> str:
+        """Modules of one repr after the other are shown once, with their count."""
+        runs: list[tuple[int, list[str]]] = []
+        for index, text in enumerate(map(repr, self)):
+            if runs and runs[-1][1][0] == text:
+                runs[-1][1].append(text)
+            else:
+                runs.append((index, [text]))
+        lines = []
+        for first, texts in runs:
+            alone = len(texts) == 1
+            lead = f"({first})" if alone else f"({first}-{first + len(texts) - 1})"
+            text = texts[0] if alone else f"{len(texts)} x {texts[0]}"
+            lines.append(f"{lead}: {text}".replace("\n", "\n  "))
+        body = "\n  ".join(lines)
+        return f"ModuleList(\n  {body}\n)" if lines else "ModuleList()"
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         for module in modules:
@@ -135,9 +148,9 @@ class ModuleDict(Module):
 class ParameterList(Module):
     """A list of parameters, which belong to the module that holds it."""
 
-    def __init__(self, parameters: Iterable[Parameter] = ()) -> None:
+    def __init__(self, values: Iterable[Parameter] = ()) -> None:
         super().__init__()
-        for parameter in parameters:
+        for parameter in values:
             self.append(parameter)
 
     def __len__(self) -> int:

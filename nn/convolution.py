@@ -1,69 +1,254 @@
-"""Convolution of images."""
+"""Convolutions of signals, images and volumes, and transposed ones."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
+from torch.nn.modules.conv import _ConvNd
 
-from ..engine.ops.conv import conv2d
+from ..engine.argument_types import Sizes
+from ..engine.ops.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    ints,
+)
+from ..engine.ops.creation import empty
+from ..engine.ops.pad import pad
+from ..engine.ops.torch_rows import FUNCTIONS
+from ..engine.placement import Placement
+from ..engine.sbp import SbpLike, broadcast, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from .affine import Affine
+from .linear import Affine
+from .parameter import Parameter
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
+_CONVOLUTIONS = {1: conv1d, 2: conv2d, 3: conv3d}
+_TRANSPOSED = {
+    1: conv_transpose1d,
+    2: conv_transpose2d,
+    3: FUNCTIONS["conv_transpose3d"],
+}
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+class _AnyConv(Affine):
+    """The settings of a convolution with windows of `planes` dims."""
+
+    planes: ClassVar[int]
+    padding: tuple[int, ...] | str
+    output_padding: tuple[int, ...]
+
+    def _set(
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes,
+        padding: Sizes | str, dilation: Sizes, groups: int, padding_mode: str,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        if groups <= 0 or in_channels % groups or out_channels % groups:
+            raise OnefoldValueError(
+                f"{name}: in_channels={in_channels} and out_channels={out_channels} must be "
+                f"divisible by groups={groups}"
+            )
+        if padding_mode not in _MODES:
+            raise OnefoldValueError(
+                f"{name}: padding_mode must be one of {', '.join(_MODES)}, but got {padding_mode!r}"
+            )
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise OnefoldValueError(
+                    f"{name}: padding must be 'same', 'valid' or ints, but got {padding!r}"
+                )
+            if padding == "same" and any(n != 1 for n in ints(stride, self.planes, "stride")):
+                raise OnefoldValueError(
+                    f"{name}: padding='same' is not supported for strided convolutions"
+                )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = ints(kernel_size, self.planes, "kernel_size")
+        self.stride = ints(stride, self.planes, "stride")
+        self.padding = (
+            padding if isinstance(padding, str) else ints(padding, self.planes, "padding")
+        )
+        self.dilation = ints(dilation, self.planes, "dilation")
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self.output_padding = (0,) * self.planes
+
+    def extra_repr(self) -> str:
+        return str(_ConvNd.extra_repr(self))  # type: ignore[arg-type]
 
 
-class Conv2d(Affine):
-    """2-d convolution of (N, C, H, W) with weights (out_channels, in_channels / groups, kh, kw)."""
+class _Conv(_AnyConv):
+    """A convolution with weights (out_channels, in_channels / groups, *kernel_size)."""
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] | str = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
+        device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         *,
-        placement: Any = None,
-        sbp: Any = None,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
     ) -> None:
         super().__init__()
-        if in_channels % groups or out_channels % groups:
-            raise OnefoldValueError(
-                f"Conv2d: in_channels={in_channels} and out_channels={out_channels} must be "
-                f"divisible by groups={groups}"
-            )
-        if padding_mode != "zeros":
-            raise OnefoldValueError(
-                f"Conv2d: padding_mode={padding_mode!r} is not supported, only 'zeros'; pad the "
-                "input with nn.functional.pad first"
-            )
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = _pair(kernel_size)
-        self.stride = _pair(stride)
-        self.padding = padding if isinstance(padding, str) else _pair(padding)
-        self.dilation = _pair(dilation)
-        self.groups = groups
+        sizes = kernel_size, stride, padding, dilation
+        self._set(in_channels, out_channels, *sizes, groups, padding_mode)
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self._make_parameters(shape, bias, dtype, device, placement, sbp)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+    def forward(self, input: Tensor) -> Tensor:
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input = pad(input, self._both_ends(), self.padding_mode)
+            padding = (0,) * self.planes
+        return _CONVOLUTIONS[self.planes](
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, padding={self.padding}"
+    def _both_ends(self) -> list[int]:
+        """How far each dim is padded before and after, the last dim first."""
+        pads = []
+        for index in reversed(range(self.planes)):
+            if isinstance(self.padding, str):
+                total = self.dilation[index] * (self.kernel_size[index] - 1)
+                before = total // 2 if self.padding == "same" else 0
+                after = total - before if self.padding == "same" else 0
+            else:
+                before = after = self.padding[index]
+            pads += [before, after]
+        return pads
+
+
+class Conv1d(_Conv):
+    """Convolution of (N, C, L) with weights (out_channels, in_channels / groups, k)."""
+
+    planes = 1
+
+
+class Conv2d(_Conv):
+    """Convolution of (N, C, H, W) with weights (out_channels, in_channels / groups, kh, kw)."""
+
+    planes = 2
+
+
+class Conv3d(_Conv):
+    """Convolution of (N, C, D, H, W) with weights (out_channels, in_channels / groups, ...)."""
+
+    planes = 3
+
+
+class _ConvTranspose(_AnyConv):
+    """A transposed convolution with weights (in_channels, out_channels / groups, *kernel_size)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+    ) -> None:
+        super().__init__()
+        if padding_mode != "zeros":
+            raise OnefoldValueError(
+                f'Only "zeros" padding mode is supported for {type(self).__name__}'
+            )
+        if isinstance(padding, str):
+            raise OnefoldValueError(
+                f"{type(self).__name__}: padding must be ints, but got {padding!r}"
+            )
+        sizes = kernel_size, stride, padding, dilation
+        self._set(in_channels, out_channels, *sizes, groups, padding_mode)
+        self.output_padding = ints(output_padding, self.planes, "output_padding")
+        shape = (in_channels, out_channels // groups, *self.kernel_size)
+        unset = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
+        self.weight = Parameter(unset)
+        self.register_parameter("bias", Parameter(self._unset_bias(unset)) if bias else None)
+        self.reset_parameters()
+
+    def _unset_bias(self, weight: Tensor) -> Tensor:
+        """A bias on the weight's device; of a global weight, split where its dim 1 is."""
+        if weight.is_local:
+            return empty(self.out_channels, dtype=weight.dtype, device=weight.device)
+        whole = self.groups > 1
+        layout = tuple(
+            split(0) if sbp.is_split and sbp.dim == 1 and not whole else broadcast
+            for sbp in weight.sbp
         )
+        return empty(self.out_channels, dtype=weight.dtype, placement=weight.placement, sbp=layout)
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        left = self.output_padding if output_size is None else self._left(input, output_size)
+        convolve = _TRANSPOSED[self.planes]
+        assert not isinstance(self.padding, str)
+        y: Tensor = convolve(
+            input, self.weight, self.bias, self.stride, self.padding, left, self.groups,
+            self.dilation,
+        )  # fmt: skip
+        return y
+
+    def _left(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+        """The padding at the end of the output by which it has the size asked for."""
+        sizes = tuple(output_size)[-self.planes :]
+        first = input.ndim - self.planes
+        if len(output_size) not in (self.planes, first + self.planes):
+            raise OnefoldValueError(
+                f"{type(self).__name__}: for {input.ndim}D input, output_size must have "
+                f"{self.planes} or {first + self.planes} elements (got {len(output_size)})"
+            )
+        padding = self.padding
+        assert not isinstance(padding, str)
+        least = [
+            (input.shape[first + i] - 1) * self.stride[i]
+            - 2 * padding[i]
+            + self.dilation[i] * (self.kernel_size[i] - 1)
+            + 1
+            for i in range(self.planes)
+        ]
+        most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
+        if any(not low <= n <= high for low, n, high in zip(least, sizes, most, strict=True)):
+            raise OnefoldValueError(
+                f"requested an output size of {list(sizes)}, but valid sizes range from {least} to "
+                f"{most} (for an input of {list(input.shape[first:])})"
+            )
+        return tuple(n - low for n, low in zip(sizes, least, strict=True))
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution of (N, C, L), the gradient of Conv1d for its input."""
+
+    planes = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution of (N, C, H, W), the gradient of Conv2d for its input."""
+
+    planes = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution of (N, C, D, H, W), the gradient of Conv3d for its input."""
+
+    planes = 3

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import NoReturn
 
 import torch
 
@@ -19,14 +18,13 @@ FUNCTIONS = frozenset(
     {name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE}
 )
 
+globals().update({name: find_name(RENAMED.get(name, name)) for name in FUNCTIONS})
 
-def __getattr__(name: str) -> Callable[..., Any]:
-    found = find_name(RENAMED.get(name, name)) if name in FUNCTIONS else None
-    if found is None:
-        raise AttributeError(
-            f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
-        )
-    return found
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
+    )
 
 
 def __dir__() -> list[str]:

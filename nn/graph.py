@@ -16,16 +16,18 @@ from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
 from ..graph.debug_log import Debug, debug_settings
 from ..graph.graph_config import GraphConfig, GraphModule
+from ..graph.ir import Program
 from ..graph.memory.memory_plan import MemoryPlan
 from ..graph.pytree import tree_leaves, tree_structure
+from ..graph.setting_checks import integer
 from ..graph.unsupported import GRAPH, refuse
 from ..graph.zero import Zero
 from ..optim.captured import Updating
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
 from ..optim.optimizer import Optimizer
-from .graph_state import Parts, load_state, state_of
-from .graph_structure import check_inputs, same_tables, structure, walk
+from .graph_state import Parts, StateDict, load_state, state_of
+from .graph_structure import Signature, check_inputs, same_tables, structure, walk
 from .graph_text import GraphTree
 from .module import Module
 
@@ -53,6 +55,8 @@ class Graph:
     """
 
     max_compiled = MAX_COMPILED
+    _modules: OrderedDict[str, Module]
+    _debug: Debug
 
     def __init__(
         self,
@@ -66,18 +70,14 @@ class Graph:
     ) -> None:
         if enable_get_runtime_state_dict:
             raise refuse(GRAPH, type(self).__name__, "runtime_state_dict")
-        fields: dict[str, Any] = {
-            "config": GraphConfig(),
-            "_modules": OrderedDict(),
-            "_optimizers": [],
-            "_scaler": None,
-            "_compiled": OrderedDict(),
-            "_flat": [],  # all modules of the modules, as of the last compilation
-            "_debug": Debug(),
-            "_zero": Zero(None),
-            "_steps": 0,  # how many calls have trained
-        }
-        self.__dict__.update(fields)
+        self.__dict__["_modules"] = OrderedDict()  # first: attributes are looked up in it
+        self.config = GraphConfig()
+        self._optimizers: list[tuple[Optimizer, LRScheduler | None]] = []
+        self._scaler: StaticGradScaler | None = None
+        self._compiled: OrderedDict[Signature, Compiled] = OrderedDict()
+        self._flat: list[Module] = []  # all modules of the modules, as of the last compilation
+        self._zero = Zero(None)
+        self._steps = 0  # how many calls have trained
         self.debug(
             debug_v_level,
             ranks=debug_ranks,
@@ -90,7 +90,7 @@ class Graph:
         """One step; to be written by every graph."""
         raise NotImplementedError(f'{type(self).__name__} is missing the required "build"')
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if "_modules" not in self.__dict__:
             raise OnefoldRuntimeError(
                 f"cannot assign {name!r} before Graph.__init__() call: call super().__init__() "
@@ -125,7 +125,7 @@ class Graph:
             super().__delattr__(name)
         self._compiled.clear()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What a copy gets: all but the compiled programs, which are bound to these tensors."""
         return {**self.__dict__, "_compiled": OrderedDict(), "_flat": []}
 
@@ -151,6 +151,12 @@ class Graph:
         if not isinstance(optim, Optimizer):
             raise OnefoldTypeError(
                 f"add_optimizer needs an onefold optimizer, but got {type(optim).__name__}"
+            )
+        if optim.needs_closure:
+            raise OnefoldRuntimeError(
+                f"add_optimizer: {type(optim).__name__} evaluates the loss several times in a "
+                "step, which a graph cannot; call optimizer.step(closure) in eager mode, or add "
+                "another optimizer"
             )
         if lr_sch is not None and not isinstance(lr_sch, LRScheduler):
             raise OnefoldTypeError(
@@ -178,12 +184,12 @@ class Graph:
                 "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
                 f"{type(grad_scaler).__name__}"
             )
-        self.__dict__["_scaler"] = grad_scaler
+        self._scaler = grad_scaler
         self._compiled.clear()
 
     # Running.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if interpreter.capturing():
             raise nested()
         inputs = tree_leaves((args, kwargs), "an input")
@@ -193,11 +199,13 @@ class Graph:
         self._count_step()
         return compiled.arrange(outputs)
 
-    def _compile(self, *args: Any, **kwargs: Any) -> None:
+    def _compile(self, *args: object, **kwargs: object) -> None:
         """Capture and compile for these inputs without running."""
         self._find(args, kwargs, tree_leaves((args, kwargs), "an input"))
 
-    def _find(self, args: Any, kwargs: dict[str, Any], inputs: Sequence[Tensor]) -> Compiled:
+    def _find(
+        self, args: tuple[object, ...], kwargs: dict[str, object], inputs: Sequence[Tensor]
+    ) -> Compiled:
         metas = tuple([x.meta for x in inputs])
         form = tree_structure((args, kwargs))
         key = (form, metas, self._modes(), self.config.settings)
@@ -210,23 +218,23 @@ class Graph:
             self._check_inputs(form, metas)
             with same_tables(self._modules) as check:
 
-                def build(*args: Any, **kwargs: Any) -> Any:
+                def build(*args: object, **kwargs: object) -> object:
                     result = self.build(*args, **kwargs)
                     check()
                     return result
 
-                found = compile_graph(build, args, kwargs, metas, state, self.config, self._zero)
+                found = compile_graph(build, (args, kwargs), metas, state, self.config, self._zero)
             if key not in self._compiled and len(self._compiled) >= self.max_compiled:
                 self._compiled.popitem(last=False)
             self._compiled[key] = found
         self._compiled.move_to_end(key)
-        return found  # type: ignore[no-any-return]
+        return found
 
-    def _check_inputs(self, form: Any, metas: Sequence[Meta]) -> None:
+    def _check_inputs(self, form: object, metas: Sequence[Meta]) -> None:
         """Raise OnefoldTypeError for inputs that are too unlike those before."""
         check_inputs(self.name, self._compiled, form, metas)
 
-    def _modes(self) -> tuple[Any, ...]:
+    def _modes(self) -> tuple[object, ...]:
         # Parameters may be frozen, or added, after a graph was compiled.
         groups = [group for optim, _ in self._optimizers for group in optim.param_groups]
         frozen = [param.node is None for group in groups for param in group["params"]]
@@ -237,7 +245,7 @@ class Graph:
         """Begin anew when `config.enable_zero` was called since the last call."""
         if self.config.zero != self._zero.settings:
             self._zero.end()
-            self.__dict__["_zero"] = Zero(self.config.zero)
+            self._zero = Zero(self.config.zero)
             self._compiled.clear()
 
     def _state(self) -> State:
@@ -263,7 +271,7 @@ class Graph:
     def _parts(self) -> Parts:
         return Parts(self.name, self._modules, self._optimizers, self._scaler, self._steps)
 
-    def state_dict(self, destination: dict[str, Any] | None = None) -> dict[str, Any]:
+    def state_dict(self, destination: StateDict | None = None) -> StateDict:
         """Each module's state under its name, and flat keys for what training keeps.
 
         Those are "model.weight-momentum" (`-m`, `-v`, `-max_v` and `-step` for AdamW, else the
@@ -273,13 +281,13 @@ class Graph:
         """
         return state_of(self._parts(), destination)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True) -> None:
         """Restore what `state_dict` gave, before the first call or later; all or nothing.
 
         Raises OnefoldRuntimeError for missing and unknown keys (if `strict`), other shapes, and
         the state of another optimizer.
         """
-        self.__dict__["_steps"] = load_state(self._parts(), state_dict, strict)
+        self._steps = load_state(self._parts(), state_dict, strict)
 
     # Looking.
 
@@ -300,12 +308,12 @@ class Graph:
         `max_py_stack_depth` lines of the program that called them, innermost first; with
         `only_user_py_stack` False lines of onefold's own layers count too.
         """
-        self.__dict__["_debug"] = debug_settings(
+        self._debug = debug_settings(
             v_level, ranks, max_py_stack_depth, only_user_py_stack, op_repr_with_py_stack
         )
 
     @property
-    def program(self) -> Any:
+    def program(self) -> Program | None:
         """The program of the latest used compiled graph; it prints. None before the first call."""
         return self._latest("program").program if self._compiled else None
 
@@ -315,10 +323,7 @@ class Graph:
         With stages: its instructions (actions of the schedule, sends, receives), then the steps
         of each action. Raises OnefoldTypeError or OnefoldValueError for what is no rank.
         """
-        if isinstance(rank, bool) or not isinstance(rank, int):
-            raise OnefoldTypeError(f"{self.name}.plan: rank must be an integer, but got {rank!r}")
-        if rank < 0:
-            raise OnefoldValueError(f"{self.name}.plan: rank must be 0 or more, but got {rank}")
+        integer(f"{self.name}.plan: rank", rank, least=0)
         return self._latest("plan").plan(rank)
 
     def schedule(self) -> str:
@@ -331,7 +336,7 @@ class Graph:
                 f"{self.name}.{what}: nothing is compiled yet; call the graph, or compile it for "
                 "some inputs with graph._compile(*inputs)"
             )
-        return next(reversed(self._compiled.values()))  # type: ignore[no-any-return]
+        return next(reversed(self._compiled.values()))
 
     def memory(self, rank: int) -> MemoryPlan:
         """The bytes that `rank` needs for a call of the latest used compiled graph; it prints.
@@ -354,12 +359,7 @@ class Graph:
         Parameters and optimizer state are shared by all of them in any case, so `enable_shared`
         changes nothing.
         """
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise OnefoldTypeError(
-                f"with_dynamic_input_shape: size must be an integer, but got {size!r}"
-            )
-        if size < 1:
-            raise OnefoldValueError(f"with_dynamic_input_shape: size must be >= 1, not {size!r}")
+        integer("with_dynamic_input_shape: size", size, least=1)
 
         def decorate(graph: G) -> G:
             graph.max_compiled = size
@@ -368,7 +368,7 @@ class Graph:
         return decorate
 
     @staticmethod
-    def trace(function: Callable[..., Any]) -> Graph:
+    def trace(function: Callable[..., object]) -> Graph:
         """The function, or module, as a graph: captured at its first call, then run as a program.
 
         >>> double = flow.nn.Graph.trace(lambda x: x + x)
@@ -384,11 +384,11 @@ class Graph:
 
 
 class _Traced(Graph):
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()
         self.function = function
 
-    def build(self, *args: Any, **kwargs: Any) -> Any:
+    def build(self, *args: object, **kwargs: object) -> object:
         return self.function(*args, **kwargs)
 
     @property

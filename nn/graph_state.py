@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..engine.tensor import Tensor
 from ..engine.views import frozen
@@ -31,9 +32,9 @@ STEP = "System-Train-TrainStep-"
 GROUPS = "System-Train-ParamGroups-"
 RATES = "System-Train-LRScheduler-"
 SCALER = "System-Train-GradScaler-"
-_SYSTEM = (STEP, GROUPS, RATES, SCALER)
 
-Entries = dict[int, dict[str, Any]]  # the state of parameters, by their identities
+StateDict: TypeAlias = dict[str, Any]  # tensors, and the numbers, options and dicts of training
+Entries = dict[int, StateDict]  # the state of parameters, by their identities
 
 
 @dataclass
@@ -90,11 +91,11 @@ class Parts:
         )
 
 
-def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[str, Any]:
+def state_of(parts: Parts, destination: StateDict | None = None) -> StateDict:
     """Each module's state under its name, and what training keeps; see `Graph.state_dict`."""
-    found: dict[str, Any] = {} if destination is None else destination
+    found: StateDict = {} if destination is None else destination
     for name, module in parts.modules.items():
-        found[name] = {key: frozen(value) for key, value in module.state_dict().items()}
+        found[name] = {key: _snapshot(value) for key, value in module.state_dict().items()}
     if parts.optimizers:
         paths = parts.paths()
         for number, _, param in parts.trained():
@@ -111,7 +112,12 @@ def state_of(parts: Parts, destination: dict[str, Any] | None = None) -> dict[st
     return found
 
 
-def load_state(parts: Parts, state: Mapping[str, Any], strict: bool) -> int:
+def _snapshot(value: object) -> object:
+    """A value of a module's state that later training does not change."""
+    return frozen(value) if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
+def load_state(parts: Parts, state: Mapping[str, object], strict: bool) -> int:
     """Restore what `state_of` gave, all or nothing; returns how many calls have trained."""
     if not isinstance(state, Mapping):
         raise OnefoldTypeError(
@@ -121,14 +127,17 @@ def load_state(parts: Parts, state: Mapping[str, Any], strict: bool) -> int:
     steps = int(system.get(STEP, parts.steps))
     undo: list[Callable[[], None]] = []
     try:
-        for (optim, _), groups in zip(parts.optimizers, _groups(parts, system), strict=True):
+        own = [optim.param_groups for optim, _ in parts.optimizers]
+        given = _as_many(GROUPS, system, own) if GROUPS in system else own
+        for (optim, _), groups in zip(parts.optimizers, given, strict=True):
             if STEP in system or entries:
                 undo.append(_undoing(optim))
                 optim.load_state_dict(_numbered(parts, optim, groups, entries, steps))
-        resumed: list[tuple[Any, Any]] = []
+        resumed: list[tuple[LRScheduler | StaticGradScaler, StateDict]] = []
         if RATES in system:
             resumed += zip(parts.schedules, _as_many(RATES, system, parts.schedules), strict=True)
         if SCALER in system:
+            assert parts.scaler is not None
             resumed.append((parts.scaler, system[SCALER]))
         for part, saved in resumed:
             undo.append(partial(part.load_state_dict, part.state_dict()))
@@ -166,7 +175,7 @@ def _undoing(optim: Optimizer) -> Callable[[], None]:
     return back
 
 
-def _as_many(prefix: str, system: Mapping[str, Any], own: Sequence[Any]) -> Sequence[Any]:
+def _as_many(prefix: str, system: StateDict, own: Sequence[object]) -> Sequence[Any]:
     given: Sequence[Any] = system[prefix]
     if len(given) != len(own):
         raise OnefoldRuntimeError(
@@ -176,22 +185,15 @@ def _as_many(prefix: str, system: Mapping[str, Any], own: Sequence[Any]) -> Sequ
     return given
 
 
-def _groups(parts: Parts, system: Mapping[str, Any]) -> Sequence[list[Group]]:
-    """The options of each optimizer's groups: those loaded, or else its own."""
-    if GROUPS in system:
-        return _as_many(GROUPS, system, parts.optimizers)
-    return [optim.param_groups for optim, _ in parts.optimizers]
-
-
 def _numbered(
     parts: Parts, optim: Optimizer, groups: Sequence[Group], entries: Entries, steps: int
-) -> dict[str, Any]:
+) -> StateDict:
     """What `optim.load_state_dict` takes.
 
     Raises OnefoldRuntimeError unless that is the state of such an optimizer.
     """
     who = f"load_state_dict: {type(optim).__name__}"
-    state: dict[int, dict[str, Any]] = {}
+    state: dict[int, StateDict] = {}
     numbered = []
     number = 0
     if len(groups) != len(optim.param_groups):
@@ -231,20 +233,22 @@ def _suffixes(keys: Iterable[str]) -> list[str]:
 
 
 def _sorted(
-    parts: Parts, state: Mapping[str, Any], strict: bool
-) -> tuple[dict[str, Any], Entries, dict[str, Any]]:
+    parts: Parts, state: Mapping[str, object], strict: bool
+) -> tuple[StateDict, Entries, StateDict]:
     """The state taken apart: that of the graph, of the optimizers and of the modules.
 
     Raises OnefoldRuntimeError for missing and unknown keys, if `strict`.
     """
-    system: dict[str, Any] = {}
-    modules: dict[str, Any] = {}
+    system: StateDict = {}
+    modules: StateDict = {}
     entries: Entries = {}
     unknown: list[str] = []
-    wanted = _wanted(parts)
+    trains = bool(parts.optimizers)
+    kept = {STEP: trains, GROUPS: trains, RATES: parts.schedules, SCALER: parts.scaler is not None}
+    wanted = [prefix for prefix, there in kept.items() if there]
     by_path = {path: number for number, path in parts.paths().items()}
     for key, value in state.items():
-        prefix = next((each for each in _SYSTEM if key.startswith(each)), None)
+        prefix = next((each for each in kept if key.startswith(each)), None)
         path, dash, suffix = key.rpartition("-")
         if prefix is not None and prefix in wanted:
             system[prefix] = value  # whatever the graph was called that gave it
@@ -265,10 +269,3 @@ def _sorted(
             f"{len(parts.optimizers)} optimizer(s). Pass strict=False to take what both have"
         )
     return system, entries, modules
-
-
-def _wanted(parts: Parts) -> list[str]:
-    found = [STEP, GROUPS] if parts.optimizers else []
-    if parts.schedules:
-        found.append(RATES)
-    return [*found, SCALER] if parts.scaler is not None else found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias
 
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
@@ -15,12 +15,12 @@ from .module import Module
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
-def structure(modules: Iterable[Module]) -> tuple[Any, ...]:
+def structure(modules: Iterable[Module]) -> tuple[object, ...]:
     """Modes, settings, hooks, and which submodules, parameters and buffers there are."""
     return tuple([_of(module) for module in modules])
 
 
-def _of(module: Module) -> tuple[Any, ...]:
+def _of(module: Module) -> tuple[object, ...]:
     fields = module.__dict__
     view = fields.get("_graph_view")
     return (
@@ -32,6 +32,8 @@ def _of(module: Module) -> tuple[Any, ...]:
         *map(id, fields["_buffers"].values()),
         *fields["_forward_pre_hooks"],
         *fields["_forward_hooks"],
+        *fields["_backward_pre_hooks"],
+        *fields["_backward_hooks"],
     )
 
 
@@ -82,11 +84,14 @@ def walk(modules: Mapping[str, Module]) -> tuple[Tensors, dict[int, str], dict[i
     return tensors, paths, views
 
 
-def check_inputs(name: str, compiled: Iterable[Any], form: Any, metas: Sequence[Meta]) -> None:
-    """Raise OnefoldTypeError unless inputs are those of a compiled graph, but for their shapes.
+# What there is a compiled graph for: the inputs' form and metas, modes, and the graph's settings.
+Signature: TypeAlias = tuple[object, tuple[Meta, ...], tuple[object, ...], object]
 
-    `compiled` are the keys of the compiled ones, which begin with the form and the metas.
-    """
+
+def check_inputs(
+    name: str, compiled: Iterable[Signature], form: object, metas: Sequence[Meta]
+) -> None:
+    """Raise OnefoldTypeError unless inputs are those of a compiled graph, but for their shapes."""
     first = next(iter(compiled), None)
     if first is None:
         return

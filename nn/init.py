@@ -8,15 +8,16 @@ from typing import Any
 
 import torch
 
+from ..engine.argument_types import TypedLayout
 from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
-from ..engine.inplace import assign
-from ..engine.ops.creation import empty
+from ..engine.inplace import assign, fitted
+from ..engine.ops.creation import eye
 from ..engine.ops.like import full_like
 from ..engine.ops.random_creation import random_source
-from ..engine.ops.ranges import eye
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
+from ..engine.values import whole
 from ..errors import OnefoldValueError
 from ..kernels import random_ref as random_kernels
 
@@ -25,10 +26,14 @@ from ..kernels import random_ref as random_kernels
 def _fill(
     x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
 ) -> Tensor:
-    layout: dict[str, Any]
-    layout = {"device": x.device} if x.is_local else {"placement": x.placement, "sbp": x.sbp}
-    made = random_source(what, x.shape, x.dtype, fill, generator, layout, **options)
+    made = random_source(what, x.shape, fill, generator, _layout_of(x), **options)
     return assign(x, made, what)
+
+
+def _layout_of(x: Tensor) -> TypedLayout:
+    if x.is_local:
+        return {"dtype": x.dtype, "device": x.device}
+    return {"dtype": x.dtype, "placement": x.placement, "sbp": x.sbp}
 
 
 def uniform_(
@@ -77,22 +82,89 @@ def ones_(tensor: Tensor) -> Tensor:
 @no_grad
 def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix."""
-    rows, columns = _matrix(tensor, "eye_")
-    layout: dict[str, Any]
-    layout = (
-        {"device": tensor.device}
-        if tensor.is_local
-        else {"placement": tensor.placement, "sbp": tensor.sbp}
-    )
-    return assign(tensor, eye(rows, columns, dtype=tensor.dtype, **layout), "eye_")
-
-
-def _matrix(tensor: Tensor, what: str) -> tuple[int, int]:
     if tensor.ndim != 2:
         raise OnefoldValueError(
-            f"{what}: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
+            f"eye_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
-    return tensor.shape[0], tensor.shape[1]
+    return assign(tensor, eye(*tensor.shape, **_layout_of(tensor)), "eye_")
+
+
+@no_grad
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The Dirac delta: a convolution with this weight (out, in, *field) keeps its input channels.
+
+    Each of `groups` groups of output channels keeps as many as it can. Raises OnefoldValueError
+    unless there are 3 to 5 dims, and groups that divide the first.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise OnefoldValueError(
+            "dirac_: only tensors with 3, 4, or 5 dimensions are supported, but got "
+            f"{tuple(tensor.shape)}"
+        )
+    if tensor.shape[0] % groups:
+        raise OnefoldValueError(
+            f"dirac_: dim 0 must be divisible by groups, but got {tuple(tensor.shape)} and {groups}"
+        )
+    made = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    return assign(tensor, fitted(torch.nn.init.dirac_(made, groups), tensor), "dirac_")
+
+
+def _drawn(
+    tensor: Tensor,
+    what: str,
+    fill: Callable[..., Any],
+    shape: tuple[int, ...],
+    generator: Generator | None,
+    **options: float,
+) -> torch.Tensor:
+    """Random numbers that every process has, the same for every layout of the tensor."""
+    layout = _layout_of(tensor)
+    if tensor.is_global:
+        layout["sbp"] = (broadcast,) * tensor.placement.ndim
+    return whole(random_source(what, shape, fill, generator, layout, **options))
+
+
+@no_grad
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Saxe et al. (2013): a matrix (rows, all the rest) with orthonormal rows or columns, * gain.
+
+    Every process computes it. Raises OnefoldValueError for fewer than 2 dims.
+    """
+    if tensor.ndim < 2:
+        raise OnefoldValueError(
+            "orthogonal_: only tensors with 2 or more dimensions are supported, but got "
+            f"{tuple(tensor.shape)}"
+        )
+    if not tensor.numel():
+        return tensor
+    rows = tensor.shape[0]
+    shape = rows, tensor.numel() // rows
+    drawn = _drawn(tensor, "orthogonal_", random_kernels.normal, shape, generator, mean=0, std=1)
+    wide = rows < shape[1]
+    q, r = torch.linalg.qr(drawn.T if wide else drawn)
+    q = q * r.diagonal().sign()  # uniform over orthogonal matrices: Mezzadri (2007)
+    made = (q.T if wide else q).reshape(tensor.shape) * gain
+    return assign(tensor, fitted(made, tensor), "orthogonal_")
+
+
+@no_grad
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
+    """Martens (2010): normal numbers, and the fraction `sparsity` of each column is 0.
+
+    Every process computes it. Raises OnefoldValueError unless there are 2 dims.
+    """
+    if tensor.ndim != 2:
+        raise OnefoldValueError(
+            f"sparse_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
+        )
+    shape = tensor.shape[0], tensor.shape[1]
+    normal, uniform = random_kernels.normal, random_kernels.uniform
+    drawn = _drawn(tensor, "sparse_", normal, shape, generator, mean=0.0, std=std)
+    order = _drawn(tensor, "sparse_", uniform, shape, generator, low=0.0, high=1.0).argsort(0)
+    count = math.ceil(sparsity * shape[0])
+    return assign(tensor, fitted(drawn.scatter(0, order[:count], 0.0), tensor), "sparse_")
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -167,25 +239,3 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 def default_bound(fan_in: int) -> float:
     """The bound of torch's default uniform initialisation of linear and conv layers."""
     return 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
-
-
-def empty_parameter(
-    shape: tuple[int, ...],
-    dtype: torch.dtype | None,
-    device: Any,
-    placement: Any,
-    sbp: Any,
-) -> Tensor:
-    """An unset tensor for a layer's parameter, local or global."""
-    layout: dict[str, Any] = {"device": device}
-    if placement is not None or sbp is not None:
-        layout = {"placement": placement, "sbp": sbp}
-    return empty(shape, dtype=dtype, **layout)
-
-
-def bias_like(weight: Tensor, size: int) -> Tensor:
-    """An unset bias on the weight's device; of a global weight, split where its dim 0 is."""
-    if weight.is_local:
-        return empty(size, dtype=weight.dtype, device=weight.device)
-    layout = tuple(s if s.is_split and s.dim == 0 else broadcast for s in weight.sbp)
-    return empty(size, dtype=weight.dtype, placement=weight.placement, sbp=layout)

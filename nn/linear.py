@@ -1,21 +1,58 @@
-"""Linear, Embedding, Identity, Flatten."""
+"""Linear, Embedding, Identity, Flatten, and the base of Linear and of convolutions."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
 from ..engine.grad_mode import no_grad
+from ..engine.ops.creation import empty
 from ..engine.ops.embedding import embedding
 from ..engine.ops.matmul import linear
 from ..engine.ops.view import flatten
+from ..engine.placement import Placement
+from ..engine.sbp import SbpLike, broadcast
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from . import init
-from .affine import Affine
 from .module import Module
 from .parameter import Parameter
+
+
+class Affine(Module):
+    """Owns `weight`, whose dim 0 is the outputs, and `bias` (outputs,) or None."""
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def _make_parameters(
+        self,
+        shape: tuple[int, ...],
+        bias: bool,
+        dtype: torch.dtype | None,
+        device: str | torch.device | None,
+        placement: Placement | None,
+        sbp: SbpLike | None,
+    ) -> None:
+        unset = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
+        self.weight = Parameter(unset)
+        self.register_parameter("bias", Parameter(bias_of(unset)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias uniformly within 1 / sqrt(inputs per output), as torch does."""
+        bound = init.default_bound(init.fan_in_and_out(self.weight)[0])
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+
+def bias_of(weight: Tensor) -> Tensor:
+    """An unset bias on the weight's device; of a global weight, split where its dim 0 is."""
+    size = weight.shape[0]
+    if weight.is_local:
+        return empty(size, dtype=weight.dtype, device=weight.device)
+    layout = tuple(s if s.is_split and s.dim == 0 else broadcast for s in weight.sbp)
+    return empty(size, dtype=weight.dtype, placement=weight.placement, sbp=layout)
 
 
 class Linear(Affine):
@@ -31,11 +68,11 @@ class Linear(Affine):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
+        device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         *,
-        placement: Any = None,
-        sbp: Any = None,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
     ) -> None:
         super().__init__()
         self.in_features = in_features
@@ -43,14 +80,23 @@ class Linear(Affine):
         shape = (out_features, in_features)
         self._make_parameters(shape, bias, dtype, device, placement, sbp)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
+
+
+def of_table(weight: Tensor, shape: tuple[int, int], who: str) -> Tensor:
+    """The rows of an embedding, which must have this shape."""
+    if tuple(weight.shape) != shape:
+        raise OnefoldValueError(
+            f"{who}: _weight must have the shape {shape}, but has {tuple(weight.shape)}"
+        )
+    return weight
 
 
 class Embedding(Module):
@@ -61,11 +107,17 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        device: Any = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         *,
-        placement: Any = None,
-        sbp: Any = None,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
     ) -> None:
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
@@ -75,14 +127,38 @@ class Embedding(Module):
             )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = (
-            padding_idx + num_embeddings
-            if padding_idx is not None and padding_idx < 0
-            else padding_idx
-        )
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
         shape = (num_embeddings, embedding_dim)
-        self.weight = Parameter(init.empty_parameter(shape, dtype, device, placement, sbp))
-        self.reset_parameters()
+        unset = _weight
+        if unset is None:
+            unset = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
+        self.weight = Parameter(of_table(unset, shape, "Embedding"), requires_grad=not _freeze)
+        if _weight is None:
+            self.reset_parameters()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
+        """An embedding with these rows, which are not trained if `freeze`."""
+        if embeddings.ndim != 2:
+            raise OnefoldValueError(
+                f"Embedding: embeddings must be 2-dimensional, but have {embeddings.ndim} dims"
+            )
+        rows, width = embeddings.shape
+        how = (max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(rows, width, padding_idx, *how, _weight=embeddings, _freeze=freeze)
 
     def reset_parameters(self) -> None:
         init.normal_(self.weight)
@@ -90,18 +166,24 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0
 
-    def forward(self, indices: Tensor) -> Tensor:
-        return embedding(indices, self.weight, self.padding_idx)
+    def forward(self, input: Tensor) -> Tensor:
+        return embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq, self.sparse,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        return torch.nn.Embedding.extra_repr(self)  # type: ignore[arg-type]
 
 
 class Identity(Module):
-    """x."""
+    """x; any arguments of the constructor are ignored, as in torch."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
 
 
 class Flatten(Module):
@@ -112,8 +194,8 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return flatten(x, self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return flatten(input, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

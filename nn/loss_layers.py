@@ -8,7 +8,43 @@ from ..engine.tensor import Tensor
 from .module import Module
 
 
-class CrossEntropyLoss(Module):
+def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction asked for, also by the two arguments that torch once had for it."""
+    if size_average is None and reduce is None:
+        return reduction
+    return "none" if reduce is False else "sum" if size_average is False else "mean"
+
+
+class _WeightedLoss(Module):
+    """A loss with a weight for each class, which may ignore one of them."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+        self.reduction = _reduction(reduction, size_average, reduce)
+
+
+class NLLLoss(_WeightedLoss):
+    """Negative log likelihood of log-probabilities."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class NLLLoss2d(NLLLoss):
+    """`NLLLoss`, under the name it once had for images."""
+
+
+class CrossEntropyLoss(_WeightedLoss):
     """Softmax and negative log likelihood in one; the class dim may be split without a gather."""
 
     def __init__(
@@ -17,51 +53,30 @@ class CrossEntropyLoss(Module):
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
+        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
     ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+        super().__init__(weight, ignore_index, reduction, size_average=size_average, reduce=reduce)
         self.label_smoothing = label_smoothing
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy(
-            x,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
-
-
-class NLLLoss(Module):
-    """Negative log likelihood of log-probabilities."""
-
-    def __init__(
-        self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
-    ) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return nll_loss(
-            x,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        how = (self.ignore_index, self.reduction, self.label_smoothing)
+        return cross_entropy(input, target, self.weight, *how)
 
 
 class MSELoss(Module):
     """The mean (or sum) of squared differences."""
 
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        reduction: str = "mean",
+        *,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+    ) -> None:
         super().__init__()
-        self.reduction = reduction
+        self.reduction = _reduction(reduction, size_average, reduce)
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return mse_loss(x, target, reduction=self.reduction)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return mse_loss(input, target, reduction=self.reduction)

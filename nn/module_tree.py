@@ -23,14 +23,6 @@ _ASSIGNABLE = {
 }
 
 
-def _check_assigned(name: str, value: object, table: str, good: bool) -> None:
-    if not good:
-        kind, wanted = _ASSIGNABLE[table]
-        raise OnefoldTypeError(
-            f"cannot assign {type(value).__name__} as {kind} {name!r} ({wanted} or None expected)"
-        )
-
-
 def _refuse_torch(name: str, value: object) -> None:
     """Raise an error for a layer or parameter of torch, which `parameters()` would not find."""
     kind = type(value).__name__
@@ -51,17 +43,13 @@ class Tree:
     """Named tables of parameters, buffers and other trees; the part of Module that walks them."""
 
     def __init__(self) -> None:
-        fields: dict[str, Any] = {
-            "_parameters": {},
-            "_buffers": {},
-            "_non_persistent": set(),
-            "_modules": {},
-        }
-        self.__dict__.update(fields)
+        self.__dict__.update(
+            _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={}
+        )
 
     # Attributes: parameters, buffers and modules live in tables, everything else as usual.
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         fields = self.__dict__
         _refuse_torch(name, value)
         if "_parameters" not in fields:
@@ -77,35 +65,35 @@ class Tree:
         elif isinstance(value, Tree):
             self._remove(name, "_modules")
             fields["_modules"][name] = value
-        elif name in fields["_parameters"] or name in fields["_modules"]:
-            kind = "_parameters" if name in fields["_parameters"] else "_modules"
-            _check_assigned(name, value, kind, value is None)
-            fields[kind][name] = None
-        elif name in fields["_buffers"]:
-            _check_assigned(name, value, "_buffers", value is None or isinstance(value, Tensor))
-            fields["_buffers"][name] = value
-        else:
+        elif not (tables := [table for table in _ASSIGNABLE if name in fields[table]]):
             object.__setattr__(self, name, value)
+        elif value is None or (tables == ["_buffers"] and isinstance(value, Tensor)):
+            fields[tables[0]][name] = value
+        else:
+            kind, wanted = _ASSIGNABLE[tables[0]]
+            raise OnefoldTypeError(
+                f"cannot assign {type(value).__name__} as {kind} {name!r} "
+                f"({wanted} or None expected)"
+            )
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__
-        for table in ("_parameters", "_buffers", "_modules"):
+        for table in _ASSIGNABLE:
             if table in fields and name in fields[table]:
                 return fields[table][name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        if not self._remove(name):
+        if name in self.__dict__ or not self._remove(name):
             object.__delattr__(self, name)
 
     def _remove(self, name: str, keep: str = "") -> bool:
         """Forget what `name` stands for, unless it is in the table `keep`, whose order counts."""
         fields = self.__dict__
-        tables = ("_parameters", "_buffers", "_modules")
-        found = [table for table in tables if table != keep and name in fields[table]]
+        found = [table for table in _ASSIGNABLE if table != keep and name in fields[table]]
         for table in found:
             del fields[table][name]
-        fields["_non_persistent"].discard(name)
+        fields["_non_persistent_buffers_set"].discard(name)
         fields.pop(name, None)
         return bool(found)
 
@@ -129,7 +117,7 @@ class Tree:
             )
         self._buffers[name] = tensor
         if not persistent:
-            self._non_persistent.add(name)
+            self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Tree | None) -> None:
         self._check_name(name)
@@ -140,7 +128,7 @@ class Tree:
 
     register_module = add_module
 
-    def _check_name(self, name: Any) -> None:
+    def _check_name(self, name: object) -> None:
         if "_parameters" not in self.__dict__:
             raise OnefoldRuntimeError("call super().__init__() before registering anything")
         if not isinstance(name, str) or "." in name or not name:
@@ -161,22 +149,23 @@ class Tree:
                 seen.add(module)
                 yield name, module
 
-    def modules(self) -> Iterator[Module]:
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        every = self.named_modules(remove_duplicate=remove_duplicate)
+        return (module for _, module in every)
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        memo = set() if memo is None else memo
-        if cast("Module", self) in memo:
+        memo, module = set() if memo is None else memo, cast("Module", self)
+        if module in memo:
             return
         if remove_duplicate:
-            memo.add(cast("Module", self))
-        yield prefix, cast("Module", self)
-        for name, module in self._modules.items():
-            if module is not None:
+            memo.add(module)
+        yield prefix, module
+        for name, child in self._modules.items():
+            if child is not None:
                 path = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, path, remove_duplicate)
+                yield from child.named_modules(memo, path, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         return (param for _, param in self.named_parameters(recurse=recurse))
@@ -211,10 +200,48 @@ class Tree:
                 yield (f"{path}.{name}" if path else name), value
 
     def get_submodule(self, target: str) -> Module:
-        module: Any = self
+        module = cast("Module", self)
         for name in target.split(".") if target else []:
             found = module._modules.get(name)
             if found is None:
                 raise AttributeError(f"{type(module).__name__} has no submodule {name!r}")
             module = found
-        return module  # type: ignore[no-any-return]
+        return module
+
+    def set_submodule(self, target: str, module: Tree, strict: bool = False) -> None:
+        """Put a module at a path; with `strict`, only where there is one. Raises AttributeError."""
+        if not target:
+            raise OnefoldValueError("cannot set the submodule without a target name")
+        path, _, name = target.rpartition(".")
+        parent = self.get_submodule(path)
+        if strict and name not in parent._modules:
+            raise AttributeError(f"{type(parent).__name__} has no submodule {name!r}")
+        _refuse_torch(name, module)
+        if not isinstance(module, Tree):
+            raise OnefoldValueError(
+                f"`module` is not an nn.Module, found {type(module).__name__} instead"
+            )
+        setattr(parent, name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a path. Raises AttributeError when there is none."""
+        found: Parameter = self._get(target, "_parameters", "parameter")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path. Raises AttributeError when there is none."""
+        found: Tensor = self._get(target, "_buffers", "buffer")
+        return found
+
+    def _get(self, target: str, table: str, kind: str) -> Any:
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        found = owner.__dict__[table].get(name)
+        if found is None:
+            raise AttributeError(f"{type(owner).__name__} has no {kind} {name!r}")
+        return found
+
+    def __dir__(self) -> list[str]:
+        tables = (self._parameters, self._buffers, self._modules)
+        names = {*object.__dir__(self), *(name for table in tables for name in table)}
+        return sorted(name for name in names if not name[0].isdigit())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..engine.grad_attributes import set_requires_grad
 from ..engine.tensor import Tensor
 from ..engine.values import describe
@@ -33,5 +31,5 @@ class Parameter(Tensor):
         if requires_grad:
             set_requires_grad(self, True)
 
-    def __repr__(self, *args: Any) -> str:
+    def __repr__(self, *args: object) -> str:
         return f"Parameter containing:\n{describe(self)}"

@@ -1,0 +1,223 @@
+"""Batch and instance normalisation: layers that may keep running statistics."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+
+from ..engine.argument_types import Layout
+from ..engine.ops.batch_norm import batch_norm, instance_norm
+from ..engine.ops.creation import empty, ones, tensor, zeros
+from ..engine.placement import Placement
+from ..engine.sbp import SbpLike, broadcast
+from ..engine.tensor import Tensor
+from ..errors import OnefoldValueError
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+class _RunningNorm(Module):
+    """Owns `weight`, `bias`, `running_mean`, `running_var`, each (num_features,) or None."""
+
+    _version = 2
+    ndims: ClassVar[tuple[int, ...]]  # of inputs
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        where: Layout = {"device": device, "placement": placement, "sbp": sbp}
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            unset = empty(num_features, dtype=dtype, **where) if wanted else None
+            self.register_parameter(name, None if unset is None else Parameter(unset))
+        mean = variance = count = None
+        if track_running_stats:
+            mean = zeros(num_features, dtype=dtype, **where)
+            variance = ones(num_features, dtype=dtype, **where)
+            if placement is not None:
+                where["sbp"] = (broadcast,) * placement.ndim
+            count = tensor(0, dtype=torch.int64, **where)
+        self.register_buffer("running_mean", mean)
+        self.register_buffer("running_var", variance)
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ) -> None:
+        if local_metadata.get("version", 1) < 2 and self.num_batches_tracked is not None:
+            # Torch did not count batches before version 2.
+            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+    def reset_running_stats(self) -> None:
+        """Forget the statistics of the batches so far."""
+        if self.running_mean is not None and self.running_var is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0, and no statistics."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def _check_input(self, input: Tensor) -> None:
+        if input.ndim not in self.ndims:
+            shown = " or ".join(f"{n}D" for n in self.ndims)
+            raise OnefoldValueError(f"expected {shown} input (got {input.ndim}D input)")
+
+    def extra_repr(self) -> str:
+        return str(_NormBase.extra_repr(self))  # type: ignore[arg-type]
+
+
+class _BatchNorm(_RunningNorm):
+    """Each channel normalised over the whole logical batch, however it is split over ranks."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input(input)
+        momentum = 0.0 if self.momentum is None else self.momentum
+        count = self.num_batches_tracked if self.track_running_stats else None
+        if self.training and count is not None:
+            count.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(count)
+        mean, variance = self.running_mean, self.running_var
+        by_batch = self.training or (mean is None and variance is None)
+        if self.training and not self.track_running_stats:
+            mean = variance = None
+        return batch_norm(
+            input, mean, variance, self.weight, self.bias, by_batch, momentum, self.eps
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of (N, C) or (N, C, L). Source: Ioffe and Szegedy (2015).
+
+    The statistics are those of the whole logical batch, as SyncBatchNorm's are in torch.
+    """
+
+    ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of (N, C, H, W); see `BatchNorm1d`."""
+
+    ndims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of (N, C, D, H, W); see `BatchNorm1d`."""
+
+    ndims = (5,)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of two dims or more: every batch normalisation here is synchronised."""
+
+    ndims = (2, 3, 4, 5)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: object = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype,
+            bias=bias, placement=placement, sbp=sbp,
+        )  # fmt: skip
+        self.process_group = process_group
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: object = None) -> Module:
+        """The module itself: its batch normalisations are synchronised already."""
+        return module
+
+
+class _InstanceNorm(_RunningNorm):
+    """Each channel of each sample normalised on its own."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        placement: Placement | None = None,
+        sbp: SbpLike | None = None,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype,
+            bias=bias, placement=placement, sbp=sbp,
+        )  # fmt: skip
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input(input)
+        batched = input.ndim == max(self.ndims)
+        x = input if batched else input.unsqueeze(0)
+        y = instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias,
+            self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
+        )  # fmt: skip
+        return y if batched else y.squeeze(0)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (N, C, L) or (C, L). Source: Ulyanov et al. (2016)."""
+
+    ndims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (N, C, H, W) or (C, H, W)."""
+
+    ndims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalisation of (N, C, D, H, W) or (C, D, H, W)."""
+
+    ndims = (4, 5)
