@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from ..engine.tensor import Tensor
-from ..kernels import adam_ref as kernels
 from .adamw import AdamW
-from .coupled_decay import decayed_apart
-from .device_scalar import Given
-from .optimizer import Group
+from .optimizer import Group, Params
 
 
 class Adam(AdamW):
     """Kingma and Ba, "Adam: a method for stochastic optimization" (2015).
 
-    The arguments are AdamW's, and `weight_decay` is L2, as torch's Adam has it.
+    The arguments are AdamW's, and `weight_decay` is L2, as torch's Adam has it; with
+    `decoupled_weight_decay` it is AdamW's.
 
     >>> import onefold as flow
     >>> w = flow.nn.Parameter(flow.ones(2))
@@ -26,15 +21,44 @@ class Adam(AdamW):
     array([0.5, 0.5], dtype=float32)
     """
 
-    kernel: Callable[..., None] = staticmethod(kernels.adam)
+    coupled = True
 
-    def _update(
+    def __init__(
         self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        do_bias_correction: bool = True,
+        contiguous_params: bool = False,
+        fused: bool | None = None,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        decoupled_weight_decay: bool = False,
     ) -> None:
-        for part in decayed_apart(group, params, grads, states, given):
-            super()._update(*part)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            do_bias_correction,
+            contiguous_params,
+            fused,
+            maximize=maximize,
+            foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+        )
+        if decoupled_weight_decay:
+            for options in (self.defaults, *self.param_groups):
+                options.setdefault("decoupled_weight_decay", True)
+
+    def is_coupled(self, group: Group) -> bool:
+        return not group.get("decoupled_weight_decay", False)

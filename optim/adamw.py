@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 
 from ..engine.tensor import Tensor
-from ..kernels import optim_ref as kernels
-from ..kernels.select import pick
-from .device_scalar import DeviceScalar, Given
-from .optimizer import Group, Optimizer, unique_shards, zeros_for
-from .option_checks import check_betas, check_not_negative
+from ..kernels import update_rules
+from ..kernels.optim_ref import by_moments
+from ..kernels.update_rule_ref import Numbers
+from .device_scalar import DeviceScalar, Given, LocalStep
+from .optimizer import Group, Params, Part
+from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .torch_options import accept
 
 
-class AdamW(Optimizer):
+class AdamW(RuleOptimizer):
     """Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 
     >>> import onefold as flow
@@ -26,11 +27,12 @@ class AdamW(Optimizer):
     array([0.5, 0.5], dtype=float32)
     """
 
-    kernel: Callable[..., None] = staticmethod(kernels.adamw)
+    rule = staticmethod(update_rules.adam)
+    coupled = False
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -38,13 +40,14 @@ class AdamW(Optimizer):
         amsgrad: bool = False,
         do_bias_correction: bool = True,
         contiguous_params: bool = False,
-        fused: bool = False,
+        fused: bool | None = None,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
-        who = type(self).__name__
-        check_not_negative(who, lr=lr, eps=eps, weight_decay=weight_decay)
-        check_betas(who, betas)
+        accept(type(self).__name__, foreach=foreach, fused=fused, differentiable=differentiable)
         super().__init__(
             params,
             {
@@ -58,65 +61,76 @@ class AdamW(Optimizer):
             },
         )
 
-    def _update(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
-    ) -> None:
-        keys = self._state_keys(group)
-        begin(params, states, keys)
-        for step, indices in counted(states, given).items():
-            columns = [[params[i] for i in indices], [grads[i] for i in indices]]
-            columns += [[states[i][key] for i in indices] for key in keys]
-            for lists in unique_shards(*columns):
-                like = lists[0][0]
-                update = pick(self.kernel, like.device.type)
-                update(
-                    *lists,
-                    step=step_on(step, like) if group["do_bias_correction"] else None,
-                    lr=given.rate(like.device),
-                    betas=group["betas"],
-                    eps=group["eps"],
-                    weight_decay=group["weight_decay"],
-                    maximize=group["maximize"],
-                    **given.on(like),
-                )
-
     def state_names(self, group: Group) -> tuple[str, ...]:
-        return ("step", *self._state_keys(group))
-
-    @staticmethod
-    def _state_keys(group: Group) -> tuple[str, ...]:
         largest = ("max_exp_avg_sq",) if group["amsgrad"] else ()
-        return ("exp_avg", "exp_avg_sq", *largest)
+        return ("step", "exp_avg", "exp_avg_sq", *largest)
+
+    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
+        return counted(part)
+
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+        if has_triton_kernel(lists[0][0]):
+            super().update_lists(group, lists, at)
+            return
+        by_moments(
+            torch._fused_adam_ if self.is_coupled(group) else torch._fused_adamw_,
+            *lists,
+            step=at.step if group["do_bias_correction"] else None,
+            lr=at.lr,
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
+            scale=at.scale,
+            found_inf=at.found_inf,
+        )
+
+    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+        numbers = moments(group, at)
+        if not self.is_coupled(group):
+            numbers["decay"] = 1.0 - at.lr * group["weight_decay"]
+        return numbers
 
 
-def begin(params: Sequence[Tensor], states: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
-    """Give the state of each parameter what it lacks: a count of steps, and zeros by `keys`."""
-    for param, state in zip(params, states, strict=True):
-        state.setdefault("step", 0)
-        for key in keys:
-            if key not in state:
-                state[key] = zeros_for(param)
+def moments(group: Group, at: LocalStep) -> dict[str, float | torch.Tensor]:
+    """The numbers of a step along the moments of gradients, the bias corrections in them."""
+    beta1, beta2 = group["betas"]
+    corrected = group["do_bias_correction"]
+    inverse1, rsqrt2 = _corrections(at.step, beta1, beta2) if corrected else (1.0, 1.0)
+    return {
+        "lr": at.lr * inverse1,
+        "one_minus_beta1": 1.0 - beta1,
+        "beta2": beta2,
+        "one_minus_beta2": 1.0 - beta2,
+        "bias_correction2_rsqrt": rsqrt2,
+        "eps": group["eps"],
+    }
 
 
-def counted(entries: Sequence[dict[str, Any]], given: Given) -> dict[int | DeviceScalar, list[int]]:
+def _corrections(
+    step: int | torch.Tensor, beta1: float, beta2: float
+) -> tuple[float | torch.Tensor, float | torch.Tensor]:
+    """1 / bias_correction1 and 1 / sqrt(bias_correction2), by which a step is multiplied."""
+    if isinstance(step, torch.Tensor):
+        count = step.double()
+        return (1.0 - beta1**count).reciprocal(), (1.0 - beta2**count).rsqrt()
+    return 1.0 / (1.0 - beta1**step), (1.0 - beta2**step) ** -0.5
+
+
+def counted(part: Part) -> dict[int | DeviceScalar, list[int]]:
     """Count a step in the states of parameters; which of them are at each step.
 
     Those that step alike share the number, so that one on the device serves them all.
     """
     alike: dict[int | DeviceScalar, list[int]] = {}
-    for index, entry in enumerate(entries):
-        alike.setdefault(entry["step"], []).append(index)
+    for index, state in enumerate(part.states):
+        alike.setdefault(state.get("step", 0), []).append(index)
     found = {}
     for done, indices in alike.items():
-        step = _next(done, given)
+        step = _next(done, part.given)
         found[step] = indices
         for index in indices:
-            entries[index]["step"] = step
+            part.states[index]["step"] = step
     return found
 
 
@@ -130,8 +144,3 @@ def _next(done: int | DeviceScalar, given: Given) -> int | DeviceScalar:
     else:
         after = torch.full_like(found.value, int(done) + 1)
     return DeviceScalar(after if found is None else after - found.on(after.device))
-
-
-def step_on(step: int | DeviceScalar, like: torch.Tensor) -> int | torch.Tensor:
-    """The number of a step as kernels take it that update tensors like this one."""
-    return step if isinstance(step, int) else step.on(like.device, torch.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -72,7 +71,7 @@ class _Writing:
         outputs = [self._value(NUMBER)]
         if scaler.may_skip:
             outputs.append(self._value(NUMBER))
-        run = _Unscale(scaler, [value.meta for value in gradients])
+        run = partial(_unscale, scaler, [value.meta for value in gradients])
         self._step("unscale", scaler, gradients, outputs, run, several=True)
         return outputs[0], outputs[1] if scaler.may_skip else None
 
@@ -85,7 +84,7 @@ class _Writing:
         )
         made = [self._value(grad.meta) for grad in grads]
         given = grads if scale is None else [scale, *grads]
-        run = _ClipNorm(clipping, [grad.meta for grad in grads], scale is not None)
+        run = partial(_clip_norm, clipping, [grad.meta for grad in grads], scale is not None)
         attrs = (clipping.max_norm, clipping.norm_type)
         self._step(
             "clip_grad_norm_", clipping, given, [norm, *made], run,
@@ -97,7 +96,7 @@ class _Writing:
 
     def adapt(self, scaler: StaticGradScaler, found: Value) -> None:
         """The scale of the next call."""
-        self._step("adapt_scale", scaler, [found], [], _Adapt(scaler), several=True)
+        self._step("adapt_scale", scaler, [found], [], partial(_adapt, scaler), several=True)
 
     def update(
         self,
@@ -111,7 +110,7 @@ class _Writing:
         grads = [each.gradient for each in trained]
         if group.get("clip_grad_max_norm") is not None:
             clipped = self._value(NUMBER)
-            run = _Clip(group, [value.meta for value in grads])
+            run = partial(_clip, group, [value.meta for value in grads])
             before = [] if scale is None else [scale]
             self._step("clip_factor", "clip_factor", [*grads, *before], [clipped], run)
             scale = clipped
@@ -119,12 +118,15 @@ class _Writing:
         self._step("learning_rate", HOST, [], [rate], partial(_rate, group))
         params = [each.value for each in trained]
         kept = self._states(optimizer, group, trained)
+        owners = [each.owner for each in trained]
+        metas = [each.meta for each in params], [each.meta for each in grads]
+        has = scale is not None, found is not None
         self._step(
             type(optimizer).__name__.lower(),
             optimizer,
             [rate, *(n for n in (scale, found) if n is not None), *params, *grads, *kept],
             [],
-            _Update(optimizer, group, trained, scale is not None, found is not None),
+            partial(_update, optimizer, group, owners, metas, has),
             several=True,
             writes=(*params, *kept),
         )
@@ -136,7 +138,7 @@ class _Writing:
         found = []
         for each in trained:
             for key in optimizer.state_names(group) or ():
-                if key != "step":
+                if key not in optimizer.numbers:
                     found.append(self._value(each.value.meta, f"{each.name}-{key}"))
         self.states += found
         return found
@@ -150,7 +152,7 @@ class _Writing:
         origin: object,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        run: Callable[..., Any],
+        run: Callable[..., object],
         several: bool = False,
         writes: tuple[Value, ...] = (),
         attrs: tuple[float, ...] = (),
@@ -164,95 +166,60 @@ class _Writing:
         )  # fmt: skip
 
 
-class _Unscale:
-    """Runs `StaticGradScaler.given` on shards."""
-
-    def __init__(self, scaler: StaticGradScaler, metas: Sequence[Meta]) -> None:
-        self._scaler = scaler
-        self._metas = metas
-
-    def __call__(self, *grads: Shards) -> tuple[Shards, ...]:
-        given = self._scaler.given(_tensors(grads, self._metas))
-        return tuple([(n.value,) for n in (given.scale, given.found_inf) if n is not None])
+# What the steps run on shards; `partial` gives the first arguments.
 
 
-class _Adapt:
-    """Runs `StaticGradScaler.adapt`."""
-
-    def __init__(self, scaler: StaticGradScaler) -> None:
-        self._scaler = scaler
-
-    def __call__(self, found: Shards) -> tuple[()]:
-        self._scaler.adapt(DeviceScalar(found[0]))
-        return ()
+def _unscale(scaler: StaticGradScaler, metas: Sequence[Meta], *grads: Shards) -> tuple[Shards, ...]:
+    """`StaticGradScaler.given`."""
+    given = scaler.given(_tensors(grads, metas))
+    return tuple([(n.value,) for n in (given.scale, given.found_inf) if n is not None])
 
 
-class _ClipNorm:
-    """Runs `clipped` on shards."""
-
-    def __init__(self, clipping: Clipping, metas: Sequence[Meta], scaled: bool) -> None:
-        self._clipping = clipping
-        self._metas = metas
-        self._scaled = scaled
-
-    def __call__(self, *given: Shards) -> tuple[Shards, ...]:
-        scale = DeviceScalar(given[0][0]) if self._scaled else None
-        each = self._clipping
-        total, grads = clipped(
-            _tensors(given[self._scaled :], self._metas),
-            each.max_norm,
-            each.norm_type,
-            each.error_if_nonfinite,
-            scale,
-        )
-        return norm_of(total).shards, *[grad.shards for grad in grads]
+def _adapt(scaler: StaticGradScaler, found: Shards) -> tuple[()]:
+    """`StaticGradScaler.adapt`."""
+    scaler.adapt(DeviceScalar(found[0]))
+    return ()
 
 
-class _Clip:
+def _clip_norm(
+    clipping: Clipping, metas: Sequence[Meta], scaled: bool, *given: Shards
+) -> tuple[Shards, ...]:
+    """`clipped`."""
+    scale = DeviceScalar(given[0][0]) if scaled else None
+    grads = _tensors(given[scaled:], metas)
+    limits = clipping.max_norm, clipping.norm_type, clipping.error_if_nonfinite
+    total, found = clipped(grads, *limits, scale)
+    return norm_of(total).shards, *[grad.shards for grad in found]
+
+
+def _clip(group: Group, metas: Sequence[Meta], *given: Shards) -> Shards:
     """What the gradients of a group are multiplied by so that their norm is not above its limit."""
-
-    def __init__(self, group: Group, metas: Sequence[Meta]) -> None:
-        self._group = group
-        self._metas = metas
-
-    def __call__(self, *given: Shards) -> Shards:
-        count = len(self._metas)
-        before = DeviceScalar(given[count][0]) if len(given) > count else None
-        norm_type = self._group.get("clip_grad_norm_type", 2.0)
-        total = total_norm(_tensors(given[:count], self._metas), norm_type, before)
-        factor = clip_factor(total, self._group["clip_grad_max_norm"])
-        return (factor.times(before).value,)
+    count = len(metas)
+    before = DeviceScalar(given[count][0]) if len(given) > count else None
+    norm_type = group.get("clip_grad_norm_type", 2.0)
+    total = total_norm(_tensors(given[:count], metas), norm_type, before)
+    factor = clip_factor(total, group["clip_grad_max_norm"])
+    return (factor.times(before).value,)
 
 
-class _Update:
-    """Runs `Optimizer.apply` on shards."""
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        group: Group,
-        trained: Sequence[Trained],
-        scaled: bool,
-        checked: bool,
-    ) -> None:
-        self._scaled = scaled
-        self._checked = checked
-        self._optimizer = optimizer
-        self._group = group
-        self._owners = [each.owner for each in trained]
-        self._params = [each.value.meta for each in trained]
-        self._grads = [each.gradient.meta for each in trained]
-
-    def __call__(self, rate: Any, *given: Shards) -> tuple[()]:
-        count = len(self._owners)
-        at = self._scaled + self._checked
-        params = _tensors(given[at : at + count], self._params)
-        grads = _tensors(given[at + count : at + 2 * count], self._grads)
-        scale = unless_one(DeviceScalar(given[0][0])) if self._scaled else None
-        found = DeviceScalar(given[at - 1][0]) if self._checked else None
-        numbers = Given(rate[0], scale, found)
-        self._optimizer.apply(self._group, self._owners, params, grads, numbers)
-        return ()
+def _update(
+    optimizer: Optimizer,
+    group: Group,
+    owners: Sequence[Tensor],
+    metas: tuple[Sequence[Meta], Sequence[Meta]],
+    has: tuple[bool, bool],
+    rate: tuple[float | torch.Tensor],
+    *given: Shards,
+) -> tuple[()]:
+    """`Optimizer.apply`. `metas` are of the parameters and gradients; `has`: a scale, found_inf."""
+    scaled, checked = has
+    count, at = len(owners), scaled + checked
+    params = _tensors(given[at : at + count], metas[0])
+    grads = _tensors(given[at + count : at + 2 * count], metas[1])
+    scale = unless_one(DeviceScalar(given[0][0])) if scaled else None
+    found = DeviceScalar(given[at - 1][0]) if checked else None
+    optimizer.apply(group, owners, params, grads, Given(rate[0], scale, found))
+    return ()
 
 
 def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:

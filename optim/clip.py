@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 
-from ..engine.convert import box
 from ..engine.grad_mode import no_grad
-from ..engine.meta import Meta
 from ..engine.ops.where import clamp
-from ..engine.sbp import Sbp, broadcast, partial_max, partial_sum
+from ..engine.sbp import Sbp, partial_max, partial_sum
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_scalar import DeviceScalar, Given, free_to_read
-from .gradient_layouts import aligned, not_in_build
+from .device_scalar import DeviceScalar, free_to_read
+from .gradient_layouts import aligned, not_in_build, with_gradients
+from .tensor_norms import Local, numbers_of, powers
 
 
 @no_grad
@@ -35,9 +33,9 @@ def clip_gradients(
     Waits for the norm only if `error_if_nonfinite`, and then raises OnefoldRuntimeError for one
     that is not finite.
     """
-    params = _with_gradients(parameters)
-    total, grads = clipped(aligned(params), max_norm, norm_type, error_if_nonfinite)
-    for param, grad in zip(params, grads, strict=True):
+    params, grads = _with_gradients(parameters)
+    total, found = clipped(aligned(params, grads), max_norm, norm_type, error_if_nonfinite)
+    for param, grad in zip(params, found, strict=True):
         param.grad = grad
     return total
 
@@ -54,14 +52,25 @@ def clipped(
     They are the given ones if that is known to change nothing. With `scale` the norm is that of
     the gradients times it.
     """
+    total = finite_norm(grads, norm_type, error_if_nonfinite, scale)
+    factor = unless_one(clip_factor(total, max_norm))
+    return total, grads if factor is None else [_times(grad, factor) for grad in grads]
+
+
+def finite_norm(
+    grads: Sequence[Tensor],
+    norm_type: float,
+    error_if_nonfinite: bool,
+    scale: DeviceScalar | None = None,
+) -> DeviceScalar:
+    """`total_norm`; raises OnefoldRuntimeError for one that is not finite, if asked to look."""
     total = total_norm(grads, norm_type, scale)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise OnefoldRuntimeError(
             f"the total norm of order {norm_type} of the gradients is {float(total)}, so it cannot "
             "be clipped; set error_if_nonfinite=False to scale by it anyway"
         )
-    factor = unless_one(clip_factor(total, max_norm))
-    return total, grads if factor is None else [_times(grad, factor) for grad in grads]
+    return total
 
 
 def norm_of(total: DeviceScalar) -> Tensor:
@@ -80,26 +89,33 @@ def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
 
 
 def _times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
-    number = Given(scale=factor)
     unique = {id(part): part for part in gradient.shards}
-    found = {
-        key: kernels.scaled([part], number.on(part)["scale"])[0] for key, part in unique.items()
-    }
+    found = {key: kernels.scaled([x], factor.beside(x))[0] for key, x in unique.items()}
     return Tensor(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
+
+
+@no_grad
+def scale_to(parameters: Tensor | Iterable[Tensor], max_norm: float, total: DeviceScalar) -> None:
+    """Scale the gradients, whose norm together is `total`, so that it is at most `max_norm`."""
+    params, grads = _with_gradients(parameters)
+    factor = unless_one(clip_factor(total, max_norm))
+    for param, grad in zip(params, aligned(params, grads), strict=True):
+        param.grad = grad if factor is None else _times(grad, factor)
 
 
 @no_grad
 def clip_values(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every gradient element to [-clip_value, clip_value]."""
     not_in_build("clip_grad_value_", "assign param.grad = param.grad.clamp(-value, value)")
-    params = _with_gradients(parameters)
-    for param, grad in zip(params, aligned(params), strict=True):
+    params, grads = _with_gradients(parameters)
+    for param, grad in zip(params, aligned(params, grads), strict=True):
         param.grad = clamp(grad, -clip_value, clip_value)
 
 
-def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    given = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [param for param in given if param.grad is not None]
+def _with_gradients(
+    parameters: Tensor | Iterable[Tensor],
+) -> tuple[list[Tensor], list[Tensor]]:
+    return with_gradients([parameters] if isinstance(parameters, Tensor) else parameters)
 
 
 def total_norm(
@@ -108,18 +124,51 @@ def total_norm(
     """The norm of all gradients together, each times `scale`, the same on every process.
 
     Each rank sums up its own shards; gradients of one layout are then reduced together. Nothing
-    is read. Raises OnefoldValueError unless `norm_type` is positive (infinity is allowed).
+    is read. The norm of order 0 is the number of gradients that are not 0, as torch has it.
     """
-    if not norm_type > 0:
-        raise OnefoldValueError(f"norm_type must be positive or infinity, but got {norm_type}")
+    if math.isnan(norm_type):
+        raise OnefoldValueError(f"norm_type must be a number or infinity, but got {norm_type}")
+    local = partial(_LOCAL.get(norm_type, powers if norm_type > 0 else _powers), norm_type, scale)
     combined = partial_max if math.isinf(norm_type) else partial_sum
-    vectors = _vectors(gradients, combined, partial(_powers, norm_type, scale))
+    vectors = _vectors(gradients, combined, local)
     if not vectors:
         return DeviceScalar.of(0.0)
-    powers = _together(vectors)
+    found = _together(vectors)
     if math.isinf(norm_type):
-        return DeviceScalar(powers.amax())
-    return DeviceScalar(powers.sum() ** (1.0 / norm_type))
+        return DeviceScalar(found.amax() if norm_type > 0 else -found.amax())
+    if norm_type == 0:
+        return DeviceScalar((found != 0).sum().double())
+    return DeviceScalar(found.sum() ** (1.0 / norm_type))
+
+
+def _powers(
+    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The sums of negative powers."""
+    return torch.stack([(x**norm_type).sum() for x in _magnitudes(scale, parts)])
+
+
+def _counts(
+    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """How many elements are not 0."""
+    return torch.stack([(x != 0).sum().double() for x in _magnitudes(scale, parts)])
+
+
+def _least(
+    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The negated least magnitudes, whose maximum over ranks can be taken."""
+    found = _magnitudes(scale, parts)
+    return torch.stack([-x.amin() if x.numel() else x.new_full((), -math.inf) for x in found])
+
+
+def _magnitudes(scale: DeviceScalar | None, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    factors = [1.0 if scale is None else scale.on(part.device) for part in parts]
+    return [x.abs().double() * f for x, f in zip(parts, factors, strict=True)]
+
+
+_LOCAL = {0.0: _counts, -math.inf: _least}  # norms of their own; `powers` has the others
 
 
 def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
@@ -131,16 +180,9 @@ def found_inf(gradients: Sequence[Tensor]) -> DeviceScalar:
     return DeviceScalar((_together(vectors).sum() > 0).double())
 
 
-Local = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # shards to one float64 number for each
-
-
 def _vectors(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> list[torch.Tensor]:
     """What `local` gives for the gradients, reduced over ranks; a vector for each layout."""
-    alike: dict[Any, list[Tensor]] = {}
-    for gradient in map(_reduced, gradients):
-        meta = gradient.meta
-        alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(gradient)
-    return [whole(_numbers(found, combined, local)) for found in alike.values()]
+    return [whole(found) for _, found in numbers_of(gradients, combined, local)]
 
 
 def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -148,34 +190,6 @@ def _together(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
         return vectors[0]
     device = vectors[0].device
     return torch.cat([vector.to(device, non_blocking=True) for vector in vectors])
-
-
-def _reduced(gradient: Tensor) -> Tensor:
-    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in gradient.meta.nd_sbp)
-    if nd_sbp == gradient.meta.nd_sbp:
-        return gradient
-    return box(gradient, gradient.meta.like(nd_sbp=nd_sbp))
-
-
-def _numbers(gradients: Sequence[Tensor], combined: Sbp, local: Local) -> Tensor:
-    """For gradients laid out alike, what `local` gives for each one, as one vector."""
-    meta = gradients[0].meta
-    shape = (len(gradients),)
-    if meta.placement is None:
-        layout = Meta.of(shape, torch.float64, device=meta.device)
-    else:
-        nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
-        layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
-    columns = zip(*[gradient.shards for gradient in gradients], strict=True)
-    return Tensor(tuple([local(parts) for parts in columns]), layout)
-
-
-def _powers(
-    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Each part's norm, times `scale`, to the power norm_type."""
-    number = Given(scale=scale).on(parts[0])["scale"]
-    return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)  # type: ignore[no-any-return]
 
 
 def _not_finite(parts: Sequence[torch.Tensor]) -> torch.Tensor:

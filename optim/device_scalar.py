@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
@@ -33,6 +32,10 @@ class DeviceScalar:
             self._copies[device, dtype] = found
         return found
 
+    def beside(self, like: torch.Tensor) -> torch.Tensor:
+        """The number for arithmetic with a tensor: where that is, in float64 or float32."""
+        return self.on(like.device, torch.float64 if like.dtype in _DOUBLE else torch.float32)
+
     def times(self, other: DeviceScalar | None) -> DeviceScalar:
         if other is None:
             return self
@@ -45,11 +48,19 @@ class DeviceScalar:
         return int(self.value.item())
 
     def __repr__(self) -> str:
-        return f"DeviceNumber({float(self)})"
+        return f"DeviceScalar({float(self)})"
 
 
-@dataclass(frozen=True)
-class Given:
+class LocalStep(NamedTuple):
+    """What the update of local tensors is given: numbers, or tensors on their device."""
+
+    lr: float | torch.Tensor
+    step: int | torch.Tensor = 0
+    scale: torch.Tensor | None = None
+    found_inf: torch.Tensor | None = None
+
+
+class Given(NamedTuple):
     """What an update is given besides gradients."""
 
     lr: float | torch.Tensor = 0.0  # of the group; a 0-d tensor may be on any device
@@ -61,14 +72,20 @@ class Given:
         lr = self.lr
         return lr.to(device, non_blocking=True) if isinstance(lr, torch.Tensor) else lr
 
-    def on(self, like: torch.Tensor) -> dict[str, Any]:
-        """As arguments of the kernels that update tensors like this one."""
-        wide = torch.float64 if like.dtype in _DOUBLE else torch.float32
-        scale, found = self.scale, self.found_inf
-        return {
-            "scale": None if scale is None else scale.on(like.device, wide),
-            "found_inf": None if found is None else found.on(like.device, torch.float32),
-        }
+    def local(self, like: torch.Tensor, step: int | DeviceScalar = 0) -> LocalStep:
+        """The same for local tensors like this one, at this step."""
+        found = self.found_inf
+        return LocalStep(
+            self.rate(like.device),
+            step if isinstance(step, int) else step.on(like.device, torch.float32),
+            beside(self.scale, like),
+            None if found is None else found.on(like.device, torch.float32),
+        )
+
+
+def beside(number: DeviceScalar | None, like: torch.Tensor) -> torch.Tensor | None:
+    """`DeviceScalar.beside` for a number that may be absent."""
+    return None if number is None else number.beside(like)
 
 
 _DOUBLE = (torch.float64, torch.complex128)

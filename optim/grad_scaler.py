@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -49,15 +47,15 @@ class StaticGradScaler:
     def adapt(self, found: DeviceScalar) -> None:
         """Let the scale follow a step, where `found` says whether it is skipped."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         return {"scale": self.scale}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
         self._scale = DeviceScalar.of(float(state_dict["scale"]))
 
-    def _check(self, state_dict: Mapping[str, Any]) -> None:
+    def _check(self, state_dict: Mapping[str, float]) -> None:
         own = self.state_dict()
         if set(state_dict) != set(own):
             raise OnefoldValueError(
@@ -112,7 +110,7 @@ class GradScaler(StaticGradScaler):
 
         All ranks decide alike.
         """
-        return replace(super().given(gradients), found_inf=found_inf(gradients))
+        return super().given(gradients)._replace(found_inf=found_inf(gradients))
 
     @no_grad
     def adapt(self, found: DeviceScalar) -> None:
@@ -129,15 +127,15 @@ class GradScaler(StaticGradScaler):
         )
         self._scale = DeviceScalar(scale)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, float]:
         return {"scale": self.scale, "good_steps": int(self._good_steps)}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         super().load_state_dict(state_dict)
         self._good_steps = torch.tensor(int(state_dict["good_steps"]), dtype=torch.int32)
 
 
-def _positive(what: str, value: Any) -> float:
+def _positive(what: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise OnefoldTypeError(f"{what} must be a number, but got {value!r}")
     if not 0 < value < math.inf:

@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ..engine import boxing, interpreter
 from ..engine.convert import box
 from ..engine.flat_buffer import flat_meta, flatten, unflatten
 from ..engine.meta import Meta
-from ..engine.sbp import broadcast
+from ..engine.sbp import without_partial
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, user_line
 
 BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
 
 
-def aligned(params: Sequence[Tensor]) -> list[Tensor]:
+def with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Those of the parameters that have a gradient, and their gradients."""
+    found = [(param, grad) for param in params if (grad := param.grad) is not None]
+    return [param for param, _ in found], [grad for _, grad in found]
+
+
+def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of each parameter in the parameter's layout.
 
     Gradients that go from the same layout to broadcast travel together, in buckets; the others
     are boxed one by one.
     """
-    found: list[Tensor | None] = [None] * len(params)
-    buckets: dict[Any, list[int]] = {}
-    for index, param in enumerate(params):
-        grad = param.grad
-        assert grad is not None
-        if param.meta.partial:
-            found[index] = _one_addend(grad, param.meta)
-        elif grad.meta is param.meta:
-            found[index] = grad
-        elif _in_bucket(grad.meta, param.meta):
+    found = list(grads)
+    buckets: dict[object, list[int]] = {}
+    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        meta = param.meta
+        if meta.partial:
+            found[index] = _one_addend(grad, meta)
+        elif grad.meta is meta:
+            continue
+        elif _in_bucket(grad.meta, meta):
             key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
             buckets.setdefault(key, []).append(index)
         else:
-            plan = boxing.plan(grad.meta, param.meta)
-            found[index] = Tensor(boxing.run(plan, grad.shards, op="gradients"), param.meta)
+            plan = boxing.plan(grad.meta, meta)
+            found[index] = Tensor(boxing.run(plan, grad.shards, op="gradients"), meta)
     for indices in buckets.values():
         for bucket in _cut(indices, params):
-            grads = [params[i].grad for i in bucket]
-            for index, grad in zip(bucket, _together(grads, params[bucket[0]].meta), strict=True):
+            together = _together([grads[i] for i in bucket], params[bucket[0]].meta)
+            for index, grad in zip(bucket, together, strict=True):
                 found[index] = grad
-    boxed = [grad for grad in found if grad is not None]
-    for grad in boxed:
+    for grad in found:
         grad.shared = True  # buckets and slices are views
-    return boxed
+    return found
 
 
 def _one_addend(grad: Tensor, target: Meta) -> Tensor:
@@ -53,8 +56,7 @@ def _one_addend(grad: Tensor, target: Meta) -> Tensor:
 
     An update rule that is not linear may then work on each addend by itself.
     """
-    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in target.nd_sbp)
-    return box(box(grad, target.like(nd_sbp=nd_sbp)), target)
+    return box(box(grad, target.like(nd_sbp=without_partial(target.nd_sbp))), target)
 
 
 def _in_bucket(grad: Meta, param: Meta) -> bool:
@@ -76,7 +78,7 @@ def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:
     return buckets
 
 
-def _together(grads: Sequence[Any], like: Meta) -> list[Tensor]:
+def _together(grads: Sequence[Tensor], like: Meta) -> list[Tensor]:
     """Box the gradients as one flat tensor."""
     source = flat_meta([grad.meta for grad in grads])
     target = source.like(nd_sbp=like.nd_sbp)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
 import torch
 
 from ..engine.tensor import Tensor
-from ..kernels import lamb_ref as kernels
+from ..kernels import update_rules
+from ..kernels.lamb_ref import directions
 from ..kernels.select import pick
-from .adamw import begin, counted, step_on
-from .device_scalar import DeviceScalar, Given
-from .optimizer import Group, Optimizer, unique_shards, zeros_for
-from .option_checks import check_betas, check_not_negative
+from ..kernels.update_rule_ref import update_by_rule
+from .adamw import counted, moments
+from .device_scalar import LocalStep
+from .optimizer import Group, Optimizer, Params, Part, unique_shards, zeros_for
+from .option_checks import check_options
+from .rule_optimizer import Lists, begin, has_triton_kernel
 from .tensor_norms import tensor_norms
 
 
@@ -33,7 +33,7 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
@@ -42,66 +42,57 @@ class LAMB(Optimizer):
         do_bias_correction: bool = True,
         contiguous_params: bool = False,
     ) -> None:
-        check_not_negative("LAMB", lr=lr, eps=eps, weight_decay=weight_decay)
-        check_betas("LAMB", betas)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "do_bias_correction": do_bias_correction,
-            },
-        )
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        check_options("LAMB", options)
+        super().__init__(params, {**options, "do_bias_correction": do_bias_correction})
 
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("step", "exp_avg", "exp_avg_sq")
 
-    def _update(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
-    ) -> None:
-        begin(params, states, ("exp_avg", "exp_avg_sq"))
-        directions = [zeros_for(param) for param in params]
-        for step, indices in counted(states, given).items():
-            columns = [[x[i] for i in indices] for x in (params, grads)]
-            for key in ("exp_avg", "exp_avg_sq"):
-                columns.append([states[i][key] for i in indices])
-            columns.append([directions[i] for i in indices])
-            self._direct(group, columns, step, given)
-        norms = [tensor_norms(params), tensor_norms(directions)]
-        for *lists, weights, lengths in unique_shards(params, directions, *norms):
-            like = lists[0][0]
-            update = pick(kernels.move, like.device.type)
-            rates = _rates(given, torch.stack(weights), torch.stack(lengths))
-            update(*lists, rates, found_inf=given.on(like)["found_inf"])
+    def _update(self, part: Part) -> None:
+        group, params, given = part.group, part.params, part.given
+        ways = [zeros_for(param) for param in params]
+        for step, indices in counted(part).items():
+            some = part.only(indices)
+            begin(some.params, some.states, _MOMENTS)
+            kept = [[state[key] for state in some.states] for key in _MOMENTS]
+            for lists in unique_shards([ways[i] for i in indices], some.grads, *kept, some.params):
+                self.direct(group, lists, given.local(lists[0][0], step))
+        norms = [tensor_norms(params), tensor_norms(ways)]
+        for targets, found, weights, lengths in unique_shards(params, ways, *norms):
+            at = given.local(targets[0])
+            rates = _trust(torch.stack(weights), torch.stack(lengths)) * at.lr
+            update = pick(update_by_rule, targets[0].device.type)
+            update(update_rules.move, targets, found, {}, {"lr": rates}, found_inf=at.found_inf)
 
-    def _direct(
-        self,
-        group: Group,
-        columns: Sequence[Sequence[Tensor]],
-        step: int | DeviceScalar,
-        given: Given,
-    ) -> None:
-        for lists in unique_shards(*columns):
-            like = lists[0][0]
-            update = pick(kernels.directions, like.device.type)
-            update(
-                *lists,
-                step=step_on(step, like) if group["do_bias_correction"] else None,
+    def direct(self, group: Group, lists: Lists, at: LocalStep) -> None:
+        """Find directions: lists of them, then of gradients, both moments and parameters."""
+        found, grads, averages, squares, params = lists
+        if not has_triton_kernel(params[0]):
+            directions(
+                params,
+                grads,
+                averages,
+                squares,
+                found,
+                step=at.step if group["do_bias_correction"] else None,
                 betas=group["betas"],
                 eps=group["eps"],
                 weight_decay=group["weight_decay"],
-                **given.on(like),
+                scale=at.scale,
+                found_inf=at.found_inf,
             )
+            return
+        numbers = moments(group, at._replace(lr=1.0)) | {"decay": group["weight_decay"]}
+        kept = {"exp_avg": averages, "exp_avg_sq": squares, "p": params}
+        update = pick(update_by_rule, params[0].device.type)
+        rule = update_rules.lamb_direction
+        update(rule, found, grads, kept, numbers, scale=at.scale, found_inf=at.found_inf)
 
 
-def _rates(given: Given, weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Each tensor's own rate, from its norm and that of its direction."""
-    trust = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.0)
-    return trust * given.rate(weights.device)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def _trust(weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Each tensor's trust ratio, from its norm and that of its direction."""
+    return torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from ..engine.tensor import Tensor
-from .device_scalar import Given
+from .device_scalar import LocalStep
 from .momentum import Momentum
-from .optimizer import Group
+from .optimizer import Group, Params, Part
+from .rule_optimizer import Lists
 from .tensor_norms import tensor_norms
 
 
@@ -31,7 +31,7 @@ class LARS(Momentum):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float | Tensor = 1e-3,
         momentum: float = 0.9,
         eps: float = 1e-9,
@@ -42,15 +42,13 @@ class LARS(Momentum):
             params, lr, momentum, weight_decay, eps=eps, lars_coefficient=lars_coefficient
         )
 
-    def _numbers(
-        self, params: Sequence[Tensor], grads: Sequence[Tensor], given: Given
-    ) -> list[list[Tensor]]:
-        return [tensor_norms(params), tensor_norms(grads, given.scale)]
+    def _beside(self, part: Part) -> list[Sequence[Tensor]]:
+        return [tensor_norms(part.params), tensor_norms(part.grads, part.given.scale)]
 
-    def _shares(
-        self, group: Group, ones: torch.Tensor, numbers: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
-        weights, gradients = numbers
-        below = gradients + group["weight_decay"] * weights + group["eps"]
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+        *own, parameters, gradients = lists
+        weights, slopes = torch.stack(parameters), torch.stack(gradients)
+        below = slopes + group["weight_decay"] * weights + group["eps"]
         share = group["lars_coefficient"] * weights / below
-        return torch.where((weights > 0) & (gradients > 0), share, ones)
+        rates = torch.where((weights > 0) & (slopes > 0), share, 1.0) * at.lr
+        super().update_lists(group, own, at._replace(lr=rates))

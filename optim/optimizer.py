@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -20,9 +19,32 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
-from .gradient_layouts import aligned, not_in_build
+from .gradient_layouts import aligned, not_in_build, with_gradients
 
-Group = dict[str, Any]
+T = TypeVar("T")
+Group: TypeAlias = dict[str, Any]  # parameters under "params", and options by name
+State: TypeAlias = dict[str, Any]  # tensors by name, and the number of steps
+Params: TypeAlias = Iterable[Tensor] | Iterable[Group]
+
+
+class Part(NamedTuple):
+    """Parameters of a group that are updated together, with an entry for each in every column."""
+
+    group: Group
+    params: Sequence[Tensor]
+    grads: Sequence[Tensor]  # laid out as the parameters are
+    states: Sequence[State]  # each empty before the first step
+    given: Given
+
+    def only(self, indices: Sequence[int]) -> Part:
+        """The part with the parameters that have these indices."""
+        if len(indices) == len(self.params):
+            return self
+        return self._replace(
+            params=[self.params[i] for i in indices],
+            grads=[self.grads[i] for i in indices],
+            states=[self.states[i] for i in indices],
+        )
 
 
 class Optimizer:
@@ -34,16 +56,19 @@ class Optimizer:
     write into; groups that share one have one rate.
     """
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+    numbers: ClassVar[frozenset[str]] = frozenset(("step",))  # what in states is no tensor
+    needs_closure: ClassVar[bool] = False  # whether a step evaluates the loss again
+
+    def __init__(self, params: Params, defaults: Group) -> None:
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, State] = {}
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "
                 f"{type(params).__name__}; write [tensor], or module.parameters()"
             )
-        groups = list(params)
+        groups: list[Any] = list(params)
         if not groups:
             raise OnefoldValueError("optimizer got an empty parameter list")
         if not isinstance(groups[0], dict):
@@ -51,9 +76,10 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    def add_param_group(self, group: Any) -> None:
+    def add_param_group(self, group: Group) -> None:
         """Add a group of parameters with options of its own."""
-        if not isinstance(group, dict) or "params" not in group:
+        given_group: object = group
+        if not isinstance(given_group, dict) or "params" not in group:
             raise OnefoldTypeError("a param group must be a dict with the key 'params'")
         given = group["params"]
         if isinstance(given, set):
@@ -99,7 +125,11 @@ class Optimizer:
                     error_if_nonfinite,
                 )
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], T]) -> T: ...
+    def step(self, closure: Callable[[], T] | None = None) -> T | None:
         """Update every parameter that has a gradient; returns what `closure` returns.
 
         Gradients are first boxed to their parameters' layouts, all together; they stay so.
@@ -117,18 +147,21 @@ class Optimizer:
     @no_grad
     def update(self, given: Given) -> None:
         """What `step` does, with numbers that stay on the device."""
-        chosen = [[p for p in g["params"] if p.grad is not None] for g in self.param_groups]
-        boxed = iter(aligned([param for params in chosen for param in params]))
-        found = [list(islice(boxed, len(params))) for params in chosen]
-        for params, grads in zip(chosen, found, strict=True):
-            for param, grad in zip(params, grads, strict=True):
-                if grad is not param.grad:
-                    param.grad = grad
-        for group, params, grads in zip(self.param_groups, chosen, found, strict=True):
+        chosen = [with_gradients(group["params"]) for group in self.param_groups]
+        params = [param for params, _ in chosen for param in params]
+        grads = [grad for _, grads in chosen for grad in grads]
+        laid = aligned(params, grads)
+        for param, grad, before in zip(params, laid, grads, strict=True):
+            if grad is not before:
+                param.grad = grad
+        rest = iter(laid)
+        for group, (params, _) in zip(self.param_groups, chosen, strict=True):
             if params:
                 for param in params:
                     writable(param)
-                self.apply(group, params, params, grads, replace(given, lr=rate_of(group)))
+                grads = list(islice(rest, len(params)))
+                own = Given(rate_of(group), given.scale, given.found_inf)
+                self.apply(group, params, params, grads, own)
                 now = interpreter.stamp()
                 for param in params:
                     param.version = now
@@ -147,20 +180,16 @@ class Optimizer:
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
         themselves, or in a graph perhaps other layouts of them.
         """
-        if self.state_names(group) == ():
-            self._update(group, params, grads, [{} for _ in params], given)
-            return
-        states = [self.state.setdefault(owner, {}) for owner in owners]
+        states = [self.state.get(owner) or {} for owner in owners]
         self._lay_state(params, states)
-        try:
-            self._update(group, params, grads, states, given)
-        finally:
-            for owner, state in zip(owners, states, strict=True):
-                if not state:  # the first step was skipped
-                    del self.state[owner]
+        fresh = [index for index, state in enumerate(states) if not state]
+        self._update(Part(group, params, grads, states, given))
+        for index in fresh:
+            if states[index]:  # else the first step was skipped, or nothing is kept
+                self.state[owners[index]] = states[index]
 
     @staticmethod
-    def _lay_state(params: Sequence[Tensor], states: Sequence[dict[str, Any]]) -> None:
+    def _lay_state(params: Sequence[Tensor], states: Sequence[State]) -> None:
         """Lay the state out as the parameters are, whose layouts may have changed since."""
         for param, state in zip(params, states, strict=True):
             if param.meta.placement is None:
@@ -171,17 +200,9 @@ class Optimizer:
             if len(param.shards) > 1:
                 _match_replicas(param, state.values())
 
-    def _update(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
-    ) -> None:
-        """Change the parameters, and the state of each, which is empty before the first step."""
-        who = type(self).__name__
-        raise NotImplementedError(f"{who} needs _update(group, params, grads, states, given)")
+    def _update(self, part: Part) -> None:
+        """Change the parameters, and the state of each."""
+        raise NotImplementedError(f"{type(self).__name__} needs _update(part)")
 
     # State.
 
@@ -214,17 +235,33 @@ class Optimizer:
             )
         params = [param for group in self.param_groups for param in group["params"]]
         numbers = [number for group in groups for number in group["params"]]
-        state: dict[Tensor, dict[str, Any]] = {}
-        for param, number in zip(params, numbers, strict=True):
+        names = [
+            self.state_names({**group, **given})
+            for group, given in zip(self.param_groups, groups, strict=True)
+            for _ in group["params"]
+        ]
+        state: dict[Tensor, State] = {}
+        for param, number, known in zip(params, numbers, names, strict=True):
             entry = state_dict["state"].get(number)
             if entry is not None:
-                state[param] = {key: _like(value, param) for key, value in entry.items()}
+                state[param] = {
+                    key: self._loaded(key, value, param)
+                    for key, value in entry.items()
+                    if known is None or key in known or key != "step"  # torch counts them always
+                }
         self.state = state
         for group, given in zip(self.param_groups, groups, strict=True):
             options = options_of(given)
             if isinstance(group.get("lr"), Tensor) and "lr" in options:
                 set_rate(group, float(options.pop("lr")))
             group.update(options)
+
+    def _loaded(self, key: str, value: object, param: Tensor) -> object:
+        """A value of a parameter's state, given or torch's, as it is kept here."""
+        if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
+            number = float(value)
+            return int(number) if key == "step" else number
+        return loaded_as(value, param)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -235,9 +272,9 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
+def kept(entry: State) -> State:
     """A copy of a parameter's state, to be kept: its numbers are read."""
-    found: dict[str, Any] = {}
+    found: State = {}
     for key, value in entry.items():
         if isinstance(value, DeviceScalar):
             value = int(value)
@@ -245,7 +282,7 @@ def kept(entry: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def options_of(group: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(group: Group) -> Group:
     """The options of a group, to be kept: a rate that is a tensor is read."""
     found = {key: value for key, value in group.items() if key != "params"}
     if isinstance(found.get("lr"), Tensor):
@@ -270,14 +307,14 @@ def set_rate(group: Group, rate: float) -> None:
         group["lr"] = rate
 
 
-def _check_rate(lr: Any) -> None:
+def _check_rate(lr: object) -> None:
     if isinstance(lr, Tensor) and (lr.is_global or lr.shape != () or not lr.meta.is_floating):
         raise OnefoldValueError(
             f"a learning rate that is a tensor must be a local floating 0-d one, but got {lr!r}"
         )
 
 
-def _like(value: Any, param: Tensor) -> Any:
+def loaded_as(value: object, param: Tensor) -> object:
     """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
@@ -298,7 +335,7 @@ def _laid_as(value: Tensor, param: Tensor) -> Tensor:
     return moved
 
 
-def _match_replicas(param: Tensor, state: Iterable[Any]) -> None:
+def _match_replicas(param: Tensor, state: Iterable[object]) -> None:
     """Let state be one tensor exactly where the parameter is, since both are updated together.
 
     In a virtual world replicas may be one tensor or several, depending on how they were made.
@@ -326,13 +363,17 @@ def zeros_for(param: Tensor) -> Tensor:
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     """For tensors that belong together, the lists of their distinct local shards, in step.
 
-    One set of lists for each device and dtype, as the kernels need, made contiguous. The first
-    column decides what is distinct: replicas of a virtual world are updated once.
+    One set of lists for each device and dtype, as the kernels need. The second column, the
+    gradients, is made contiguous; the others are written to, and already are. The first column
+    decides what is distinct: replicas of a virtual world are updated once.
     """
-    only = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
-    if len(only) == len(columns[0]) and len({(part.device, part.dtype) for part in only}) == 1:
-        return [[[tensor.shards[0].contiguous() for tensor in column] for column in columns]]
-    alike: dict[Any, list[list[torch.Tensor]]] = {}
+    firsts = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
+    if firsts and len(firsts) == len(columns[0]):
+        device, dtype = firsts[0].device, firsts[0].dtype
+        if all(part.dtype is dtype and part.device == device for part in firsts):
+            rest = [[tensor.shards[0] for tensor in column] for column in columns[1:]]
+            return [[firsts, [part.contiguous() for part in rest[0]], *rest[1:]]]
+    alike: dict[object, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):
         seen: set[int] = set()
         for index, part in enumerate(row[0].shards):
@@ -340,6 +381,7 @@ def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
                 seen.add(id(part))
                 key = (part.device, part.dtype)
                 lists = alike.setdefault(key, [[] for _ in columns])
-                for found, tensor in zip(lists, row, strict=True):
-                    found.append(tensor.shards[index].contiguous())
+                for place, (found, tensor) in enumerate(zip(lists, row, strict=True)):
+                    shard = tensor.shards[index]
+                    found.append(shard.contiguous() if place == 1 else shard)
     return list(alike.values())

@@ -1,21 +1,25 @@
-"""Checks of options that several update rules share."""
+"""Checks of the options of update rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import OnefoldValueError
 
 
-def check_not_negative(who: str, **options: Any) -> None:
-    """Raise OnefoldValueError for an option that is negative or NaN."""
+def check_options(who: str, options: Mapping[str, Any]) -> None:
+    """Raise OnefoldValueError for a number that is negative or NaN; dampening may be any.
+
+    Betas must be in [0, 1).
+    """
     for name, value in options.items():
-        if not value >= 0:
+        if value is None or (isinstance(value, (tuple, list)) and name != "betas"):
+            continue  # no number; who takes several has a check of its own
+        if name == "betas":
+            if len(value) != 2 or not all(0.0 <= beta < 1.0 for beta in value):
+                raise OnefoldValueError(
+                    f"{who}: betas must be two numbers in [0, 1), but got {value}"
+                )
+        elif name != "dampening" and not value >= 0:
             raise OnefoldValueError(f"{who}: {name} must be >= 0, but got {value}")
-
-
-def check_betas(who: str, betas: Sequence[float]) -> None:
-    """Raise OnefoldValueError unless both are in [0, 1)."""
-    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-        raise OnefoldValueError(f"{who}: betas must be two numbers in [0, 1), but got {betas}")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from ..kernels import optim_ref as kernels
-from ..kernels.select import pick
-from .device_scalar import Given
-from .optimizer import Group, Optimizer, unique_shards, zeros_for
+from ..kernels import optim_ref, update_rules
+from ..kernels.update_rule_ref import Numbers
+from .device_scalar import DeviceScalar, LocalStep
+from .optimizer import Group, Params, Part
+from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .torch_options import accept
 
 
-class SGD(Optimizer):
+class SGD(RuleOptimizer):
     """Stochastic gradient descent; `weight_decay` is L2, added to the gradient.
 
     The arithmetic is torch's (the momentum buffer starts as the first gradient, undampened).
@@ -26,9 +27,12 @@ class SGD(Optimizer):
     array([0.5, 0.5], dtype=float32)
     """
 
+    rule = staticmethod(update_rules.sgd)
+    linear = True
+
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Params,
         lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
@@ -36,11 +40,12 @@ class SGD(Optimizer):
         nesterov: bool = False,
         maximize: bool = False,
         contiguous_params: bool = False,
-        fused: bool = False,
+        fused: bool | None = None,
+        *,
+        foreach: bool | None = None,
+        differentiable: bool = False,
     ) -> None:
-        for name, value in (("lr", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
-            if not value >= 0:  # NaN neither
-                raise OnefoldValueError(f"SGD: {name} must be >= 0, but got {value}")
+        accept("SGD", foreach=foreach, fused=fused, differentiable=differentiable)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise OnefoldValueError("SGD: Nesterov momentum requires momentum > 0 and dampening 0")
         super().__init__(
@@ -58,51 +63,44 @@ class SGD(Optimizer):
     def state_names(self, group: Group) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _update(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
-    ) -> None:
-        fresh = [not state for state in states]
-        for first in (True, False):
-            chosen = [i for i, new in enumerate(fresh) if new is first]
-            if chosen:
-                some = [params[i] for i in chosen], [grads[i] for i in chosen]
-                self._apply(group, *some, [states[i] for i in chosen], given, first)
-
-    def _apply(
-        self,
-        group: Group,
-        params: Sequence[Tensor],
-        grads: Sequence[Tensor],
-        states: Sequence[dict[str, Any]],
-        given: Given,
-        first: bool,
-    ) -> None:
-        damped = group["momentum"] and group["dampening"]
-        if first and damped and given.found_inf is not None and int(given.found_inf):
+    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
+        """The first step, which is 1, and all later ones."""
+        found: dict[int | DeviceScalar, list[int]] = {}
+        for index, state in enumerate(part.states):
+            found.setdefault(2 if state else 1, []).append(index)
+        damped, skipped = part.group["momentum"] and part.group["dampening"], part.given.found_inf
+        if 1 in found and damped and skipped is not None and int(skipped):
             # The first gradient is not damped, and only the host knows which one that is. Without
             # dampening a buffer of zeros, which a skipped step leaves, gives the same.
+            del found[1]
+        return found
+
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+        if has_triton_kernel(lists[0][0]):
+            super().update_lists(group, lists, at)
             return
-        buffers: Sequence[Tensor] = params
-        if group["momentum"]:
-            if first:
-                for param, state in zip(params, states, strict=True):
-                    state["momentum_buffer"] = zeros_for(param)
-            buffers = [state["momentum_buffer"] for state in states]
-        for lists in unique_shards(params, grads, buffers):
-            update = pick(kernels.sgd, lists[0][0].device.type)
-            update(
-                *lists,
-                lr=given.rate(lists[0][0].device),
-                momentum=group["momentum"],
-                dampening=group["dampening"],
-                weight_decay=group["weight_decay"],
-                nesterov=group["nesterov"],
-                maximize=group["maximize"],
-                first_step=first,
-                **given.on(lists[0][0]),
-            )
+        optim_ref.sgd(
+            *lists,
+            lr=at.lr,
+            momentum=group["momentum"],
+            dampening=group["dampening"],
+            weight_decay=group["weight_decay"],
+            nesterov=group["nesterov"],
+            maximize=group["maximize"],
+            first_step=_is_first(at),
+            scale=at.scale,
+            found_inf=at.found_inf,
+        )
+
+    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+        return {
+            "lr": at.lr,
+            "momentum": group["momentum"],
+            "one_minus_dampening": 1.0 - group["dampening"],
+            "nesterov": bool(group["nesterov"]),
+            "first": _is_first(at),
+        }
+
+
+def _is_first(at: LocalStep) -> bool:
+    return isinstance(at.step, int) and at.step == 1

@@ -1,63 +1,72 @@
-"""Norms of single tensors over all their shards, kept on the devices of the shards."""
+"""Numbers of logical tensors over all their shards, such as norms; those of one layout together.
+
+Nothing is read: the numbers stay on the devices of the shards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
 from ..engine.convert import box
 from ..engine.meta import Meta
-from ..engine.sbp import broadcast, partial_sum
+from ..engine.ops.reduce import without_partials
+from ..engine.sbp import Sbp, broadcast, partial_sum
 from ..engine.tensor import Tensor
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
-from .device_scalar import DeviceScalar, Given
+from .device_scalar import DeviceScalar, beside
+
+Local = Callable[[Sequence[torch.Tensor]], torch.Tensor]  # shards to one float64 number for each
 
 
 def tensor_norms(tensors: Sequence[Tensor], scale: DeviceScalar | None = None) -> list[Tensor]:
-    """The 2-norm of each logical tensor, times `scale`: 0-d and float64, beside each shard.
-
-    Tensors of one layout are reduced together. Nothing is read.
-    """
-    alike: dict[Any, list[int]] = {}
-    added = [_without_addends(tensor) for tensor in tensors]
-    for index, tensor in enumerate(added):
-        meta = tensor.meta
-        alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(index)
+    """The 2-norm of each logical tensor, times `scale`: 0-d and float64, beside each shard."""
     found: dict[int, Tensor] = {}
-    for indices in alike.values():
-        norms = _norms([added[i] for i in indices], scale)
-        layout = norms.meta.like(shape=())
+    for indices, squares in numbers_of(tensors, partial_sum, partial(powers, 2.0, scale)):
+        total = box(squares, squares.meta.like(nd_sbp=(broadcast,) * len(squares.meta.nd_sbp)))
+        norms = [part.sqrt() for part in total.shards]
+        layout = total.meta.like(shape=())
         for place, index in enumerate(indices):
-            found[index] = Tensor(tuple([part[place] for part in norms.shards]), layout)
+            found[index] = Tensor(tuple([part[place] for part in norms]), layout)
     return [found[index] for index in range(len(tensors))]
 
 
-def _without_addends(tensor: Tensor) -> Tensor:
-    if not tensor.meta.partial:
-        return tensor
-    nd_sbp = tuple(broadcast if sbp.is_partial else sbp for sbp in tensor.meta.nd_sbp)
-    return box(tensor, tensor.meta.like(nd_sbp=nd_sbp))
+def numbers_of(
+    tensors: Sequence[Tensor], combined: Sbp, local: Local
+) -> list[tuple[list[int], Tensor]]:
+    """For each layout: which of the tensors have it, and what `local` gives for them, as a vector.
+
+    The vector is to be `combined` over the ranks that hold parts of them.
+    """
+    reduced = [without_partials(tensor) for tensor in tensors]
+    alike: dict[object, list[int]] = {}
+    for index, tensor in enumerate(reduced):
+        meta = tensor.meta
+        alike.setdefault((meta.placement, meta.nd_sbp, meta.device), []).append(index)
+    return [
+        (indices, _vector([reduced[i] for i in indices], combined, local))
+        for indices in alike.values()
+    ]
 
 
-def _norms(tensors: Sequence[Tensor], scale: DeviceScalar | None) -> Tensor:
-    """The norms of tensors that are laid out alike, as one vector."""
+def _vector(tensors: Sequence[Tensor], combined: Sbp, local: Local) -> Tensor:
     meta = tensors[0].meta
     shape = (len(tensors),)
-    columns = zip(*[tensor.shards for tensor in tensors], strict=True)
-    squares = tuple([_squares(parts, scale) for parts in columns])
     if meta.placement is None:
-        vector = Tensor(squares, Meta.of(shape, torch.float64, device=meta.device))
+        layout = Meta.of(shape, torch.float64, device=meta.device)
     else:
-        nd_sbp = tuple(partial_sum if sbp.is_split else broadcast for sbp in meta.nd_sbp)
+        nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
-        whole = (broadcast,) * len(nd_sbp)
-        vector = box(Tensor(squares, layout), layout.like(nd_sbp=whole))
-    return Tensor(tuple([part.sqrt() for part in vector.shards]), vector.meta)
+    columns = zip(*[tensor.shards for tensor in tensors], strict=True)
+    return Tensor(tuple([local(parts) for parts in columns]), layout)
 
 
-def _squares(parts: Sequence[torch.Tensor], scale: DeviceScalar | None) -> torch.Tensor:
-    number = Given(scale=scale).on(parts[0])["scale"]
-    return pick(kernels.powers, parts[0].device.type)(parts, 2.0, number)  # type: ignore[no-any-return]
+def powers(
+    norm_type: float, scale: DeviceScalar | None, parts: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Each part's norm, times `scale`, to the power norm_type."""
+    number = beside(scale, parts[0])
+    return pick(kernels.powers, parts[0].device.type)(parts, norm_type, number)  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from .cosine import (
     CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts,
     CosineDecayLR as CosineDecayLR,
 )
+from .cycles import CyclicLR as CyclicLR, OneCycleLR as OneCycleLR
 from .decay import (
     ConstantLR as ConstantLR,
     ExponentialLR as ExponentialLR,
@@ -26,6 +27,6 @@ WarmUpLR = WarmupLR  # OneFlow has both spellings
 
 __all__ = """
 ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CosineDecayLR
-ExponentialLR LRScheduler LambdaLR LinearLR MultiStepLR MultiplicativeLR PolynomialLR
-ReduceLROnPlateau Schedule SequentialLR StepLR WarmUpLR WarmupLR
+CyclicLR ExponentialLR LRScheduler LambdaLR LinearLR MultiStepLR MultiplicativeLR OneCycleLR
+PolynomialLR ReduceLROnPlateau Schedule SequentialLR StepLR WarmUpLR WarmupLR
 """.split()

@@ -53,6 +53,8 @@ class SequentialLR(LRScheduler):
         interval_rescaling: bool | Sequence[bool] = False,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         per_group = _together("SequentialLR", optimizer, schedulers)
         count = len(milestones)
@@ -72,6 +74,7 @@ class SequentialLR(LRScheduler):
         check(len(given) == count, f"{rule} ({count})", given)
         places = tuple(milestones), tuple(given)
         made = [Sequential(schedules, *places) for schedules in per_group]
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, made, last_step, verbose)
 
 
@@ -160,6 +163,7 @@ class WarmupLR(LRScheduler):
             optimizer = given
             after: Sequence[Schedule] = [Constant()] * len(given.param_groups)
         elif isinstance(given, LRScheduler):
+            _without_momentum("WarmupLR", given)
             optimizer, after = given.optimizer, given.schedules
         else:
             raise OnefoldTypeError(
@@ -183,9 +187,19 @@ def _together(
                 f"{name} expects schedulers with a closed form, but got "
                 f"{type(scheduler).__name__} at index {index}"
             )
+        _without_momentum(name, scheduler)
         if scheduler.optimizer is not optimizer:
             raise OnefoldValueError(
                 f"{name} expects all schedulers to belong to the same optimizer, but the one at "
                 f"index {index}, {type(scheduler).__name__}, belongs to another"
             )
     return list(zip(*[scheduler.schedules for scheduler in schedulers], strict=True))
+
+
+def _without_momentum(name: str, scheduler: LRScheduler) -> None:
+    """Only rates have one schedule from several."""
+    if scheduler.momenta:
+        raise OnefoldValueError(
+            f"{name} sets learning rates only, but the given {type(scheduler).__name__} cycles "
+            "momentum, too; make it with cycle_momentum=False, or step it by itself"
+        )

@@ -68,7 +68,10 @@ class CosineAnnealingLR(LRScheduler):
         eta_min: float = 0.0,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, CosineAnnealing(T_max, eta_min), last_step, verbose)
 
 
@@ -132,6 +135,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         restart_limit: int = 0,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         schedule = WarmRestarts(T_0, T_mult, eta_min, decay_rate, restart_limit)
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, schedule, last_step, verbose)

@@ -42,7 +42,10 @@ class ConstantLR(LRScheduler):
         total_iters: int = 5,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, Constant(factor, total_iters), last_step, verbose)
 
 
@@ -85,8 +88,11 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         schedule = Linear(start_factor, end_factor, total_iters)
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, schedule, last_step, verbose)
 
 
@@ -115,7 +121,10 @@ class StepLR(LRScheduler):
         gamma: float = 0.1,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, StepDecay(step_size, gamma), last_step, verbose)
 
 
@@ -145,7 +154,10 @@ class MultiStepLR(LRScheduler):
         gamma: float = 0.1,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, MultiStep(tuple(milestones), gamma), last_step, verbose)
 
 
@@ -166,8 +178,15 @@ class ExponentialLR(LRScheduler):
     """Multiplies the rate by `gamma` at every step."""
 
     def __init__(
-        self, optimizer: Optimizer, gamma: float, last_step: int = -1, verbose: bool = False
+        self,
+        optimizer: Optimizer,
+        gamma: float,
+        last_step: int = -1,
+        verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, Exponential(gamma), last_step, verbose)
 
 
@@ -210,6 +229,9 @@ class PolynomialLR(LRScheduler):
         cycle: bool = False,
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         schedule = Polynomial(decay_batch, end_learning_rate, power, cycle)
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, schedule, last_step, verbose)

@@ -53,7 +53,10 @@ class _OfFactors(LRScheduler):
         lr_lambda: Factor | Sequence[Factor],
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         super().__init__(optimizer, _each(self._schedule, lr_lambda), last_step, verbose)
 
 

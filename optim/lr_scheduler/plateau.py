@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, SupportsFloat
+from collections.abc import Sequence
+from typing import SupportsFloat
 
-from ...errors import OnefoldRuntimeError, OnefoldTypeError
-from ..optimizer import Optimizer, set_rate
-from .scheduler import check, same_groups, same_keys, show
+from ..optimizer import Optimizer
+from .scheduler import Scheduler, check
 
 
-class ReduceLROnPlateau:
+class ReduceLROnPlateau(Scheduler):
     """Multiplies the rates by `factor` after more than `patience` steps without improvement.
 
     A metric improves on the best one if it is lower (mode "min") or higher ("max") by more than
@@ -28,6 +27,8 @@ class ReduceLROnPlateau:
     [0.5]
     """
 
+    state_keys = ("last_step", "best", "num_bad_steps", "cooldown_counter", "_last_lr")
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -41,8 +42,7 @@ class ReduceLROnPlateau:
         eps: float = 1e-8,
         verbose: bool = False,
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise OnefoldTypeError(f"{type(optimizer).__name__} is not an Optimizer object")
+        super().__init__(optimizer, verbose)
         name = "ReduceLROnPlateau"
         for option, given, allowed in (
             ("mode", mode, ("min", "max")),
@@ -52,18 +52,15 @@ class ReduceLROnPlateau:
         check(0 <= factor < 1, f"{name}: factor must be >= 0 and < 1.0", factor)
         check(patience >= 0, f"{name}: patience must be >= 0", patience)
         check(cooldown >= 0, f"{name}: cooldown must be >= 0", cooldown)
-        groups = len(optimizer.param_groups)
+        groups = self._groups
         self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
         rule = f"{name}: expected {groups} min_lr, one for each group"
         check(len(self.min_lrs) == groups, rule, len(self.min_lrs))
-        self.optimizer = optimizer
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.factor, self.patience, self.cooldown, self.eps = factor, patience, cooldown, eps
-        self.verbose = verbose
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_steps = 0
         self.cooldown_counter = 0
-        self.last_step = 0
         self._last_lr = [float(group["lr"]) for group in optimizer.param_groups]
 
     def step(self, metrics: SupportsFloat) -> None:
@@ -71,12 +68,7 @@ class ReduceLROnPlateau:
 
         Raises OnefoldRuntimeError when groups were added to the optimizer.
         """
-        groups = self.optimizer.param_groups
-        if len(groups) != len(self.min_lrs):
-            raise OnefoldRuntimeError(
-                f"the optimizer has {len(groups)} parameter groups, but this ReduceLROnPlateau was "
-                f"made for {len(self.min_lrs)}; add groups before making the scheduler"
-            )
+        groups = self._param_groups()
         current = float(metrics)
         self.last_step += 1
         if self.is_better(current, self.best):
@@ -106,40 +98,10 @@ class ReduceLROnPlateau:
             bound = best + sign * self.threshold
         return value < bound if self.mode == "min" else value > bound
 
-    def get_last_lr(self) -> list[float]:
-        """Each group's learning rate after the last step."""
-        return list(self._last_lr)
-
     def _reduce(self) -> None:
         pairs = zip(self.optimizer.param_groups, self.min_lrs, strict=True)
         for index, (group, least) in enumerate(pairs):
             before = float(group["lr"])
             rate = max(before * self.factor, least)
             if before - rate > self.eps:
-                set_rate(group, rate)
-                if self.verbose:
-                    show(self, index, rate)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was seen so far; the options are the program's and are not in here."""
-        return {
-            "last_step": self.last_step,
-            "best": self.best,
-            "num_bad_steps": self.num_bad_steps,
-            "cooldown_counter": self.cooldown_counter,
-            "_last_lr": list(self._last_lr),
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
-
-        Raises OnefoldValueError when keys are missing or unknown, or groups do not match.
-        """
-        same_keys(self, state_dict)
-        same_groups(self, "_last_lr", len(state_dict["_last_lr"]), len(self.min_lrs))
-        check(state_dict["last_step"] >= 0, "last_step must be >= 0", state_dict["last_step"])
-        self.last_step = state_dict["last_step"]
-        self.best = state_dict["best"]
-        self.num_bad_steps = state_dict["num_bad_steps"]
-        self.cooldown_counter = state_dict["cooldown_counter"]
-        self._last_lr = list(state_dict["_last_lr"])
+                self._set_rate(index, group, rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -24,14 +24,86 @@ def check(allowed: bool, rule: str, found: object) -> None:
         raise OnefoldValueError(f"{rule}, but got {found}")
 
 
-class LRScheduler:
+class Scheduler:
+    """What all schedulers share, also the one without a closed form: their groups and state."""
+
+    state_keys: ClassVar[tuple[str, ...]]  # attributes; lists have an entry for each group
+
+    def __init__(self, optimizer: Optimizer, verbose: bool) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise OnefoldTypeError(f"{type(optimizer).__name__} is not an Optimizer object")
+        self.optimizer = optimizer
+        self.verbose = verbose
+        self.last_step = 0
+        self._last_lr: list[float] = []
+        self._groups = len(optimizer.param_groups)
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of steps, as torch calls it."""
+        return self.last_step
+
+    def get_last_lr(self) -> list[float]:
+        """Each group's learning rate after the last step."""
+        return list(self._last_lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the scheduler has come; its options are the program's and are not in here."""
+        values = {key: getattr(self, key) for key in self.state_keys}
+        return {key: list(x) if isinstance(x, list) else x for key, x in values.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
+
+        Raises OnefoldValueError when keys are missing or unknown, or groups do not match.
+        """
+        name, own = type(self).__name__, self.state_dict()
+        if own.keys() != state_dict.keys():
+            raise OnefoldValueError(
+                f"the state of a {name} has the keys {sorted(own)}, but the given state has "
+                f"{sorted(state_dict)}; load what state_dict() of such a scheduler gave"
+            )
+        for key, value in own.items():
+            if isinstance(value, list) and len(state_dict[key]) != self._groups:
+                raise OnefoldValueError(
+                    f"this {name} has {self._groups} parameter groups, but {key!r} of the given "
+                    f"state has {len(state_dict[key])} values; make the optimizer with the same "
+                    "groups"
+                )
+        check(state_dict["last_step"] >= 0, "last_step must be >= 0", state_dict["last_step"])
+        for key, value in own.items():
+            given = state_dict[key]
+            setattr(self, key, list(given) if isinstance(value, list) else given)
+
+    def _param_groups(self) -> list[Group]:
+        """The groups to step. Raises OnefoldRuntimeError if some were added to the optimizer."""
+        groups = self.optimizer.param_groups
+        if len(groups) != self._groups:
+            raise OnefoldRuntimeError(
+                f"the optimizer has {len(groups)} parameter groups, but this "
+                f"{type(self).__name__} was made for {self._groups}; add groups before making the "
+                "scheduler"
+            )
+        return groups
+
+    def _set_rate(self, index: int, group: Group, rate: float) -> None:
+        set_rate(group, rate)
+        if self.verbose:
+            print(  # noqa: T201 - asked for by verbose=True
+                f"Last step {self.last_step} of {type(self).__name__} adjusting learning rate "
+                f"of param_groups[{index}] to {rate:.5g}"
+            )
+
+
+class LRScheduler(Scheduler):
     """Sets the learning rate of every parameter group; `step` goes on by one step.
 
     `schedule` is any object with a pure method `rate(base_lr, step)`, or a sequence of one for
     each group. Base rates are the groups' "initial_lr", which the first scheduler of an optimizer
     sets to their "lr". Step 0 is set at once; the constructor takes the number of the last step
-    done, -1 for none. Raises OnefoldTypeError for what is no optimizer or schedule, and
-    OnefoldValueError for a bad `last_step` or, when resuming, a group without "initial_lr".
+    done, -1 for none; those of torch's schedulers take it as `last_epoch`, too. Raises
+    OnefoldTypeError for what is no optimizer or schedule, and OnefoldValueError for a bad
+    `last_step` or, when resuming, a group without "initial_lr".
 
     >>> import onefold as flow
     >>> class Halving:
@@ -45,6 +117,9 @@ class LRScheduler:
     ([0.5], [0.125])
     """
 
+    state_keys = ("last_step", "base_lrs", "_last_lr")
+    momenta: tuple[Schedule, ...] = ()  # of the groups, where momentum is set, too
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -52,15 +127,11 @@ class LRScheduler:
         last_step: int = -1,
         verbose: bool = False,
     ) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise OnefoldTypeError(f"{type(optimizer).__name__} is not an Optimizer object")
+        super().__init__(optimizer, verbose)
         groups = optimizer.param_groups
-        self.optimizer = optimizer
         self.schedules = _per_group(schedule, len(groups))
         self.base_lrs = _base_lrs(groups, last_step)
         self.last_step = last_step
-        self.verbose = verbose
-        self._last_lr: list[float] = []
         self.step()
         for group, base_lr in zip(groups, self.base_lrs, strict=True):
             group["initial_lr"] = base_lr
@@ -76,45 +147,12 @@ class LRScheduler:
         not_in_build(
             "scheduler.step()", "self.add_optimizer(..., lr_sch=scheduler) adds it to a call"
         )
-        groups = self.optimizer.param_groups
-        if len(groups) != len(self.schedules):
-            raise OnefoldRuntimeError(
-                f"the optimizer has {len(groups)} parameter groups, but this "
-                f"{type(self).__name__} was made for {len(self.schedules)}; add groups before "
-                "making the scheduler"
-            )
+        groups = self._param_groups()
         rates = self.rates(self.last_step + 1)
         self.last_step += 1
         self._last_lr = rates
         for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            set_rate(group, rate)
-            if self.verbose:
-                show(self, index, rate)
-
-    def get_last_lr(self) -> list[float]:
-        """Each group's learning rate as this scheduler set it last."""
-        return list(self._last_lr)
-
-    def state_dict(self) -> dict[str, Any]:
-        """How far the schedule has come; its options are the program's and are not in here."""
-        return {
-            "last_step": self.last_step,
-            "base_lrs": list(self.base_lrs),
-            "_last_lr": list(self._last_lr),
-        }
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
-
-        Raises OnefoldValueError when keys are missing or unknown, or groups do not match.
-        """
-        same_keys(self, state_dict)
-        for key in ("base_lrs", "_last_lr"):
-            same_groups(self, key, len(state_dict[key]), len(self.schedules))
-        check(state_dict["last_step"] >= 0, "last_step must be >= 0", state_dict["last_step"])
-        self.last_step = state_dict["last_step"]
-        self.base_lrs = list(state_dict["base_lrs"])
-        self._last_lr = list(state_dict["_last_lr"])
+            self._set_rate(index, group, rate)
 
 
 def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Schedule, ...]:
@@ -147,41 +185,3 @@ def _base_lrs(groups: Sequence[Group], last_step: int) -> list[float]:
 
 def _number(lr: Any) -> Any:
     return float(lr) if isinstance(lr, Tensor) else lr
-
-
-# What every scheduler shares, also the one without a closed form.
-
-
-class Stateful(Protocol):
-    """What `show` and `same_keys` need of a scheduler."""
-
-    last_step: int
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-
-def show(scheduler: Stateful, index: int, rate: float) -> None:
-    """Print a group's new learning rate."""
-    print(  # noqa: T201 - asked for by verbose=True
-        f"Last step {scheduler.last_step} of {type(scheduler).__name__} adjusting learning rate "
-        f"of param_groups[{index}] to {rate:.5g}"
-    )
-
-
-def same_keys(scheduler: Stateful, state_dict: Mapping[str, Any]) -> None:
-    """Raise OnefoldValueError unless a state has the scheduler's keys."""
-    own = set(scheduler.state_dict())
-    if own != set(state_dict):
-        raise OnefoldValueError(
-            f"the state of a {type(scheduler).__name__} has the keys {sorted(own)}, but the given "
-            f"state has {sorted(state_dict)}; load what state_dict() of such a scheduler gave"
-        )
-
-
-def same_groups(scheduler: Stateful, key: str, found: int, groups: int) -> None:
-    """Raise OnefoldValueError unless a state is for as many groups as the scheduler."""
-    if found != groups:
-        raise OnefoldValueError(
-            f"this {type(scheduler).__name__} has {groups} parameter groups, but {key!r} of the "
-            f"given state has {found} values; make the optimizer with the same groups"
-        )

@@ -1,0 +1,63 @@
+"""Optimizers whose steps depend on numbers that are kept of each parameter, beside its tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from ..kernels.update_rule_ref import Numbers
+from .device_scalar import LocalStep
+from .optimizer import Group, Part
+from .rule_optimizer import RuleOptimizer
+
+Kept = dict[str, float]  # what is kept of a parameter besides tensors, by name
+
+
+class CountedOnHost(RuleOptimizer):
+    """The base of these optimizers.
+
+    A gradient scaler's decision to skip a step is read, as these numbers are the host's.
+    """
+
+    def advance(self, group: Group, rate: float, kept: Kept) -> tuple[Kept, Kept]:
+        """What `_numbers` finds in its group at this step, and what is kept after it.
+
+        `kept` is what was kept before it, empty at a parameter's first step.
+        """
+        raise NotImplementedError
+
+    def _update(self, part: Part) -> None:
+        skipped = part.given.found_inf
+        if skipped is not None and int(skipped):
+            return
+        names = [name for name in self.state_names(part.group) if name in self.numbers]
+        alike: dict[tuple[float, ...], list[int]] = {}
+        for index, state in enumerate(part.states):
+            key = tuple([float(state[name]) for name in names]) if state else ()
+            alike.setdefault(key, []).append(index)
+        for values, indices in alike.items():
+            own = part.only(indices)
+            # Names and values are as many, or there are no values.
+            used, after = self.advance(
+                part.group, float(part.given.lr), dict(zip(names, values, strict=False))
+            )
+            super()._update(own._replace(group={**part.group, **used}))
+            for state in own.states:
+                state.update(after)
+
+
+def as_kept(number: float) -> float:
+    """A number as torch keeps it beside a parameter: rounded to the default dtype's precision."""
+    wide = torch.get_default_dtype() is torch.float64
+    return float(torch.tensor(number, dtype=torch.float64 if wide else torch.float32))
+
+
+def decoupled(group: Group) -> Kept:
+    """What a step uses where weight decay is not to be added to gradients."""
+    if not group["decoupled_weight_decay"]:
+        return {}
+    return {"weight_decay": 0.0, "decoupled": group["weight_decay"]}
+
+
+def shrinking(group: Group, at: LocalStep) -> Numbers:
+    """What parameters are multiplied by then, before their update."""
+    return {"decay": 1.0 - at.lr * group["decoupled"]} if group.get("decoupled") else {}

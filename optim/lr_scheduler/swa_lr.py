@@ -1,0 +1,68 @@
+"""SWALR: goes from the rates that the groups have to fixed ones."""
+
+from __future__ import annotations
+
+import math
+
+from ..optimizer import Optimizer
+from .cycles import STRATEGIES, each
+from .scheduler import Scheduler, check
+
+
+class SWALR(Scheduler):
+    """The schedule of stochastic weight averaging, Izmailov et al. (2018).
+
+    Anneals each group's rate, which other schedulers may have set, to `swa_lr` in `anneal_epochs`
+    steps, along a cosine or a line. The arguments are torch's. Raises OnefoldValueError for
+    arguments out of range.
+
+    >>> import onefold as flow
+    >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
+    >>> scheduler = flow.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
+    >>> for _ in range(3):
+    ...     scheduler.step()
+    >>> scheduler.get_last_lr()
+    [0.5]
+    """
+
+    state_keys = ("last_step", "_last_lr")
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        rates = each("swa_lr", optimizer, swa_lr)
+        rule = f"SWALR: anneal_strategy must be one of {STRATEGIES}"
+        check(anneal_strategy in STRATEGIES, rule, repr(anneal_strategy))
+        rule = "SWALR: anneal_epochs must be an integer >= 0"
+        check(type(anneal_epochs) is int and anneal_epochs >= 0, rule, anneal_epochs)
+        super().__init__(optimizer, False)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["swa_lr"] = rate
+        self.anneal_epochs, self.anneal_strategy = anneal_epochs, anneal_strategy
+        self.last_step = last_epoch
+        self.step()
+
+    def step(self) -> None:
+        """Go on by one step; call it after `optimizer.step()`."""
+        groups = self._param_groups()
+        self.last_step += 1
+        step = max(1, self.last_step) if self.anneal_epochs == 0 else self.last_step
+        before, now = self._part(step - 1), self._part(step)
+        rates = []  # all of them before one is set: groups may share a tensor
+        for group in groups:
+            rate, target = float(group["lr"]), group["swa_lr"]
+            first = target if before == 1 else (rate - before * target) / (1 - before)
+            rates.append(target * now + first * (1 - now))
+        self._last_lr = rates
+        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
+            self._set_rate(index, group, rate)
+
+    def _part(self, step: int) -> float:
+        """How far the annealing has come after some steps: from 0 to 1."""
+        t = max(0, min(1, step / max(1, self.anneal_epochs)))
+        return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2

@@ -1,0 +1,108 @@
+"""Optimizers whose update of an element needs that element alone, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, TypeAlias
+
+import torch
+
+from ..engine.tensor import Tensor
+from ..kernels.select import pick, uses_triton
+from ..kernels.update_rule_ref import FLOATS, Numbers, Rule, update_by_rule
+from .coupled_decay import decayed_apart
+from .device_scalar import DeviceScalar, LocalStep
+from .optimizer import Group, Optimizer, Params, Part, State, unique_shards, zeros_for
+from .option_checks import check_options
+
+Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and each state
+
+
+class RuleOptimizer(Optimizer):
+    """The base of these optimizers: `rule` gives a new parameter, and what is kept of it.
+
+    The torch reference, the Triton kernel, the form in graphs and the layouts of the state follow
+    from it. See `kernels/update_rules.py`.
+    """
+
+    rule: ClassVar[Rule]
+    coupled: ClassVar[bool] = True  # whether weight decay is added to the gradients
+    linear: ClassVar[bool] = False  # whether each addend of a partial_sum can be updated alone
+
+    def __init__(self, params: Params, options: Group) -> None:
+        check_options(type(self).__name__, options)
+        super().__init__(params, options)
+
+    def state_names(self, group: Group) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def is_coupled(self, group: Group) -> bool:
+        """Whether weight decay is added to the gradients of a group."""
+        return self.coupled
+
+    def _numbers(self, group: Group, at: LocalStep) -> Numbers:
+        """The numbers and flags that the rule takes by name, at a step as `_steps` counts."""
+        raise NotImplementedError
+
+    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
+        """Which of the parameters are at each step, where that matters to the rule."""
+        return {0: list(range(len(part.states)))}
+
+    def _beside(self, part: Part) -> list[Sequence[Tensor]]:
+        """More columns of tensors for `update_lists`."""
+        return []
+
+    def _update(self, part: Part) -> None:
+        apart = self.is_coupled(part.group) and not self.linear
+        for own in decayed_apart(part) if apart else (part,):
+            keys = self._tensor_names(own.group)
+            for step, indices in self._steps(own).items():
+                some = own.only(indices)
+                self._begin(some, keys)
+                kept = [[state[key] for state in some.states] for key in keys]
+                columns = (some.params, some.grads, *kept, *self._beside(some))
+                for lists in map(_of_real, unique_shards(*columns)):
+                    self.update_lists(own.group, lists, own.given.local(lists[0][0], step))
+
+    def _tensor_names(self, group: Group) -> list[str]:
+        return [name for name in self.state_names(group) if name not in self.numbers]
+
+    def _begin(self, part: Part, keys: Sequence[str]) -> None:
+        begin(part.params, part.states, keys)
+
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+        """Update local tensors of one device and dtype."""
+        params, grads, *kept = lists
+        keys = self._tensor_names(group)
+        update = pick(update_by_rule, params[0].device.type)
+        update(
+            type(self).rule,
+            params,
+            grads,
+            dict(zip(keys, kept, strict=True)),
+            self._numbers(group, at),
+            weight_decay=group["weight_decay"] if self.is_coupled(group) else None,
+            maximize=group.get("maximize", False),
+            scale=at.scale,
+            found_inf=at.found_inf,
+        )
+
+
+def _of_real(lists: Lists) -> Lists:
+    """Lists of tensors, complex ones as their real and imaginary parts, as torch updates them."""
+    if not any(column and column[0].is_complex() for column in lists):
+        return lists
+    return [[torch.view_as_real(x) if x.is_complex() else x for x in column] for column in lists]
+
+
+def begin(params: Sequence[Tensor], states: Sequence[State], keys: Sequence[str]) -> None:
+    """Give the state of each parameter zeros for those of the keys that it lacks."""
+    for param, state in zip(params, states, strict=True):
+        for key in keys:
+            if key not in state:
+                state[key] = zeros_for(param)
+
+
+def has_triton_kernel(like: torch.Tensor) -> bool:
+    """Whether a rule is a Triton kernel for tensors like this one; torch may have a function."""
+    return uses_triton(like.device.type) and like.dtype in FLOATS

@@ -1,0 +1,27 @@
+"""Options of torch's optimizers that choose among its implementations, which are one here."""
+
+from __future__ import annotations
+
+from ..errors import OnefoldRuntimeError, OnefoldValueError
+
+
+def accept(
+    who: str,
+    *,
+    foreach: bool | None = None,
+    fused: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+) -> None:
+    """Take what changes no number: updates are fused, and stay on the device, in any case.
+
+    Raises OnefoldValueError for `differentiable`, and OnefoldRuntimeError, as torch does, where
+    `foreach` and `fused` are both True.
+    """
+    if differentiable:
+        raise OnefoldValueError(
+            f"{who}: differentiable=True is not supported, because updates write into the memory "
+            "of the parameters; compute the new values by ops, and use functional_call"
+        )
+    if foreach and fused:
+        raise OnefoldRuntimeError(f"{who}: `fused` and `foreach` cannot be `True` together.")
