@@ -11,51 +11,35 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from .connection import Connection, Group
-from .point_to_point import Posted, post, transfer
 from .rank_check import compare, form
-from .wait import begin_works, current_op, run_works, stage
+from .wait import begin, current_op, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .world import world
 
-__all__ = [
-    "Posted",
-    "all_gather",
-    "all_reduce",
-    "barrier",
-    "begin_all_gather",
-    "begin_all_reduce",
-    "begin_exchange",
-    "broadcast",
-    "current_op",
-    "exchange",
-    "gather_objects",
-    "post",
-    "transfer",
-]
-
-
+T = TypeVar("T")
 _REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 
-def _all_gather_function() -> Callable[..., Any]:
-    """torch 2.13 renamed this function, and warns when the old name is called."""
-    names = vars(dist)
-    found: Callable[..., Any] = names.get("all_gather_single") or names["all_gather_into_tensor"]
-    return found
+# torch 2.13 renamed this function, and warns when the old name is called.
+_all_gather: Callable[..., dist.Work] = (
+    vars(dist).get("all_gather_single") or dist.all_gather_into_tensor
+)
 
 
-_all_gather = _all_gather_function()
-
-
-def _check(link: Connection, group: Group, what: str) -> None:
-    compare(link, group.counter, current_op.name, what, {}, {})
+def _start_collective(link: Connection, ranks: tuple[int, ...], what: Callable[[], str]) -> Group:
+    """The group of `ranks`, which begin a collective now; `what` says all that must be equal."""
+    group = link.group(ranks)
+    group.counter.seq += 1
+    if link.check:
+        compare(link, group.counter, current_op.name, what(), {}, {})
+    return group
 
 
 def all_reduce(t: Tensor, ranks: tuple[int, ...], op: str, inplace: bool = False) -> Tensor:
@@ -83,20 +67,11 @@ def begin_all_reduce(
     data, wire_op, restore = to_reducible(t, op, inplace)
     if len(ranks) == 1:
         return lambda: restore(data)
-    group = link.group(ranks)
-    group.counter.seq += 1
-    if link.check:
-        _check(link, group, f"all_reduce {op} {form(t.shape, t.dtype)}")
+    group = _start_collective(link, ranks, lambda: f"all_reduce {op} {form(t.shape, t.dtype)}")
     if not t.numel():
         return lambda: restore(data)
-    moved, on_device = stage(link, data)
-    wait = begin_works(
-        link,
-        "all_reduce",
-        group.counter,
-        on_device,
-        lambda: [dist.all_reduce(moved, _REDUCE[wire_op], group.handle, async_op=True)],
-    )
+    moved = stage(link, data)
+    wait = begin(link, group, "all_reduce", dist.all_reduce, moved, _REDUCE[wire_op])
 
     def end() -> Tensor:
         wait()
@@ -123,22 +98,14 @@ def begin_all_gather(
     sizes = [size_in_bytes(shape, t.dtype) for shape in shapes]
     if min(sizes) != max(sizes):
         return _exchange(link, "all_gather", [t] * len(ranks), shapes, ranks)
-    group = link.group(ranks)
-    group.counter.seq += 1
-    if link.check:
-        forms = ", ".join(form(shape, t.dtype) for shape in shapes)
-        _check(link, group, f"all_gather {forms}")
+    group = _start_collective(
+        link, ranks, lambda: f"all_gather {', '.join(form(shape, t.dtype) for shape in shapes)}"
+    )
     if not sizes[0]:
         return lambda: [t.new_empty(tuple(shape)) for shape in shapes]
-    data, on_device = stage(link, to_bytes(t))
+    data = stage(link, to_bytes(t))
     out = data.new_empty(len(ranks) * sizes[0])
-    wait = begin_works(
-        link,
-        "all_gather",
-        group.counter,
-        on_device,
-        lambda: [_all_gather(out, data, group.handle, async_op=True)],
-    )
+    wait = begin(link, group, "all_gather", _all_gather, out, data)
 
     def end() -> list[Tensor]:
         wait()
@@ -195,17 +162,9 @@ def _exchange(
             in_sizes[place] = sends[i].numel() * dtype.itemsize
             out_sizes[place] = size_in_bytes(recv_shapes[i], dtype)
     moved = [to_bytes(seated[place]) for place in range(count) if place != group.place[me]]
-    data, on_device = stage(link, torch.cat(moved) if count > 2 else moved[0])
+    data = stage(link, torch.cat(moved) if count > 2 else moved[0])
     out = data.new_empty(sum(out_sizes))
-    wait = begin_works(
-        link,
-        kind,
-        group.counter,
-        on_device,
-        lambda: [
-            dist.all_to_all_single(out, data, out_sizes, in_sizes, group.handle, async_op=True)
-        ],
-    )
+    wait = begin(link, group, kind, dist.all_to_all_single, out, data, out_sizes, in_sizes)
 
     def end() -> list[Tensor]:
         wait()
@@ -232,29 +191,17 @@ def broadcast(
     """
     assert src in ranks
     link = world().connection()
-    group = link.group(ranks)
-    group.counter.seq += 1
-    if link.check:
-        _check(link, group, f"broadcast {form(shape, dtype)} from {src}")
+    group = _start_collective(link, ranks, lambda: f"broadcast {form(shape, dtype)} from {src}")
     size = size_in_bytes(shape, dtype)
-    if t is None:
-        data = torch.empty(size, dtype=torch.uint8, device=device)
-    else:
-        data = to_bytes(t)
+    data = torch.empty(size, dtype=torch.uint8, device=device) if t is None else to_bytes(t)
     if size and len(ranks) > 1:
-        moved, on_device = stage(link, data)
-        run_works(
-            link,
-            "broadcast",
-            (group.counter,),
-            on_device,
-            lambda: [dist.broadcast(moved, src, group.handle, async_op=True)],
-        )
+        moved = stage(link, data)
+        begin(link, group, "broadcast", dist.broadcast, moved, src)()
         data = moved.to(device)
     return t if t is not None else from_bytes(data, shape, dtype)
 
 
-def gather_objects(obj: Any, ranks: tuple[int, ...]) -> list[Any]:
+def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
     """Every member's `obj`, pickled on the way, in the order of `ranks`."""
     data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
     sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
@@ -265,16 +212,6 @@ def gather_objects(obj: Any, ranks: tuple[int, ...]) -> list[Any]:
 def barrier(ranks: tuple[int, ...]) -> None:
     """Return when every member has called this. Devices are not waited for."""
     link = world().connection()
-    group = link.group(ranks)
-    group.counter.seq += 1
-    if link.check:
-        _check(link, group, "barrier")
+    group = _start_collective(link, ranks, lambda: "barrier")
     if len(ranks) > 1:
-        token = torch.zeros(1, dtype=torch.int32)
-        run_works(
-            link,
-            "barrier",
-            (group.counter,),
-            False,
-            lambda: [dist.all_reduce(token, group=group.handle, async_op=True)],
-        )
+        begin(link, group, "barrier", dist.all_reduce, torch.zeros(1, dtype=torch.int32))()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -47,14 +47,14 @@ class CommLog:
     def __str__(self) -> str:
         """A table: kind, ranks, dtype, bytes sent and received by all ranks, op, user line."""
         head = ("kind", "ranks", "dtype", "sent", "received", "op", "line")
-        rows = [head, *(_row(record) for record in self.records)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        lines.append(f"{self.count()} collectives, {self.total_bytes()} bytes received")
-        return "\n".join(lines)
+        total = f"{self.count()} collectives, {self.total_bytes()} bytes received"
+        return f"{table([head, *map(_row, self.records)])}\n{total}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _row(record: CommRecord) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from types import FrameType, TracebackType
-from typing import Any
+from traceback import walk_tb
+from types import TracebackType
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,20 +21,22 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d as c10d
 
 from ..env import (
+    AGENT_STORE,
+    CHECK,
+    DEVICE,
     LOCAL_RANK,
     LOCAL_WORLD_SIZE,
-    agent_store,
-    check,
-    device,
-    master_addr,
-    master_port,
-    store,
-    timeout,
+    MASTER_ADDR,
+    MASTER_PORT,
+    STORE,
+    TIMEOUT,
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .watchdog import Watchdog
+
+R = TypeVar("R")
 
 # How long the process that serves the store stays for the others, and how long leaving may take.
 _LAST_SECONDS = 10.0
@@ -45,7 +48,7 @@ _GLANCE = 0.25
 class Group:
     """A process group, as seen by a caller who lists its ranks in an order of his own."""
 
-    handle: Any  # dist.ProcessGroup; None for the group of all ranks
+    handle: dist.ProcessGroup | None  # None for the group of all ranks
     counter: Counter
     place: tuple[int, ...]  # place[i]: where ranks[i] sits in the sorted group
     me: int  # where the own rank is in ranks
@@ -62,16 +65,16 @@ class Connection:
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
         self.size = size
-        self.timeout = timeout()
-        self.check = check()
+        self.timeout = TIMEOUT.read()
+        self.check = CHECK.read()
         self.epoch = 0  # how many errors of ranks this process left its groups for
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
-        self._serves = rank == 0 and not (store() or agent_store() or self._foreign)
+        self._serves = rank == 0 and not (STORE.read() or AGENT_STORE.read() or self._foreign)
         self._seats: dict[tuple[int, ...], Group] = {}
-        self._groups: dict[tuple[int, ...], tuple[Any, Counter]] = {}
+        self._groups: dict[tuple[int, ...], tuple[dist.ProcessGroup | None, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
-        self._messages: Any = None  # the group that messages go through
+        self._messages: dist.ProcessGroup | None = None  # the group that messages go through
         self.store: Store = PrefixStore("onefold", self._open(self._serves))
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
         self.watch = Watchdog(PrefixStore("onefold", self._open(False)), rank, self.timeout)
@@ -81,9 +84,9 @@ class Connection:
         atexit.register(self.close)
 
     def _open(self, serve: bool) -> Store:
-        if file := store():
+        if file := STORE.read():
             return FileStore(file)
-        host, port = master_addr(), master_port()
+        host, port = MASTER_ADDR.read(), MASTER_PORT.read()
         try:
             return TCPStore(
                 host, port, None, serve, self._limit, wait_for_workers=False, multi_tenant=True
@@ -107,11 +110,11 @@ class Connection:
                 del self._groups[counter.ranks]
                 self._messages = self._new_group(counter.ranks)[0]
             return "nccl" not in backends
-        cuda = device() != "cpu" and torch.cuda.is_available()
+        cuda = DEVICE.read() != "cpu" and torch.cuda.is_available()
         # NCCL refuses two ranks on one device.
         nccl = cuda and (LOCAL_WORLD_SIZE.read() or 1) <= torch.cuda.device_count()
         counter.seq += 1
-        self._meet(Pending("connecting", "", (counter,)), lambda: self._make_world(nccl))
+        self.meet(Pending("connecting", "", (counter,)), lambda: self._make_world(nccl))
         return not nccl
 
     def _make_world(self, nccl: bool) -> None:
@@ -133,7 +136,8 @@ class Connection:
             dist.all_reduce(torch.zeros(1, device=torch.device("cuda", index)))
         _shake_hands(None)
 
-    def _meet(self, pending: Pending, make: Callable[[], Any]) -> Any:
+    def meet(self, pending: Pending, make: Callable[[], R]) -> R:
+        """What `make()` gives, which may wait for other ranks; `pending` describes the wait."""
         self.watch.pending = pending
         try:
             return make()
@@ -153,15 +157,15 @@ class Connection:
             self._seats[ranks] = found
         return found
 
-    def _new_group(self, ordered: tuple[int, ...]) -> tuple[Any, Counter]:
+    def _new_group(self, ordered: tuple[int, ...]) -> tuple[dist.ProcessGroup, Counter]:
         counter = self.watch.counter(",".join(map(str, ordered)), ordered, self.epoch)
         counter.seq += 1
         pending = Pending("connecting", "", (counter,))
-        handle = self._meet(pending, lambda: self._connect(pending, counter))
+        handle = self.meet(pending, lambda: self._connect(pending, counter))
         self._groups[ordered] = (handle, counter)
         return handle, counter
 
-    def _connect(self, pending: Pending, counter: Counter) -> Any:
+    def _connect(self, pending: Pending, counter: Counter) -> dist.ProcessGroup:
         # torch's own wait could not be ended by the error of a rank that does not come.
         keys = {rank: f"meet/{counter.key}/{rank}" for rank in counter.ranks}
         self.store.set(keys[self.rank], "")
@@ -229,7 +233,7 @@ class Connection:
         self.watch.forget_counters()
         self.epoch += 1
 
-    def message_group(self, peer: int) -> Any:
+    def message_group(self, peer: int) -> dist.ProcessGroup | None:
         """The process group that carries messages to and from `peer`; None is that of all ranks.
 
         In later epochs one of the two alone, since the others may come late.
@@ -249,14 +253,12 @@ class Connection:
         return counter
 
     def _note_failure(
-        self,
-        kind: type[BaseException],
-        error: BaseException,
-        trace: TracebackType | None,
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         """Tell the others why this process ends, then report the error as usual."""
         text = (str(error).splitlines() or [""])[0]
-        at = user_line(_innermost(trace)) if trace is not None else user_line()
+        frames = [frame for frame, _ in walk_tb(trace)]
+        at = user_line(frames[-1] if frames else None)
         told = isinstance(error, OnefoldError) and error.raised_on not in (None, self.rank)
         because = " because of another rank" if told or isinstance(error, CommError) else ""
         self.watch.end(f"failed{because}, {kind.__name__}: {text}, at {at}")
@@ -278,26 +280,17 @@ class Connection:
         self.watch.stop()
         if not self._foreign:
             if self._serves:
-                self._wait_for_others()
+                ends = [f"end/{rank}" for rank in range(self.size)]
+                with contextlib.suppress(RuntimeError):
+                    self.store.wait(ends, timedelta(seconds=_LAST_SECONDS))
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
         self._seats.clear()
         self._groups.clear()
         guard.cancel()
 
-    def _wait_for_others(self) -> None:
-        ends = [f"end/{rank}" for rank in range(self.size)]
-        with contextlib.suppress(RuntimeError):
-            self.store.wait(ends, timedelta(seconds=_LAST_SECONDS))
 
-
-def _innermost(trace: TracebackType) -> FrameType:
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame
-
-
-def _group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> Any:
+def _group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> dist.ProcessGroup:
     """`dist.new_group` among its members alone, under a name that they agree on.
 
     torch (2.13) puts the number of groups that the process made so far into the name of such a
@@ -307,13 +300,15 @@ def _group_named(name: str, ordered: tuple[int, ...], limit: timedelta) -> Any:
     makes_name = c10d._hash_ranks_to_str
     c10d._hash_ranks_to_str = lambda ranks: name
     try:
-        handle = dist.new_group(list(ordered), timeout=limit, use_local_synchronization=True)
+        handle: dist.ProcessGroup = dist.new_group(
+            list(ordered), timeout=limit, use_local_synchronization=True
+        )
     finally:
         c10d._hash_ranks_to_str = makes_name
     _shake_hands(handle)
     return handle
 
 
-def _shake_hands(handle: Any) -> None:
+def _shake_hands(handle: dist.ProcessGroup | None) -> None:
     """Return when all members have finished connecting; else one could leave while another does."""
     dist.all_reduce(torch.zeros(1, dtype=torch.int32), group=handle)

@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, Signa
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ..env import timeout
+from ..env import TIMEOUT
 from .failure import Failure, ended, first, found
 from .launchers import OtherLaunchers
 
@@ -174,14 +174,14 @@ def _run(options: argparse.Namespace, port: int, scratch: str) -> Failure | None
         run_id="onefold",
         rdzv_backend="static",
         rdzv_endpoint=f"{options.master_addr}:{port}",
-        rdzv_configs={"rank": options.node_rank, "timeout": max(1, round(timeout()))},
+        rdzv_configs={"rank": options.node_rank, "timeout": max(1, round(TIMEOUT.read()))},
         max_restarts=0,
         logs_specs=_Logs(scratch, options.logdir if options.redirect_stdout_and_stderr else None),
     )
     program, arguments = _command(options)
     others = None
     if options.nnodes > 1:
-        others = OtherLaunchers(options.master_addr, port, options.node_rank, timeout())
+        others = OtherLaunchers(options.master_addr, port, options.node_rank, TIMEOUT.read())
     try:
         # The agent reads its arguments as string templates.
         elastic_launch(config, program)(*(text.replace("$", "$$") for text in arguments))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from torch.distributed import Work
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class Pending:
     kind: str
     op: str
     counters: Sequence[Counter]
-    works: Sequence[Any] = ()
+    works: Sequence[Work] = ()
 
     def describe(self) -> str:
         """`all_reduce of op 'matmul' over ranks (0, 1)`."""

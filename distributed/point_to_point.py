@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -13,35 +15,26 @@ from torch import Tensor
 from .connection import Connection
 from .pending import Counter, Pending
 from .rank_check import compare, form
-from .wait import current_op, stage, start_works, wait_for
+from .wait import current_op, stage, wait_for
 from .wire_format import from_bytes, size_in_bytes, to_bytes
 from .world import world
 
 Expected = tuple[int, Sequence[int], torch.dtype, torch.device]
 
 # What a batch of messages goes through: on a device or off it, and the process group.
-_Carrier: TypeAlias = tuple[bool, Any]
+_Carrier: TypeAlias = tuple[bool, dist.ProcessGroup | None]
 _Batches: TypeAlias = dict[_Carrier, list[dist.P2POp]]
 
 
+@dataclass(slots=True, eq=False)
 class Posted:
     """Messages on their way. Keep it until `wait` or `done`: it holds what they are read from."""
 
-    __slots__ = ("_buffers", "_link", "_pending", "_recvs", "_works")
-
-    def __init__(
-        self,
-        link: Connection,
-        pending: Pending,
-        works: dict[_Carrier, Sequence[Any]],
-        buffers: list[Tensor],
-        recvs: Sequence[Expected],
-    ) -> None:
-        self._link = link
-        self._pending = pending
-        self._works = works
-        self._buffers = buffers
-        self._recvs = recvs
+    _link: Connection
+    _pending: Pending
+    _works: dict[_Carrier, list[dist.Work]]
+    _buffers: list[Tensor]
+    _recvs: Sequence[Expected]
 
     def done(self) -> bool:
         """Whether every message has left and arrived."""
@@ -85,15 +78,16 @@ def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Post
     if link.check:
         _check(link, counters, sends, recvs)
     handles = {peer: link.message_group(peer) for peer in peers}
-    batches: _Batches = {}
+    batches: _Batches = defaultdict(list)
     buffers = _receive(link, sends, recvs, handles, batches)
     for to, t in sends:
         if to != link.rank and t.numel():
-            data, on_device = stage(link, to_bytes(t))
-            _add(batches, on_device, dist.isend, data, to, handles[to])
+            data = stage(link, to_bytes(t))
+            message = dist.P2POp(dist.isend, data, to, handles[to])
+            batches[data.is_cuda, handles[to]].append(message)
     pending = Pending("transfer", current_op.name, [replace(counter) for counter in counters])
     works = {
-        carrier: start_works(link, pending, dist.batch_isend_irecv, batch)
+        carrier: link.meet(pending, partial(dist.batch_isend_irecv, batch))
         for carrier, batch in batches.items()
     }
     return Posted(link, pending, works, buffers, recvs)
@@ -103,7 +97,7 @@ def _receive(
     link: Connection,
     sends: Sequence[tuple[int, Tensor]],
     recvs: Sequence[Expected],
-    handles: Mapping[int, Any],
+    handles: Mapping[int, dist.ProcessGroup | None],
     batches: _Batches,
 ) -> list[Tensor]:
     """A buffer of bytes per expected message. Empty messages do not travel; own ones are here."""
@@ -113,20 +107,13 @@ def _receive(
         if source == link.rank:
             buffers.append(to_bytes(next(own).clone()))
             continue
-        on_device = device.type == "cuda" and not link.staged
-        where = device if on_device else torch.device("cpu")
+        where = "cpu" if link.staged else device
         data = torch.empty(size_in_bytes(shape, dtype), dtype=torch.uint8, device=where)
         buffers.append(data)
         if data.numel():
-            _add(batches, on_device, dist.irecv, data, source, handles[source])
+            message = dist.P2POp(dist.irecv, data, source, handles[source])
+            batches[data.is_cuda, handles[source]].append(message)
     return buffers
-
-
-def _add(
-    batches: _Batches, on_device: bool, way: Any, data: Tensor, peer: int, handle: Any
-) -> None:
-    message = dist.P2POp(way, data, peer, handle)
-    batches.setdefault((on_device, handle), []).append(message)
 
 
 def _check(

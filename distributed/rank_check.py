@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TypedDict
 
 import torch
 
 from ..errors import RankMismatch, user_line
 from .connection import Connection
 from .pending import Counter, Pending
+
+
+class _Said(TypedDict):
+    """What a rank is about to do."""
+
+    what: str  # the collective with all that must be equal
+    op: str
+    line: str
+    sends: dict[str, list[str]]  # by the rank that they go to
+    recvs: dict[str, list[str]]
 
 
 def form(shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -32,7 +42,7 @@ def compare(
     `what` is the collective with all that must be equal; `sends` and `recvs` say, by the other
     rank, the forms of the tensors that go to it and come from it. The user's line counts too.
     """
-    mine = {
+    mine: _Said = {
         "what": what,
         "op": op,
         "line": user_line(),
@@ -53,26 +63,28 @@ def compare(
 
 
 def _exchange(
-    link: Connection, counter: Counter, mine: dict[str, Any], pending: Pending
-) -> dict[int, dict[str, Any]]:
+    link: Connection, counter: Counter, mine: _Said, pending: Pending
+) -> dict[int, _Said]:
     keys = {rank: f"check/{counter.key}/{counter.seq}/{rank}" for rank in counter.ranks}
-    link.watch.pending = pending
-    try:
+
+    def exchange() -> dict[int, _Said]:
         link.store.set(keys[link.rank], json.dumps(mine))
         link.wait_for_keys(list(keys.values()), pending)
         said = {rank: json.loads(link.store.get(key)) for rank, key in keys.items()}
         # All have set this key, so all have read the one before.
         link.store.delete_key(f"check/{counter.key}/{counter.seq - 1}/{link.rank}")
-    except RuntimeError as error:
-        raise link.explain(pending, error) from None
-    link.watch.pending = None
-    return said
+        return said
+
+    return link.meet(pending, exchange)
 
 
-def _difference(a: int, one: dict[str, Any], b: int, two: dict[str, Any]) -> str:
-    for name, meaning in (("what", "the collective"), ("op", "the op"), ("line", "the line")):
-        if one[name] != two[name]:
-            return meaning
+def _difference(a: int, one: _Said, b: int, two: _Said) -> str:
+    if one["what"] != two["what"]:
+        return "the collective"
+    if one["op"] != two["op"]:
+        return "the op"
+    if one["line"] != two["line"]:
+        return "the line"
     for source, sender, target, receiver in ((a, one, b, two), (b, two, a, one)):
         sent = sender["sends"].get(str(target), [])
         expected = receiver["recvs"].get(str(source), [])
@@ -81,6 +93,6 @@ def _difference(a: int, one: dict[str, Any], b: int, two: dict[str, Any]) -> str
     return ""
 
 
-def _text(said: dict[str, Any]) -> str:
+def _text(said: _Said) -> str:
     of = f" of op '{said['op']}'" if said["op"] else ""
     return f"{said['what']}{of} at {said['line']}"

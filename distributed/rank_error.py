@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -122,7 +121,7 @@ def heard(store: Store, counters: Sequence[Counter]) -> list[RankError]:
     return [found[rank] for rank in sorted(found)]
 
 
-def close_connections(handle: Any, ranks: Sequence[int], rank: int) -> None:
+def close_connections(handle: dist.ProcessGroup | None, ranks: Sequence[int], rank: int) -> None:
     """Close this process's gloo connections of a group, so that no member waits for it.
 
     Gloo closes all connections of a group when one receive in it was not served in time.

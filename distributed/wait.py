@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
+from torch.distributed import Work
 
-from .connection import Connection
-from .pending import Counter, Pending
+from .connection import Connection, Group
+from .pending import Pending
 
 
 class OpSlot:
@@ -24,49 +24,23 @@ class OpSlot:
 current_op = OpSlot()
 
 
-def run_works(
+def begin(
     link: Connection,
+    group: Group,
     kind: str,
-    counters: Sequence[Counter],
-    on_device: bool,
-    start: Callable[..., Sequence[Any]],
-    *arguments: Any,
-) -> None:
-    """Start works with `start(*arguments)` and wait for them; on a device only its stream waits,
-    and this returns at once.
-    """
-    pending = Pending(kind, current_op.name, counters)
-    wait_for(link, pending, on_device, start_works(link, pending, start, *arguments))
-
-
-def begin_works(
-    link: Connection,
-    kind: str,
-    counter: Counter,
-    on_device: bool,
-    start: Callable[..., Sequence[Any]],
-    *arguments: Any,
+    collective: Callable[..., Work | None],
+    tensor: Tensor,
+    *args: object,
 ) -> Callable[[], None]:
-    """Start works as `run_works` does; the waiting is left to what is returned."""
-    pending = Pending(kind, current_op.name, (replace(counter),))  # others may start before it ends
-    works = start_works(link, pending, start, *arguments)
-    return lambda: wait_for(link, pending, on_device, works)
+    """Start a collective of torch; what is returned waits for it, as `wait_for` does."""
+    counter = replace(group.counter)  # others may start before it ends
+    pending = Pending(kind, current_op.name, (counter,))
+    work = link.meet(pending, lambda: collective(tensor, *args, group=group.handle, async_op=True))
+    assert work is not None
+    return lambda: wait_for(link, pending, tensor.is_cuda, (work,))
 
 
-def start_works(
-    link: Connection, pending: Pending, start: Callable[..., Sequence[Any]], *arguments: Any
-) -> Sequence[Any]:
-    """Start works with `start(*arguments)`; `pending` describes them when that fails."""
-    link.watch.pending = pending
-    try:
-        works = start(*arguments)
-    except RuntimeError as error:
-        raise link.explain(pending, error) from None
-    link.watch.pending = None
-    return works
-
-
-def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequence[Any]) -> None:
+def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequence[Work]) -> None:
     """Wait for started works; on a device only its stream waits, and this returns at once."""
     link.watch.pending = pending
     try:
@@ -80,8 +54,6 @@ def wait_for(link: Connection, pending: Pending, on_device: bool, works: Sequenc
         link.watch.pending = None
 
 
-def stage(link: Connection, data: Tensor) -> tuple[Tensor, bool]:
-    """`data` where the back end can take it, and whether that is a device."""
-    if data.is_cuda and link.staged:
-        return data.cpu(), False
-    return data, data.is_cuda
+def stage(link: Connection, data: Tensor) -> Tensor:
+    """`data` where the back end can take it."""
+    return data.cpu() if data.is_cuda and link.staged else data

@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch._C._distributed_c10d import Store
@@ -44,6 +45,10 @@ class _Report:
         for name, ranks in (("arrived", self.arrived), ("did not arrive", self.missing)):
             rows += [f"  rank {rank} {name}: {text}" for rank, text in sorted(ranks.items())]
         return "\n".join(rows)
+
+    def silent(self, wanted: Iterable[int]) -> set[int]:
+        """The ranks of `wanted` of which nothing is known yet."""
+        return {*wanted} - self.arrived.keys() - self.missing.keys()
 
 
 def _cause(error: Exception) -> str:
@@ -132,17 +137,16 @@ class Watchdog:
             asked = self._store.add("ask", 1)
             self._post(asked)
             deadline = time.monotonic() + 2 * _MAX_INTERVAL + 0.5
-            while len(report.arrived) + len(report.missing) < len(wanted):
-                for rank, counter in wanted.items():
-                    if rank not in report.arrived and rank not in report.missing:
-                        self._read(rank, counter, asked, report)
+            while silent := report.silent(wanted):
+                for rank in silent:
+                    self._read(rank, wanted[rank], asked, report)
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.02)
         except RuntimeError:
-            for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
+            for rank in report.silent(wanted):
                 report.missing[rank] = "unknown: the key-value store of rank 0 is gone too"
-        for rank in wanted.keys() - report.arrived.keys() - report.missing.keys():
+        for rank in report.silent(wanted):
             report.missing[rank] = _SILENT
         return report
 

@@ -12,10 +12,11 @@ import runpy
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from ..env import RANK, error_dir
+from ..env import ERROR_DIR, RANK
 from ..errors import CommError, OnefoldError, RankMismatch
 from .failure import Failure, leave
 
@@ -30,29 +31,24 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-class _Hook:
-    """The last of the exception hooks of this process."""
-
-    def __init__(self, folder: str, also_print: bool) -> None:
-        self._folder = folder
-        self._also_print = also_print
-
-    def __call__(
-        self,
-        kind: type[BaseException],
-        error: BaseException,
-        trace: TracebackType | None,
-    ) -> None:
-        if issubclass(kind, KeyboardInterrupt):
-            return  # the launcher was stopped, and says so
-        trace = _program_frames(trace)
-        text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
-        if self._also_print:
-            sys.stderr.write(text + "\n")
-        rank = RANK.read() or 0
-        told = isinstance(error, OnefoldError) and error.raised_on not in (None, rank)
-        lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
-        leave(self._folder, Failure(rank, time.time(), told or lost, text))
+def _report(
+    folder: str,
+    also_print: bool,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """The last of the exception hooks of this process: leave the traceback in `folder`."""
+    if issubclass(kind, KeyboardInterrupt):
+        return  # the launcher was stopped, and says so
+    trace = _program_frames(trace)
+    text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
+    if also_print:
+        sys.stderr.write(text + "\n")
+    rank = RANK.read() or 0
+    told = isinstance(error, OnefoldError) and error.raised_on not in (None, rank)
+    lost = isinstance(error, CommError) and not isinstance(error, RankMismatch)
+    leave(folder, Failure(rank, time.time(), told or lost, text))
 
 
 def main() -> None:
@@ -64,8 +60,8 @@ def main() -> None:
     also_print = arguments[0] == "--also-print"
     if also_print:
         arguments = arguments[1:]
-    if error_dir():
-        sys.excepthook = _Hook(error_dir(), also_print)
+    if folder := ERROR_DIR.read():
+        sys.excepthook = partial(_report, folder, also_print)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         # `python -m` puts the working directory first, and this process was started that way.

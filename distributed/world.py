@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ..env import RANK, WORLD_SIZE
-from ..errors import (
-    CommError,
-    OnefoldError,
-    OnefoldRuntimeError,
-    OnefoldValueError,
-    PlacementError,
-)
+from ..errors import CommError, OnefoldError, OnefoldRuntimeError, OnefoldValueError, PlacementError
 from .connection import Connection
 
 

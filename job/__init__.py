@@ -46,11 +46,11 @@ from .initializers import (
     xavier_uniform_initializer,
     zeros_initializer,
 )
-from .placeholder import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
 from .scope import placement as device_prior_placement, placement as fixed_placement
 from .session import clear_default_session
 from .shaping import *  # noqa: F403
 from .train import load_variables
+from .typing import FixedTensorDef, MirroredTensorDef, MirroredTensorListDef
 from .unpack_pack import pack, unpack
 from .variables import get_variable
 from .watching import watch, watch_diff

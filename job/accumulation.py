@@ -18,11 +18,11 @@ class Accumulation:
 
     def __init__(self) -> None:
         self.in_time = False  # whether unpack and pack have nothing left to do
-        self._fed: Sequence[Blob] = ()
+        self._fed: Sequence[object] = ()
         self._unpacked: dict[int, int] = {}  # by identities of what is fed: the number of pieces
         self._uses_whole = False
 
-    def begin(self, fed: Sequence[Blob]) -> None:
+    def begin(self, fed: Sequence[object]) -> None:
         """A trace begins with these arguments."""
         self._fed, self._unpacked, self._uses_whole = fed, {}, False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..engine.convert import global_to_global
 from ..engine.ops.arithmetic import add
@@ -53,7 +52,7 @@ def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
     return each(total, _one_each("distribute_add", xs))
 
 
-def distribute_map(xs: Blob | Sequence[Blob], f: Callable[..., Any], axis: int = 0) -> Blob:
+def distribute_map(xs: Blob | Sequence[Blob], f: Callable[..., Blob], axis: int = 0) -> Blob:
     """What `f` gives for each device's part of the blobs, on that device, one behind the other."""
     given = [xs] if isinstance(xs, Blob) else list(xs)
     parts = [distribute_split(x, axis) for x in given]

@@ -7,12 +7,13 @@ from typing import Any, TypeAlias, overload
 
 import torch
 
+from ..engine.argument_types import Number
 from ..engine.convert import global_to_global
 from ..engine.ops.arithmetic import add, div, mul, neg, rsub, sub
 from ..engine.ops.getitem import getitem
 from ..engine.ops.unary import reciprocal
 from ..engine.placement import Placement
-from ..engine.sbp import broadcast, partial_sum, split
+from ..engine.sbp import NdSbp, broadcast, partial_sum, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from .distribute import Distribute
@@ -102,44 +103,44 @@ class Blob:
             "flow.where, or decide by its shape"
         )
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Blob:
         return each(neg, self)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Blob | Number) -> Blob:
         return each(add, self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Blob | Number) -> Blob:
         return each(add, other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Blob | Number) -> Blob:
         return each(sub, self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Blob | Number) -> Blob:
         return each(rsub, self, other)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Blob | Number) -> Blob:
         return each(mul, self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Blob | Number) -> Blob:
         return each(mul, other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Blob | Number) -> Blob:
         return each(div, self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Blob | Number) -> Blob:
         return each(mul, each(reciprocal, self), other)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Blob:
         return each(getitem, self, index)
 
 
 @overload
-def each(function: Callable[..., Tensor], *args: Any, **options: Any) -> Blob: ...
+def each(function: Callable[..., Tensor], *args: object, **options: object) -> Blob: ...
 @overload
 def each(
-    function: Callable[..., tuple[Tensor, ...]], *args: Any, **options: Any
+    function: Callable[..., tuple[Tensor, ...]], *args: object, **options: object
 ) -> tuple[Blob, ...]: ...
-def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def each(function: Callable[..., Any], *args: object, **options: object) -> Any:
     """Run an op on the parts of its blobs, on the devices of the scope; gives a Blob, or several.
 
     Blobs may stand in lists among the arguments. Raises OnefoldTypeError without any blob.
@@ -157,7 +158,7 @@ def each(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     for key in keys_of(blobs):
         place = place_of(devices, key)
 
-        def tensor(x: Any, key: Key = key, place: Placement = place) -> Any:
+        def tensor(x: object, key: Key = key, place: Placement = place) -> object:
             if isinstance(x, Blob):
                 return moved(x, key, place)
             if isinstance(x, (list, tuple)):
@@ -211,7 +212,7 @@ def moved(blob: Blob, key: Key, place: Placement) -> Tensor:
     return global_to_global(found, place, split(0) if spread else broadcast)
 
 
-def _addends(x: Tensor) -> Any:
+def _addends(x: Tensor) -> NdSbp:
     return tuple(s if s.is_split else partial_sum for s in x.sbp)
 
 
@@ -224,7 +225,7 @@ def _combined(results: Mapping[Key, Any]) -> Any:
     return Blob(results) if isinstance(first, Tensor) else first
 
 
-def _blobs(tree: Any) -> Iterator[Blob]:
+def _blobs(tree: object) -> Iterator[Blob]:
     if isinstance(tree, Blob):
         yield tree
     elif isinstance(tree, (list, tuple)):

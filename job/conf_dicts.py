@@ -22,7 +22,7 @@ from .schedules import (
 )
 
 
-def only_one(what: str, conf: Any, allowed: Sequence[str]) -> tuple[str, Any]:
+def only_one(what: str, conf: object, allowed: Sequence[str]) -> tuple[str, object]:
     """The key and the value of a dict of one. Raises OnefoldValueError for any other."""
     if not isinstance(conf, Mapping):
         raise OnefoldTypeError(f"{what} needs a dict, but got {conf!r}")
@@ -33,60 +33,60 @@ def only_one(what: str, conf: Any, allowed: Sequence[str]) -> tuple[str, Any]:
     return next(iter(conf.items()))
 
 
-def arguments(
-    what: str, conf: Any, needed: Mapping[str, str], more: Mapping[str, str]
-) -> dict[str, Any]:
-    """A dict as arguments; `needed` and `more` say which argument each key is.
+# Arguments that have other names than their keys.
+_ARGUMENTS = {
+    "decay_batches": "steps",
+    "warmup_batches": "steps",
+    "scales": "scale",
+    "weight_decay_rate": "weight_decay",
+    "includes": "weight_decay_includes",
+    "excludes": "weight_decay_excludes",
+}
+
+
+def arguments(what: str, conf: object, needed: str, more: str) -> dict[str, Any]:
+    """A dict as arguments; `needed` and `more` name the keys that it has and may have.
 
     Raises OnefoldValueError for a key that is missing or unknown.
+
+    >>> arguments("cosine_conf", {"decay_batches": 4}, "decay_batches", "alpha")
+    {'steps': 4}
     """
     if not isinstance(conf, Mapping):
         raise OnefoldTypeError(f"{what} needs a dict, but got {conf!r}")
-    keys = {**needed, **more}
-    missing, unknown = needed.keys() - conf.keys(), conf.keys() - keys.keys()
-    if missing or unknown:
+    must, may = needed.split(), more.split()
+    if not {*must} <= conf.keys() <= {*must, *may}:
         raise OnefoldValueError(
-            f"{what} needs {', '.join(needed) or 'no key'} and may have "
-            f"{', '.join(more) or 'no other'}, but got {', '.join(conf) or 'nothing'}"
+            f"{what} needs {', '.join(must) or 'no key'} and may have "
+            f"{', '.join(may) or 'no other'}, but got {', '.join(conf) or 'nothing'}"
         )
-    return {keys[key]: value for key, value in conf.items()}
+    return {_ARGUMENTS.get(key, str(key)): value for key, value in conf.items()}
 
 
-_STEPS = {"decay_batches": "steps"}
-_RATE = {**_STEPS, "decay_rate": "decay_rate"}
-_STAIRS = {"staircase": "staircase"}
-# By name: the schedule, the arguments that it needs, and those that it may have.
-_DECAYS: dict[str, tuple[Callable[..., Schedule], dict[str, str], dict[str, str]]] = {
-    "cosine_conf": (CosineScheduler, _STEPS, {"alpha": "alpha"}),
-    "linear_cosine_conf": (
-        LinearCosineScheduler,
-        _STEPS,
-        {"num_periods": "num_periods", "alpha": "alpha", "beta": "beta"},
-    ),
-    "exponential_conf": (ExponentialScheduler, _RATE, _STAIRS),
-    "inverse_time_conf": (InverseTimeScheduler, _RATE, _STAIRS),
-    "natural_exp_conf": (NaturalExpScheduler, _RATE, _STAIRS),
+# By name: the schedule, the keys that it needs, and those that it may have.
+_DECAYS: dict[str, tuple[Callable[..., Schedule], str, str]] = {
+    "cosine_conf": (CosineScheduler, "decay_batches", "alpha"),
+    "linear_cosine_conf": (LinearCosineScheduler, "decay_batches", "num_periods alpha beta"),
+    "exponential_conf": (ExponentialScheduler, "decay_batches decay_rate", "staircase"),
+    "inverse_time_conf": (InverseTimeScheduler, "decay_batches decay_rate", "staircase"),
+    "natural_exp_conf": (NaturalExpScheduler, "decay_batches decay_rate", "staircase"),
     "piecewise_constant_conf": (
         lambda base_lr, **more: PiecewiseConstantScheduler(**more),
-        {"boundaries": "boundaries", "values": "values"},
-        {},
+        "boundaries values",
+        "",
     ),
     "piecewise_scaling_conf": (
         lambda base_lr, boundaries, scale, warmup: PiecewiseScalingScheduler(
             base_lr, boundaries, list(scale)[-len(boundaries) :], warmup
         ),
-        {"boundaries": "boundaries", "scales": "scale"},
-        {},
+        "boundaries scales",
+        "",
     ),
-    "polynomial_conf": (
-        PolynomialScheduler,
-        _STEPS,
-        {"end_learning_rate": "end_learning_rate", "power": "power", "cycle": "cycle"},
-    ),
+    "polynomial_conf": (PolynomialScheduler, "decay_batches", "end_learning_rate power cycle"),
 }
 
 
-def schedule_of(lr: float, decay: Any, warmup: Any) -> Schedule:
+def schedule_of(lr: float, decay: object, warmup: object) -> Schedule:
     """The schedule that a "learning_rate_decay" and a "warmup_conf" describe, or None for either.
 
     >>> schedule_of(1.0, {"cosine_conf": {"decay_batches": 4}}, None).rate(0, 2)
@@ -100,10 +100,8 @@ def schedule_of(lr: float, decay: Any, warmup: Any) -> Schedule:
     return make(base_lr=lr, warmup=ahead, **arguments(kind, conf, needed, more))
 
 
-def _warmup(conf: Any) -> Warmup:
+def _warmup(conf: object) -> Warmup:
     kind, inner = only_one("warmup_conf", conf, ("constant_conf", "linear_conf"))
-    steps = {"warmup_batches": "steps"}
     if kind == "constant_conf":
-        return constant(**arguments(kind, inner, {**steps, "multiplier": "multiplier"}, {}))
-    needed = {**steps, "start_multiplier": "start_multiplier"}
-    return linear(**arguments(kind, inner, needed, {}))
+        return constant(**arguments(kind, inner, "warmup_batches multiplier", ""))
+    return linear(**arguments(kind, inner, "warmup_batches start_multiplier", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import overload
 
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .function_config import FunctionConfig
@@ -12,7 +12,18 @@ from .job import Job
 from .session import session
 
 
-def global_function(type: Any = "predict", function_config: FunctionConfig | None = None) -> Any:
+@overload
+def global_function(
+    type: Callable[..., object], function_config: FunctionConfig | None = None
+) -> Job: ...
+@overload
+def global_function(
+    type: str | FunctionConfig = "predict", function_config: FunctionConfig | None = None
+) -> Callable[[Callable[..., object]], Job]: ...
+def global_function(
+    type: str | FunctionConfig | Callable[..., object] = "predict",
+    function_config: FunctionConfig | None = None,
+) -> Job | Callable[[Callable[..., object]], Job]:
     """Make a job of a function: `@flow.global_function(type="train", function_config=config)`.
 
     In the words of the first generation `@flow.global_function(config)`, or without parentheses.
@@ -28,7 +39,7 @@ def global_function(type: Any = "predict", function_config: FunctionConfig | Non
     if isinstance(type, FunctionConfig):
         if function_config is not None:
             raise OnefoldTypeError("global_function got two function_configs")
-        type, function_config = "predict", type
+        function_config, type = type, "predict"
     if type not in ("train", "predict"):
         raise OnefoldValueError(f"a job's type must be 'train' or 'predict', but got {type!r}")
     if function_config is not None and not isinstance(function_config, FunctionConfig):
@@ -38,7 +49,7 @@ def global_function(type: Any = "predict", function_config: FunctionConfig | Non
     return lambda function: _define(function, type == "train", function_config)
 
 
-def _define(function: Callable[..., Any], trains: bool, config: FunctionConfig | None) -> Job:
+def _define(function: Callable[..., object], trains: bool, config: FunctionConfig | None) -> Job:
     if not inspect.isfunction(function):
         raise OnefoldTypeError(f"a job is made of a function, but got {function!r}")
     job = Job(function, trains, config)

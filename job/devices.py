@@ -8,7 +8,7 @@ import torch
 
 from ..distributed.world import world
 from ..engine.placement import Placement
-from ..env import device as device_override
+from ..env import DEVICE
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, PlacementError
 
 TAGS = ("cpu", "gpu")
@@ -91,7 +91,7 @@ class Devices:
 
 def device_type(tag: str) -> str:
     """The type of a placement for a tag; "gpu" is the CPU on machines that have none."""
-    if tag == "gpu" and torch.cuda.is_available() and device_override() != "cpu":
+    if tag == "gpu" and torch.cuda.is_available() and DEVICE.read() != "cpu":
         return "cuda"
     return "cpu"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..engine.sbp import Sbp, broadcast as _broadcast, split as _split
 from ..errors import OnefoldTypeError
-from .scope import View, consistent_view, mirrored_view
+from .scope import consistent_view, mirrored_view
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,5 @@ def auto() -> Distribute:
     return Distribute(None)
 
 
-def mirrored_strategy() -> View:
-    """The mirrored view, in the words of the first generation."""
-    return mirrored_view()
-
-
-def consistent_strategy() -> View:
-    """The consistent view, in the words of the first generation."""
-    return consistent_view()
+# The views, in the words of the first generation.
+mirrored_strategy, consistent_strategy = mirrored_view, consistent_view

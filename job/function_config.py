@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -18,10 +18,6 @@ _IGNORED = {
     "prune_cast_to_static_shape_ops": "shapes are always static",
     "prune_amp_white_identity_ops": "mixed precision adds no such ops",
     "concurrency_width": "ops run in the order of the program",
-    "all_reduce_group_num": "gradients are grouped by their sizes",
-    "all_reduce_lazy_ratio": "gradients are grouped by their sizes",
-    "all_reduce_group_min_mbyte": "gradients are grouped by their sizes",
-    "all_reduce_group_size_warmup": "gradients are grouped by their sizes",
     "all_reduce_fp16": "gradients are added in their own dtype",
     "enable_nccl_hierarchical_all_reduce": "the collective library decides",
     "use_boxing_v2": "there is one way of boxing",
@@ -38,20 +34,21 @@ _IGNORED = {
     "enable_auto_parallel": "layouts are chosen op by op",
     "use_memory_allocation_algorithm_v2": "there is one algorithm",
     "static_mem_alloc_policy_white_list": "there is one policy",
-    "use_xla_jit": "kernels are Triton's",
-    "use_tensorrt": "kernels are Triton's",
-    "cudnn_buf_limit_mbyte": "kernels are Triton's",
-    "cudnn_conv_enable_pseudo_half": "kernels are Triton's",
-    "cudnn_conv_enable_true_half": "kernels are Triton's",
-    "cudnn_conv_force_bwd_data_algo": "kernels are Triton's",
-    "cudnn_conv_force_bwd_filter_algo": "kernels are Triton's",
-    "cudnn_conv_force_fwd_algo": "kernels are Triton's",
-    "cudnn_conv_heuristic_search_algo": "kernels are Triton's",
     "cudnn_conv_use_deterministic_algo_only": "kernels are deterministic",
-    "enable_cudnn": "kernels are Triton's",
-    "enable_cudnn_conv_pseudo_half": "kernels are Triton's",
     "enable_cudnn_fused_normalization_add_relu": "chains of ops are always fused",
     "exp_run_conf": "there are no experiments to run",
+    **dict.fromkeys(
+        """all_reduce_group_num all_reduce_lazy_ratio all_reduce_group_min_mbyte
+        all_reduce_group_size_warmup""".split(),
+        "gradients are grouped by their sizes",
+    ),
+    **dict.fromkeys(
+        """use_xla_jit use_tensorrt cudnn_buf_limit_mbyte cudnn_conv_enable_pseudo_half
+        cudnn_conv_enable_true_half cudnn_conv_force_bwd_data_algo
+        cudnn_conv_force_bwd_filter_algo cudnn_conv_force_fwd_algo
+        cudnn_conv_heuristic_search_algo enable_cudnn enable_cudnn_conv_pseudo_half""".split(),
+        "kernels are Triton's",
+    ),
 }
 
 
@@ -87,9 +84,7 @@ class FunctionConfig:
             )
         self.view = value.name
 
-    def default_distribute_strategy(self, value: View) -> None:
-        """`default_logical_view`, in the words of the first generation."""
-        self.default_logical_view(value)
+    default_distribute_strategy = default_logical_view  # in the words of the first generation
 
     def default_placement_scope(self, value: DeviceScope) -> None:
         """The devices of the job: `flow.scope.placement(...)`."""
@@ -108,12 +103,12 @@ class FunctionConfig:
         """Split what the optimizer keeps over the devices (ZeRO)."""
         self.splits_state = bool(value)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         reason = _IGNORED.get(name)
         if reason is None:
             raise AttributeError(f"a function_config has no setting named {name!r}")
 
-        def accept(*values: Any) -> None:
+        def accept(*values: object) -> None:
             note_ignored("function_config", name, values[0] if values else True, reason)
 
         return accept

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ class Initializer:
     """A way to fill a variable; it prints as the call that made it."""
 
     name: str
-    options: dict[str, Any]
+    options: dict[str, object]
     fill: Callable[[Tensor, Generator | None], object] = field(repr=False, compare=False)
 
     def __repr__(self) -> str:

@@ -52,7 +52,7 @@ class Job:
     """
 
     def __init__(
-        self, function: Callable[..., Any], trains: bool, config: FunctionConfig | None
+        self, function: Callable[..., object], trains: bool, config: FunctionConfig | None
     ) -> None:
         self.function = function
         self.name = function.__name__
@@ -74,7 +74,7 @@ class Job:
         self._unnamed: dict[str, int] = {}
         self._losses: list[Blob] = []
         self._optimizer: Optimizer | None = None
-        self._watched: list[tuple[Blob, Callable[[Any], object]]] = []
+        self._watched: list[tuple[Blob, Callable[[Result], object]]] = []
         self._layouts: list[Meta] = []  # of what is returned, and then of what is watched
         self._graph: _JobGraph | None = None
 
@@ -102,7 +102,7 @@ class Job:
 
     # Calling.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if is_tracing():
             raise OnefoldRuntimeError(
                 f"job {self.name!r} was called in another job; call a plain function there that "
@@ -134,7 +134,7 @@ class Job:
         ]
         return self._deliver(*self._graph(given))
 
-    def _deliver(self, returned: Any, watched: Sequence[Parts]) -> Any:
+    def _deliver(self, returned: object, watched: Sequence[Parts]) -> Any:
         layouts = iter(self._layouts)
 
         def result(parts: Parts) -> Result:
@@ -197,7 +197,7 @@ class Job:
             )
         trained = {n: v.tensor for n, v in self.used.items() if v.tensor.requires_grad}
         groups = optimizer.groups(trained, self.config.train.second_rate, self._secondary)
-        made = optimizer.make(groups, optimizer.schedule.rate(0.0, 0))
+        made = optimizer.engine(groups, lr=optimizer.schedule.rate(0.0, 0))
         graph.add_optimizer(made, lr_sch=LRScheduler(made, optimizer.schedule))
         if optimizer.scale is not None:
             graph.set_grad_scaler(optimizer.scale)
@@ -205,7 +205,7 @@ class Job:
             graph.config.enable_zero(True)
         return graph
 
-    def _run(self, given: Sequence[Parts], devices: Placement) -> tuple[Any, list[Parts]]:
+    def _run(self, given: Sequence[Parts], devices: Placement) -> tuple[object, list[Parts]]:
         """Call the function on captured tensors; gives what it returns and what is watched, whole.
 
         Blobs are given as their parts.
@@ -221,9 +221,10 @@ class Job:
                 self._backward()
             return found, [self._whole(blob) for blob, _ in self._watched]
 
-    def _whole(self, blob: Any) -> Parts:
+    def _whole(self, blob: object) -> Parts:
         """The parts of a blob, whole on all devices, so that every process can read them."""
-        parts = check_returned(blob, self.name).parts
+        blob = check_returned(blob, self.name)
+        parts = blob.parts
         if not parts:
             raise OnefoldRuntimeError(
                 f"job {self.name!r} watches the gradient of a blob on which no loss depends"
@@ -246,12 +247,12 @@ class Job:
 
     # What is kept.
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """What training keeps besides the variables."""
         state = self.graph.state_dict()
         return {key: value for key, value in state.items() if key != "variables"}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, object]) -> None:
         """Go on from what `state` gave."""
         graph = self.graph
         graph.load_state_dict({**state, "variables": graph.state_dict()["variables"]})
@@ -289,7 +290,7 @@ class Job:
             raise OnefoldRuntimeError(f"job {self.name!r} minimizes twice; give all losses at once")
         self._optimizer = optimizer
 
-    def watch(self, blob: Blob, handler: Callable[[Any], object], gradient: bool) -> None:
+    def watch(self, blob: Blob, handler: Callable[[Result], object], gradient: bool) -> None:
         """Hand the value of a blob, or of its gradient, to a function in every call."""
         if not gradient:
             self._watched.append((blob, handler))
@@ -329,10 +330,10 @@ class _JobGraph(Graph):
     def name(self) -> str:
         return self.job.name
 
-    def _check_inputs(self, form: Any, metas: Sequence[Meta]) -> None:
+    def _check_inputs(self, form: object, metas: Sequence[Meta]) -> None:
         pass  # placeholders check them, and lists of lists may have another length in each call
 
-    def build(self, given: Sequence[Parts]) -> tuple[Any, list[Parts]]:
+    def build(self, given: Sequence[Parts]) -> tuple[object, list[Parts]]:
         return self.job._run(given, self.job.devices())
 
 

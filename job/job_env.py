@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .ignored import note_ignored
 from .session import session
 
 
-def machine(*machines: str | Sequence[str] | dict[str, Any]) -> None:
+def machine(*machines: str | Sequence[str] | dict[str, object]) -> None:
     """Use so many machines as are named."""
     named = (
         machines[0] if len(machines) == 1 and isinstance(machines[0], (list, tuple)) else machines

@@ -1,13 +1,15 @@
-"""Optimizers of jobs, each with a schedule of learning rates."""
+"""Optimizers of jobs: the names and arguments of OneFlow's, each with a schedule of learning rates.
+
+All take `loss_scale_factor` and the arguments of `Common`, those with weight decay of `Decayed`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from .. import optim
 from ..optim import elementwise_rules
-from ..optim.grad_scaler import StaticGradScaler
 from ..optim.momentum import Momentum
 from . import grad_clipping, job_loss_scale as loss_scale, warmup
 from .schedules import (
@@ -22,47 +24,26 @@ from .schedules import (
     PolynomialScheduler,
     Schedule,
 )
-from .update_rule import Optimizer, Words, rule
+from .update_rule import Common, Decayed, Optimizer, rule
 
 __all__ = [
-    "LAMB",
-    "LARS",
-    "SGD",
-    "SGDW",
-    "Adam",
-    "AdamW",
-    "CosineScheduler",
-    "CustomScheduler",
-    "ExponentialScheduler",
-    "InverseTimeScheduler",
-    "LazyAdam",
-    "LinearCosineScheduler",
-    "NaturalExpScheduler",
-    "Optimizer",
-    "PiecewiseConstantScheduler",
-    "PiecewiseScalingScheduler",
-    "PolynomialScheduler",
-    "RMSProp",
-    "grad_clipping",
-    "loss_scale",
+    "LAMB", "LARS", "SGD", "SGDW", "Adam", "AdamW", "CosineScheduler", "CustomScheduler",
+    "ExponentialScheduler", "InverseTimeScheduler", "LazyAdam", "LinearCosineScheduler",
+    "NaturalExpScheduler", "Optimizer", "PiecewiseConstantScheduler",
+    "PiecewiseScalingScheduler", "PolynomialScheduler", "RMSProp", "grad_clipping", "loss_scale",
     "warmup",
-]
+]  # fmt: skip
 
 
 def SGD(  # noqa: N802 (the name that programs use)
     lr_scheduler: Schedule,
     loss_scale_factor: float | None = None,
     momentum: float = 0.9,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Common],
 ) -> Optimizer:
     """Gradient descent; with momentum 0.9 unless another is given."""
-    return rule(
-        "SGD", lr_scheduler,
-        lambda groups, lr: _sgd(groups, lr, momentum, 0.0),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-    )  # fmt: skip
+    engine, options = _sgd(momentum)
+    return rule("SGD", lr_scheduler, engine, options, loss_scale_factor, **common)
 
 
 def SGDW(  # noqa: N802 (the name that programs use)
@@ -70,19 +51,12 @@ def SGDW(  # noqa: N802 (the name that programs use)
     loss_scale_factor: float | None = None,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
-    weight_decay_includes: Words = None,
-    weight_decay_excludes: Words = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Decayed],
 ) -> Optimizer:
     """SGD with weight decay. Source: Loshchilov and Hutter (2019)."""
-    return rule(
-        "SGDW", lr_scheduler,
-        lambda groups, lr: _sgd(groups, lr, momentum, weight_decay),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-        weight_decay_includes, weight_decay_excludes,
-    )  # fmt: skip
+    engine, options = _sgd(momentum)
+    options["weight_decay"] = weight_decay
+    return rule("SGDW", lr_scheduler, engine, options, loss_scale_factor, **common)
 
 
 def Adam(  # noqa: N802 (the name that programs use)
@@ -92,18 +66,11 @@ def Adam(  # noqa: N802 (the name that programs use)
     epsilon: float = 1e-8,
     do_bias_correction: bool = False,
     loss_scale_factor: float | None = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Common],
 ) -> Optimizer:
     """Adam, without bias correction unless it is asked for. Source: Kingma and Ba (2015)."""
-    return rule(
-        "Adam", lr_scheduler,
-        lambda groups, lr: optim.Adam(
-            groups, lr=lr, betas=(beta1, beta2), eps=epsilon, do_bias_correction=do_bias_correction
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-    )  # fmt: skip
+    options = {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": do_bias_correction}
+    return rule("Adam", lr_scheduler, optim.Adam, options, loss_scale_factor, **common)
 
 
 def AdamW(  # noqa: N802 (the name that programs use)
@@ -114,22 +81,12 @@ def AdamW(  # noqa: N802 (the name that programs use)
     do_bias_correction: bool = False,
     loss_scale_factor: float | None = None,
     weight_decay: float = 0.0,
-    weight_decay_includes: Words = None,
-    weight_decay_excludes: Words = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Decayed],
 ) -> Optimizer:
     """Adam with weight decay. Source: Loshchilov and Hutter (2019)."""
-    return rule(
-        "AdamW", lr_scheduler,
-        lambda groups, lr: optim.AdamW(
-            groups, lr=lr, betas=(beta1, beta2), eps=epsilon, weight_decay=weight_decay,
-            do_bias_correction=do_bias_correction,
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-        weight_decay_includes, weight_decay_excludes,
-    )  # fmt: skip
+    options = {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": do_bias_correction}
+    options["weight_decay"] = weight_decay
+    return rule("AdamW", lr_scheduler, optim.AdamW, options, loss_scale_factor, **common)
 
 
 def LazyAdam(  # noqa: N802 (the name that programs use)
@@ -138,18 +95,11 @@ def LazyAdam(  # noqa: N802 (the name that programs use)
     beta2: float = 0.999,
     epsilon: float = 1e-8,
     loss_scale_factor: float | None = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Common],
 ) -> Optimizer:
     """Adam: gradients of embeddings are dense here, so there are no rows to leave out."""
-    return rule(
-        "LazyAdam", lr_scheduler,
-        lambda groups, lr: optim.Adam(
-            groups, lr=lr, betas=(beta1, beta2), eps=epsilon, do_bias_correction=False
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-    )  # fmt: skip
+    options = {"betas": (beta1, beta2), "eps": epsilon, "do_bias_correction": False}
+    return rule("LazyAdam", lr_scheduler, optim.Adam, options, loss_scale_factor, **common)
 
 
 def RMSProp(  # noqa: N802 (the name that programs use)
@@ -158,18 +108,11 @@ def RMSProp(  # noqa: N802 (the name that programs use)
     epsilon: float = 1e-8,
     centered: bool = False,
     loss_scale_factor: float | None = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
+    **common: Unpack[Common],
 ) -> Optimizer:
     """RMSProp, with epsilon in the root. Source: Tieleman and Hinton (2012)."""
-    return rule(
-        "RMSProp", lr_scheduler,
-        lambda groups, lr: optim.RMSprop(
-            groups, lr=lr, alpha=decay_rate, eps=epsilon, centered=centered, eps_in_root=True
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-    )  # fmt: skip
+    options = {"alpha": decay_rate, "eps": epsilon, "centered": centered, "eps_in_root": True}
+    return rule("RMSProp", lr_scheduler, optim.RMSprop, options, loss_scale_factor, **common)
 
 
 def LARS(  # noqa: N802 (the name that programs use)
@@ -178,24 +121,14 @@ def LARS(  # noqa: N802 (the name that programs use)
     epsilon: float = 1e-9,
     lars_coefficient: float = 0.0001,
     loss_scale_factor: float | None = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
     *,
     weight_decay: float = 0.0,
-    weight_decay_includes: Words = None,
-    weight_decay_excludes: Words = None,
+    **common: Unpack[Decayed],
 ) -> Optimizer:
     """Rates by the norms of variables and gradients. Source: You et al. (2017)."""
-    return rule(
-        "LARS", lr_scheduler,
-        lambda groups, lr: optim.LARS(
-            groups, lr=lr, momentum=momentum_beta, eps=epsilon, lars_coefficient=lars_coefficient,
-            weight_decay=weight_decay,
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-        weight_decay_includes, weight_decay_excludes,
-    )  # fmt: skip
+    options = {"momentum": momentum_beta, "eps": epsilon, "lars_coefficient": lars_coefficient}
+    options["weight_decay"] = weight_decay
+    return rule("LARS", lr_scheduler, optim.LARS, options, loss_scale_factor, **common)
 
 
 def LAMB(  # noqa: N802 (the name that programs use)
@@ -204,23 +137,13 @@ def LAMB(  # noqa: N802 (the name that programs use)
     beta2: float = 0.999,
     epsilon: float = 1e-6,
     loss_scale_factor: float | None = None,
-    grad_clipping: Any = None,
-    train_step_lbn: str | None = None,
-    loss_scale_policy: StaticGradScaler | None = None,
     *,
     weight_decay: float = 0.0,
-    weight_decay_includes: Words = None,
-    weight_decay_excludes: Words = None,
+    **common: Unpack[Decayed],
 ) -> Optimizer:
     """Adam's direction, as long as the variable. Source: You et al. (2020)."""
-    return rule(
-        "LAMB", lr_scheduler,
-        lambda groups, lr: optim.LAMB(
-            groups, lr=lr, betas=(beta1, beta2), eps=epsilon, weight_decay=weight_decay
-        ),
-        loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-        weight_decay_includes, weight_decay_excludes,
-    )  # fmt: skip
+    options = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": weight_decay}
+    return rule("LAMB", lr_scheduler, optim.LAMB, options, loss_scale_factor, **common)
 
 
 def __getattr__(name: str) -> Callable[..., Optimizer]:
@@ -232,32 +155,18 @@ def __getattr__(name: str) -> Callable[..., Optimizer]:
     def made(
         lr_scheduler: Schedule,
         loss_scale_factor: float | None = None,
-        grad_clipping: Any = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: StaticGradScaler | None = None,
         *,
         weight_decay: float = 0.0,
-        weight_decay_includes: Words = None,
-        weight_decay_excludes: Words = None,
-        **options: float,
+        **given: Any,
     ) -> Optimizer:
-        return rule(
-            name, lr_scheduler,
-            lambda groups, lr: engine(
-                groups, lr=lr, weight_decay=weight_decay, maximize=False, **options
-            ),
-            loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-            weight_decay_includes, weight_decay_excludes,
-        )  # fmt: skip
+        common = {key: given.pop(key) for key in Decayed.__annotations__ if key in given}
+        options = {"weight_decay": weight_decay, **given}
+        return rule(name, lr_scheduler, engine, options, loss_scale_factor, **common)
 
     made.__name__ = name
     made.__doc__ = engine.__doc__
     return made
 
 
-def _sgd(
-    groups: Sequence[dict[str, Any]], lr: float, momentum: float, weight_decay: float
-) -> optim.Optimizer:
-    if not momentum:
-        return optim.SGD(groups, lr=lr, weight_decay=weight_decay)
-    return Momentum(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
+def _sgd(momentum: float) -> tuple[type[optim.Optimizer], dict[str, object]]:
+    return (Momentum, {"momentum": momentum}) if momentum else (optim.SGD, {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..engine.convert import to_global
 from ..engine.ops.arithmetic import add, mul
@@ -88,7 +87,7 @@ def conv2d(
     filters: int,
     kernel_size: int | Sequence[int] = 1,
     strides: int | Sequence[int] = 1,
-    padding: Any = "VALID",
+    padding: nn.Padding = "VALID",
     data_format: str = "NCHW",
     dilation_rate: int | Sequence[int] | None = None,
     groups: int = 1,

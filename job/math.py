@@ -2,62 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
+from ..engine.argument_types import Number
 from ..engine.names import names
 from ..engine.ops.argreduce import argmax as argmax_op
-from ..engine.ops.arithmetic import add as add_op
 from ..engine.ops.cast import cast
 from ..engine.ops.sorting import topk
 from ..engine.ops.where import clamp
+from ..engine.tensor import Tensor
 from .blob import Blob, each
 
 
-def _unary(name: str) -> Callable[..., Blob]:
+class Unary(Protocol):
+    """An op on each element."""
+
+    def __call__(self, x: Blob, name: str | None = None) -> Blob: ...
+
+
+class Binary(Protocol):
+    """An op on each pair of elements, of blobs or numbers."""
+
+    def __call__(self, x: Blob | Number, y: Blob | Number, name: str | None = None) -> Blob: ...
+
+
+def unary(name: str, doc: str = "") -> Unary:
+    """The engine's op of this name on blobs."""
     op = getattr(names, name)
 
     def call(x: Blob, name: str | None = None) -> Blob:
-        return each(op, x)  # type: ignore[no-any-return]
+        found: Blob = each(op, x)
+        return found
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"{name} of each element."
+    call.__doc__ = doc or f"{name} of each element."
     return call
 
 
-def _binary(name: str, op_name: str = "") -> Callable[..., Blob]:
+def _binary(name: str, op_name: str = "") -> Binary:
     op = getattr(names, op_name or name)
 
-    def call(x: Any, y: Any, name: str | None = None) -> Blob:
-        return each(op, x, y)  # type: ignore[no-any-return]
+    def call(x: Blob | Number, y: Blob | Number, name: str | None = None) -> Blob:
+        found: Blob = each(op, x, y)
+        return found
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{op_name or name} of each pair of elements."
     return call
 
 
-abs, acos, acosh, asin, asinh = map(_unary, "abs acos acosh asin asinh".split())
-atan, atanh, ceil, cos, cosh = map(_unary, "atan atanh ceil cos cosh".split())
-erf, erfc, exp, expm1, floor = map(_unary, "erf erfc exp expm1 floor".split())
-lgamma, log, log1p, reciprocal = map(_unary, "lgamma log log1p reciprocal".split())
-round, rsqrt, sigmoid, sign, sin = map(_unary, "round rsqrt sigmoid sign sin".split())
-sinh, softplus, sqrt, square, tan = map(_unary, "sinh softplus sqrt square tan".split())
-tanh, relu, gelu = map(_unary, "tanh relu gelu".split())
-negative = _unary("negative")
-subtract, multiply, divide = map(_binary, "subtract multiply divide".split())
+abs, acos, acosh, asin, asinh = map(unary, "abs acos acosh asin asinh".split())
+atan, atanh, ceil, cos, cosh = map(unary, "atan atanh ceil cos cosh".split())
+erf, erfc, exp, expm1, floor = map(unary, "erf erfc exp expm1 floor".split())
+lgamma, log, log1p, reciprocal = map(unary, "lgamma log log1p reciprocal".split())
+round, rsqrt, sigmoid, sign, sin = map(unary, "round rsqrt sigmoid sign sin".split())
+sinh, softplus, sqrt, square, tan = map(unary, "sinh softplus sqrt square tan".split())
+tanh, relu, gelu = map(unary, "tanh relu gelu".split())
+negative = unary("negative")
+add, subtract, multiply, divide = map(_binary, "add subtract multiply divide".split())
 maximum, minimum = map(_binary, "maximum minimum".split())
 mod, pow, atan2 = _binary("mod", "fmod"), _binary("pow"), _binary("atan2")
 equal, not_equal = _binary("equal", "eq"), _binary("not_equal", "ne")
 less, less_equal = map(_binary, "less less_equal".split())
 greater, greater_equal = map(_binary, "greater greater_equal".split())
 logical_and = _binary("logical_and")
-
-
-def add(x: Any, y: Any, name: str | None = None) -> Blob:
-    """The sum of each pair of elements."""
-    return each(add_op, x, y)
 
 
 def add_n(inputs: Sequence[Blob], name: str | None = None) -> Blob:
@@ -68,8 +79,24 @@ def add_n(inputs: Sequence[Blob], name: str | None = None) -> Blob:
     return total
 
 
-def _reduction(name: str, op_name: str) -> Callable[..., Blob]:
+class Reduction(Protocol):
+    """An op over some dims, or all."""
+
+    def __call__(
+        self,
+        input_tensor: Blob,
+        axis: int | Sequence[int] | None = None,
+        keepdims: bool = False,
+        name: str | None = None,
+    ) -> Blob: ...
+
+
+def _reduction(name: str, op_name: str) -> Reduction:
     op = getattr(names, op_name)
+
+    def over(x: Tensor, dims: tuple[int, ...], keepdims: bool) -> Tensor:
+        found: Tensor = op(x, dims, keepdims) if dims else x
+        return found
 
     def call(
         input_tensor: Blob,
@@ -80,15 +107,11 @@ def _reduction(name: str, op_name: str) -> Callable[..., Blob]:
         if axis is None:
             axis = tuple(range(len(input_tensor.shape)))
         dims = (axis,) if isinstance(axis, int) else tuple(axis)
-        return each(_over, op, input_tensor, dims, keepdims)  # type: ignore[no-any-return]
+        return each(over, input_tensor, dims, keepdims)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{op_name} over some dims, or all."
     return call
-
-
-def _over(op: Callable[..., Any], x: Any, dims: tuple[int, ...], keepdims: bool) -> Any:
-    return op(x, dims, keepdims) if dims else x
 
 
 reduce_sum, reduce_mean = _reduction("reduce_sum", "sum"), _reduction("reduce_mean", "mean")
@@ -107,7 +130,10 @@ def reduce_variance(
 
 
 def clip_by_value(
-    values: Blob, min_value: Any = None, max_value: Any = None, name: str | None = None
+    values: Blob,
+    min_value: Number | None = None,
+    max_value: Number | None = None,
+    name: str | None = None,
 ) -> Blob:
     """Each element, brought between two numbers."""
     return each(clamp, values, min_value, max_value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
@@ -28,13 +28,16 @@ from .ignored import note_ignored
 from .job_activation import *  # noqa: F403
 from .tracing import tracing
 
+Padding: TypeAlias = str | Sequence[int | Sequence[int]]  # see `pads`
+
 
 def pair(what: str, value: int | Sequence[int]) -> tuple[int, int]:
     """Height and width, of one number or two."""
-    given: Any = (value, value) if isinstance(value, int) else tuple(value)
-    if len(given) != 2 or not all(isinstance(n, int) and n > 0 for n in given):
+    given: tuple[object, ...] = (value, value) if isinstance(value, int) else tuple(value)
+    found = [n for n in given if isinstance(n, int) and n > 0]
+    if len(given) != 2 or len(found) != 2:
         raise OnefoldTypeError(f"{what} needs one or two positive integers, but got {value!r}")
-    return (given[0], given[1])
+    return (found[0], found[1])
 
 
 def check_format(who: str, data_format: str) -> None:
@@ -45,7 +48,7 @@ def check_format(who: str, data_format: str) -> None:
 
 def pads(
     who: str,
-    padding: Any,
+    padding: Padding,
     sizes: Sequence[int],
     field: Sequence[int],
     strides: Sequence[int],
@@ -81,7 +84,9 @@ def pads(
     )
 
 
-def _padded(x: Tensor, around: list[tuple[int, int]], value: float) -> tuple[Tensor, Any]:
+def _padded(
+    x: Tensor, around: list[tuple[int, int]], value: float
+) -> tuple[Tensor, tuple[int, int]]:
     """The tensor with what is unequal before and behind added, and the equal rest for the op."""
     (top, bottom), (left, right) = around
     if top == bottom and left == right:
@@ -101,7 +106,7 @@ def conv2d(
     input: Blob,
     filters: Blob,
     strides: int | Sequence[int] = 1,
-    padding: Any = "VALID",
+    padding: Padding = "VALID",
     data_format: str = "NCHW",
     dilations: int | Sequence[int] = 1,
     groups: int = 1,
@@ -142,14 +147,13 @@ def _pool2d(
     input: Blob,
     ksize: int | Sequence[int],
     strides: int | Sequence[int] | None,
-    padding: Any,
+    padding: Padding,
     data_format: str,
     ceil_mode: bool,
 ) -> Blob:
     check_format(kind, data_format)
     field = pair(f"{kind}: ksize", ksize)
     steps = field if strides is None else pair(f"{kind}: strides", strides)
-    pool = max_pool2d_op if kind == "max_pool2d" else avg_pool2d_op
 
     def one(x: Tensor) -> Tensor:
         if data_format == "NHWC":
@@ -157,7 +161,8 @@ def _pool2d(
         around = pads(kind, padding, x.shape[2:], field, steps)
         if kind == "max_pool2d":
             x, rest = _padded(x, around, float("-inf"))
-            y = pool(x, field, steps, rest, ceil_mode=ceil_mode)
+            y = max_pool2d_op(x, field, steps, rest, ceil_mode=ceil_mode)
+            assert isinstance(y, Tensor)  # no places of the maxima are asked for
         else:
             y = _averages(x, field, steps, around, ceil_mode)
         return _channels_last(y) if data_format == "NHWC" else y
@@ -186,7 +191,7 @@ def max_pool2d(
     input: Blob,
     ksize: int | Sequence[int],
     strides: int | Sequence[int] | None = None,
-    padding: Any = "VALID",
+    padding: Padding = "VALID",
     data_format: str = "NCHW",
     ceil_mode: bool = False,
     name: str | None = None,
@@ -199,7 +204,7 @@ def avg_pool2d(
     input: Blob,
     ksize: int | Sequence[int],
     strides: int | Sequence[int] | None = None,
-    padding: Any = "VALID",
+    padding: Padding = "VALID",
     data_format: str = "NCHW",
     ceil_mode: bool = False,
     name: str | None = None,
@@ -211,7 +216,7 @@ def avg_pool2d(
 def dropout(
     x: Blob,
     rate: float | None = None,
-    noise_shape: Any = None,
+    noise_shape: object = None,
     seed: int | None = None,
     name: str | None = None,
 ) -> Blob:
@@ -309,13 +314,14 @@ def batch_normalization(
     """Each channel, along `axis`, with these moments taken out of it."""
     dim = axis % len(x.shape)
 
-    def one(tensor: Tensor, *given: Tensor | None) -> Tensor:
+    def one(
+        tensor: Tensor, mean: Tensor, variance: Tensor, offset: Tensor | None, scale: Tensor | None
+    ) -> Tensor:
         size = (-1, *(1,) * (tensor.ndim - dim - 1))
-        shift, spread, *more = [None if v is None else view(v, size) for v in given]
-        factor = rsqrt(add(spread, variance_epsilon))
-        if more[1] is not None:
-            factor = mul(factor, more[1])
-        y = mul(sub(tensor, shift), factor)
-        return y if more[0] is None else add(y, more[0])
+        factor = rsqrt(add(view(variance, size), variance_epsilon))
+        if scale is not None:
+            factor = mul(factor, view(scale, size))
+        y = mul(sub(tensor, view(mean, size)), factor)
+        return y if offset is None else add(y, view(offset, size))
 
     return each(one, x, mean, variance, offset, scale)

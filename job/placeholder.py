@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ class Placeholder:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        sizes: Any = self.shape
+        sizes: tuple[object, ...] = self.shape
         if not all(isinstance(n, int) and n >= 0 for n in sizes):
             raise OnefoldTypeError(
                 f"{self.kind}.Placeholder needs a shape of integers, such as (100, 28), but got "
@@ -57,7 +56,7 @@ class Placeholder:
 
     # What is fed.
 
-    def arrays(self, value: Any, who: str, devices: Placement) -> list[tuple[Key, np.ndarray]]:
+    def arrays(self, value: object, who: str, devices: Placement) -> list[tuple[Key, np.ndarray]]:
         """The arrays in what a call gives, by part; lists of lists as further pieces.
 
         Raises OnefoldTypeError and OnefoldValueError for what was not declared.
@@ -91,7 +90,7 @@ class Placeholder:
             for j, x in enumerate(inner)
         ]
 
-    def _array(self, value: Any, who: str, exact: bool) -> np.ndarray:
+    def _array(self, value: object, who: str, exact: bool) -> np.ndarray:
         if not isinstance(value, np.ndarray):
             raise OnefoldTypeError(f"{who} needs a numpy array, but got {type(value).__name__}")
         wanted = NUMPY_DTYPES[self.dtype]
@@ -138,7 +137,7 @@ class Placeholder:
             return [WHOLE]
         return [(i, None if self.kind == LIST else 0) for i in range(devices.num_ranks)]
 
-    def given(self, parts: Mapping[Key, Tensor]) -> Any:
+    def given(self, parts: Mapping[Key, Tensor]) -> Blob | list[Blob]:
         """The argument as the function sees it: a blob, or a list of them."""
         if self.kind != LIST_LIST:
             return Blob(parts, whole=True)
@@ -153,44 +152,5 @@ class Placeholder:
         return self if self.name else replace(self, name=name)
 
 
-NUMPY_DTYPES = {
-    torch.float16: np.dtype(np.float16),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.int8: np.dtype(np.int8),
-    torch.uint8: np.dtype(np.uint8),
-    torch.int16: np.dtype(np.int16),
-    torch.int32: np.dtype(np.int32),
-    torch.int64: np.dtype(np.int64),
-    torch.bool: np.dtype(np.bool_),
-}
-
-
-def FixedTensorDef(  # noqa: N802 (the name that programs use)
-    shape: Sequence[int],
-    dtype: torch.dtype = torch.float32,
-    batch_axis: int | None = 0,
-    name: str | None = None,
-) -> Placeholder:
-    """One whole array, in the words of the first generation: a default value of an argument."""
-    return Placeholder(NUMPY, tuple(shape), dtype, batch_axis, name)
-
-
-def MirroredTensorDef(  # noqa: N802 (the name that programs use)
-    shape: Sequence[int],
-    dtype: torch.dtype = torch.float32,
-    batch_axis: int | None = 0,
-    name: str | None = None,
-) -> Placeholder:
-    """An array for each device, in the words of the first generation."""
-    return Placeholder(LIST, tuple(shape), dtype, batch_axis, name)
-
-
-def MirroredTensorListDef(  # noqa: N802 (the name that programs use)
-    shape: Sequence[int],
-    dtype: torch.dtype = torch.float32,
-    batch_axis: int | None = 0,
-    name: str | None = None,
-) -> Placeholder:
-    """Several arrays for each device, in the words of the first generation."""
-    return Placeholder(LIST_LIST, tuple(shape), dtype, batch_axis, name)
+_DTYPES = "float16 float32 float64 int8 uint8 int16 int32 int64 bool".split()
+NUMPY_DTYPES: dict[torch.dtype, np.dtype] = {getattr(torch, x): np.dtype(x) for x in _DTYPES}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
@@ -64,9 +65,7 @@ class Result:
         """One array: the whole, or the arrays of all devices one behind the other."""
         return _combined([_combined(pieces) for pieces in self._by_device().values()])
 
-    def ndarray_list(self) -> list[np.ndarray]:
-        """One array for each device."""
-        return self.numpy_list()
+    ndarray_list = numpy_list
 
     def lists(self) -> list[list[np.ndarray]]:
         """For each device the arrays of its pieces."""
@@ -82,7 +81,7 @@ class Result:
             found.setdefault(device, []).append(tensor.numpy())
         return found
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         array = self.ndarray()
         return array if dtype is None else array.astype(dtype)
 
@@ -101,7 +100,7 @@ def _combined(arrays: list[np.ndarray]) -> np.ndarray:
 class Future:
     """The result of a call of a job without a return annotation."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._value = value
 
     def get(self) -> Any:
@@ -113,7 +112,7 @@ class Future:
         callback(self.get())
 
 
-def rebuild(tree: Any, change: Callable[[Any], Any]) -> Any:
+def rebuild(tree: object, change: Callable[[Any], object]) -> object:
     """The tree (nested lists, tuples, dicts) with each of its entries changed; None stays.
 
     A dict of the parts of one blob is an entry.
@@ -125,7 +124,7 @@ def rebuild(tree: Any, change: Callable[[Any], Any]) -> Any:
     return None if tree is None else change(tree)
 
 
-def check_returned(blob: Any, who: str) -> Blob:
+def check_returned(blob: object, who: str) -> Blob:
     """An entry of what a job returned. Raises OnefoldTypeError for what is no blob."""
     if not isinstance(blob, Blob):
         raise OnefoldTypeError(
@@ -135,7 +134,7 @@ def check_returned(blob: Any, who: str) -> Blob:
     return blob
 
 
-def typed(results: Any, annotation: Any, who: str) -> Any:
+def typed(results: object, annotation: object, who: str) -> Any:
     """The results as an annotation asks for them. Raises OnefoldTypeError where they are others."""
     if annotation is None or annotation is type(None):
         if results is not None:
@@ -179,7 +178,7 @@ def typed(results: Any, annotation: Any, who: str) -> Any:
     )
 
 
-def _unlike(results: Any, annotation: Any, who: str) -> OnefoldTypeError:
+def _unlike(results: object, annotation: object, who: str) -> OnefoldTypeError:
     return OnefoldTypeError(
         f"job {who!r} is annotated to return {annotation}, but returned "
         f"{rebuild(results, lambda _: 'a blob')!r}"

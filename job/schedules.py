@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Protocol
 
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..optim.lr_scheduler.decay import Polynomial
 
 
 @dataclass(frozen=True)
@@ -121,14 +122,10 @@ def PolynomialScheduler(  # noqa: N802 (the name that programs use)
     As in OneFlow, with `cycle` step 0 has the rate of step 1.
     """
     _check_steps("PolynomialScheduler", steps)
-
-    def decayed(step: int) -> float:
-        done = max(step, 1) if cycle else min(step, steps)
-        whole = steps * math.ceil(done / steps) if cycle else steps
-        share = float((1 - done / whole) ** power)
-        return (base_lr - end_learning_rate) * share + end_learning_rate
-
-    return Schedule(base_lr, decayed, warmup)
+    if power < 0:
+        raise OnefoldValueError(f"PolynomialScheduler: power must be >= 0, but got {power!r}")
+    schedule = Polynomial(steps, end_learning_rate, power, cycle)
+    return Schedule(base_lr, partial(schedule.rate, base_lr), warmup)
 
 
 def LinearCosineScheduler(  # noqa: N802 (the name that programs use)
@@ -150,46 +147,56 @@ def LinearCosineScheduler(  # noqa: N802 (the name that programs use)
     return Schedule(base_lr, decayed, warmup)
 
 
-def ExponentialScheduler(  # noqa: N802 (the name that programs use)
-    base_lr: float,
-    steps: int,
-    decay_rate: float,
-    staircase: bool = False,
-    warmup: Warmup | None = None,
-) -> Schedule:
-    """`base_lr * decay_rate ** (step / steps)`; with `staircase` in whole powers."""
-    share = partial(pow, decay_rate)
-    return _by_periods("ExponentialScheduler", base_lr, steps, share, staircase, warmup)
+class ByPeriods(Protocol):
+    """A decay by the periods of `steps` that are done: with `staircase` by whole ones."""
+
+    def __call__(
+        self,
+        base_lr: float,
+        steps: int,
+        decay_rate: float,
+        staircase: bool = False,
+        warmup: Warmup | None = None,
+    ) -> Schedule: ...
 
 
-def InverseTimeScheduler(  # noqa: N802 (the name that programs use)
-    base_lr: float,
-    steps: int,
-    decay_rate: float,
-    staircase: bool = False,
-    warmup: Warmup | None = None,
-) -> Schedule:
-    """`base_lr / (1 + decay_rate * step / steps)`."""
+def _by_periods(name: str, doc: str, share: Callable[[float, float], float]) -> ByPeriods:
+    """The schedule of `base_lr * share(decay_rate, periods)`."""
 
-    def share(periods: float) -> float:
-        return 1 / (1 + decay_rate * periods)
+    def made(
+        base_lr: float,
+        steps: int,
+        decay_rate: float,
+        staircase: bool = False,
+        warmup: Warmup | None = None,
+    ) -> Schedule:
+        _check_steps(name, steps)
 
-    return _by_periods("InverseTimeScheduler", base_lr, steps, share, staircase, warmup)
+        def decayed(step: int) -> float:
+            return base_lr * share(decay_rate, step // steps if staircase else step / steps)
+
+        return Schedule(base_lr, decayed, warmup)
+
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = doc
+    return made
 
 
-def NaturalExpScheduler(  # noqa: N802 (the name that programs use)
-    base_lr: float,
-    steps: int,
-    decay_rate: float,
-    staircase: bool = False,
-    warmup: Warmup | None = None,
-) -> Schedule:
-    """`base_lr * exp(-decay_rate * step / steps)`."""
-
-    def share(periods: float) -> float:
-        return math.exp(-decay_rate * periods)
-
-    return _by_periods("NaturalExpScheduler", base_lr, steps, share, staircase, warmup)
+ExponentialScheduler = _by_periods(
+    "ExponentialScheduler",
+    "`base_lr * decay_rate ** (step / steps)`; with `staircase` in whole powers.",
+    pow,
+)
+InverseTimeScheduler = _by_periods(
+    "InverseTimeScheduler",
+    "`base_lr / (1 + decay_rate * step / steps)`.",
+    lambda rate, periods: 1 / (1 + rate * periods),
+)
+NaturalExpScheduler = _by_periods(
+    "NaturalExpScheduler",
+    "`base_lr * exp(-decay_rate * step / steps)`.",
+    lambda rate, periods: math.exp(-rate * periods),
+)
 
 
 def CustomScheduler(rate: Callable[[int], float]) -> Schedule:  # noqa: N802 (see above)
@@ -202,24 +209,7 @@ def CustomScheduler(rate: Callable[[int], float]) -> Schedule:  # noqa: N802 (se
     return Schedule(float(rate(0)), lambda step: float(rate(step)))
 
 
-def _by_periods(
-    who: str,
-    base_lr: float,
-    steps: int,
-    share: Callable[[float], float],
-    staircase: bool,
-    warmup: Warmup | None,
-) -> Schedule:
-    """A share of `base_lr` by the periods of `steps` that are done: with `staircase` whole ones."""
-    _check_steps(who, steps)
-
-    def decayed(step: int) -> float:
-        return base_lr * share(step // steps if staircase else step / steps)
-
-    return Schedule(base_lr, decayed, warmup)
-
-
-def _check_steps(who: str, steps: Any) -> None:
+def _check_steps(who: str, steps: object) -> None:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise OnefoldValueError(f"{who}: steps must be an integer of at least 1, but got {steps!r}")
 

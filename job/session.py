@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from ..engine.placement import Placement
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError
 from .devices import Devices
 from .initializers import Initializer
+
+if TYPE_CHECKING:
+    from .job import Job
 
 
 @dataclass
@@ -23,18 +26,6 @@ class Variable:
     is_new: bool = True  # not initialized yet
 
 
-class Traceable(Protocol):
-    """A job, as far as the session knows it."""
-
-    name: str
-
-    def trace(self) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
 class Session:
     """The devices, jobs, variables and scopes of a program.
 
@@ -44,12 +35,12 @@ class Session:
 
     def __init__(self) -> None:
         self.devices = Devices()
-        self.jobs: dict[str, Traceable] = {}
+        self.jobs: dict[str, Job] = {}
         self.variables: dict[str, Variable] = {}
         self.scopes: list[tuple[str | None, Placement | None]] = []
         self.initialized = False  # by CheckPoint().init() or .load()
 
-    def define(self, job: Traceable) -> None:
+    def define(self, job: Job) -> None:
         """Add a job. Raises OnefoldRuntimeError if there is one of this name."""
         if job.name in self.jobs:
             raise OnefoldRuntimeError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from ..engine.argument_types import Number
 from ..engine.ops.cast import cast as cast_op, clone
 from ..engine.ops.cat_split import cat, stack as stack_op
 from ..engine.ops.dims import permute, squeeze as squeeze_op, transpose as transpose_op, unsqueeze
@@ -21,23 +21,9 @@ from .blob import Blob, each
 from .distribute import Distribute
 
 __all__ = [
-    "cast",
-    "concat",
-    "expand_dims",
-    "flatten",
-    "gather",
-    "identity",
-    "matmul",
-    "ones_like",
-    "parallel_cast",
-    "reshape",
-    "slice",
-    "squeeze",
-    "stack",
-    "transpose",
-    "where",
-    "zeros_like",
-]
+    "cast", "concat", "expand_dims", "flatten", "gather", "identity", "matmul", "ones_like",
+    "parallel_cast", "reshape", "slice", "squeeze", "stack", "transpose", "where", "zeros_like",
+]  # fmt: skip
 
 
 def reshape(x: Blob, shape: Sequence[int], name: str | None = None) -> Blob:
@@ -108,8 +94,8 @@ def expand_dims(input: Blob, axis: int, name: str | None = None) -> Blob:
 
 
 def gather(
-    params: Blob, indices: Blob, validate_indices: Any = None, axis: int = 0, batch_dims: int = 0,
-    name: str | None = None,
+    params: Blob, indices: Blob, validate_indices: object = None, axis: int = 0,
+    batch_dims: int = 0, name: str | None = None,
 ) -> Blob:  # fmt: skip
     """The slices of `params` along a dim that `indices` names."""
 
@@ -122,7 +108,12 @@ def gather(
     return each(one, params, indices)
 
 
-def where(condition: Blob, x: Any = None, y: Any = None, name: str | None = None) -> Blob:
+def where(
+    condition: Blob,
+    x: Blob | Number | None = None,
+    y: Blob | Number | None = None,
+    name: str | None = None,
+) -> Blob:
     """The elements of `x` where the condition holds, else those of `y`."""
     return each(lambda c, a, b: where_op(cast_op(c, torch.bool), a, b), condition, x, y)
 

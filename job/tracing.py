@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING
 
 from ..errors import OnefoldRuntimeError, user_line
-from .accumulation import Accumulation
 
 if TYPE_CHECKING:
-    from .blob import Blob
+    from .job import Job
+
+_current: list[Job] = []
 
 
-class Traced(Protocol):
-    """A job while it is traced."""
-
-    name: str
-    trains: bool
-    first_generation: bool
-
-    @property
-    def default_dtype(self) -> torch.dtype: ...
-
-    used: dict[str, Any]  # variables, by name
-    accumulation: Accumulation
-
-    def use(self, variable: Any, model_name: str | None, penalty: Any) -> None: ...
-
-    def unique_name(self, kind: str) -> str: ...
-
-    def add_losses(self, losses: Sequence[Blob]) -> None: ...
-
-    def set_optimizer(self, optimizer: Any) -> None: ...
-
-    def watch(self, blob: Blob, handler: Any, gradient: bool) -> None: ...
-
-
-_current: list[Traced] = []
-
-
-def tracing(what: str) -> Traced:
+def tracing(what: str) -> Job:
     """The job that is being traced. Raises OnefoldRuntimeError outside of one."""
     if not _current:
         raise OnefoldRuntimeError(
@@ -58,7 +30,7 @@ def is_tracing() -> bool:
 
 
 @contextmanager
-def trace(job: Traced) -> Iterator[None]:
+def trace(job: Job) -> Iterator[None]:
     """The block in which `job` is traced."""
     _current.append(job)
     try:

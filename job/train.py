@@ -14,6 +14,7 @@ from ..distributed.collectives import barrier
 from ..distributed.world import world
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, warn
+from .job import Job
 from .session import session
 from .variables import initialize, set_value
 
@@ -85,7 +86,7 @@ class CheckPoint:
         _set(arrays)
 
 
-def load_variables(values: Mapping[str, Any], ignore_mismatch: bool = True) -> None:
+def load_variables(values: Mapping[str, object], ignore_mismatch: bool = True) -> None:
     """Give variables the values of arrays, by name.
 
     Names that no job uses are passed over, and variables that are not named warn. Raises
@@ -103,7 +104,7 @@ def load_variables(values: Mapping[str, Any], ignore_mismatch: bool = True) -> N
     _set(_fitting(values))
 
 
-def _fitting(values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _fitting(values: Mapping[str, object]) -> dict[str, torch.Tensor]:
     """The values of known variables. Raises OnefoldValueError for another shape than theirs."""
     known = session.variables
     arrays = {name: torch.as_tensor(values[name]) for name in known if name in values}
@@ -135,7 +136,7 @@ def read_variables(path: str | Path) -> dict[str, torch.Tensor]:
     return dict(_read(Path(path) / _FILE)["variables"])
 
 
-def _kept(job: Any) -> dict[str, Any]:
+def _kept(job: Job) -> dict[str, Any]:
     return {
         key: _whole(value) if isinstance(value, Tensor) else value
         for key, value in job.state().items()

@@ -12,26 +12,15 @@ from .job_optimizer import LAMB, LARS, SGDW, Adam, AdamW, LazyAdam, RMSProp
 from .update_rule import Optimizer
 
 _BESIDE = ("learning_rate_decay", "warmup_conf", "clip_conf", "weight_decay_conf")
-_BETAS = {"beta1": "beta1", "beta2": "beta2", "epsilon": "epsilon"}
-# By rule: what makes its optimizer, and the argument that each key of its dict is.
-_RULES: dict[str, tuple[Callable[..., Optimizer], dict[str, str]]] = {
-    "naive_conf": (lambda lr, **more: SGDW(lr, momentum=0.0, **more), {}),
-    "momentum_conf": (SGDW, {"beta": "momentum"}),
-    "rmsprop_conf": (
-        RMSProp,
-        {"decay_rate": "decay_rate", "epsilon": "epsilon", "centered": "centered"},
-    ),
-    "lars_conf": (
-        LARS,
-        {
-            "momentum_beta": "momentum_beta",
-            "epsilon": "epsilon",
-            "lars_coefficient": "lars_coefficient",
-        },
-    ),
-    "adam_conf": (Adam, {**_BETAS, "do_bias_correction": "do_bias_correction"}),
-    "lazy_adam_conf": (LazyAdam, _BETAS),
-    "lamb_conf": (LAMB, _BETAS),
+# By rule: what makes its optimizer, and the keys of its dict.
+_RULES: dict[str, tuple[Callable[..., Optimizer], str]] = {
+    "naive_conf": (lambda lr, **more: SGDW(lr, momentum=0.0, **more), ""),
+    "momentum_conf": (lambda lr, beta=0.9, **more: SGDW(lr, momentum=beta, **more), "beta"),
+    "rmsprop_conf": (RMSProp, "decay_rate epsilon centered"),
+    "lars_conf": (LARS, "momentum_beta epsilon lars_coefficient"),
+    "adam_conf": (Adam, "beta1 beta2 epsilon do_bias_correction"),
+    "lazy_adam_conf": (LazyAdam, "beta1 beta2 epsilon"),
+    "lamb_conf": (LAMB, "beta1 beta2 epsilon"),
 }
 
 
@@ -41,7 +30,7 @@ class TrainConf:
     def __init__(self) -> None:
         self._lr: float | None = None
         self.second_rate: float | None = None  # of variables whose model_name is "bias"
-        self._update: Mapping[str, Any] | None = None
+        self._update: Mapping[str, object] | None = None
         self._scale: float | None = None
 
     @property
@@ -57,7 +46,7 @@ class TrainConf:
         """The learning rate of variables whose model_name is "bias"."""
         self.second_rate = float(value)
 
-    def model_update_conf(self, value: Mapping[str, Any]) -> None:
+    def model_update_conf(self, value: Mapping[str, object]) -> None:
         """The rule: {"naive_conf": {}}, {"momentum_conf": {"beta": 0.9}}, {"adam_conf": {...}}.
 
         Beside it may stand "learning_rate_decay", "warmup_conf", "clip_conf" and
@@ -74,7 +63,7 @@ class TrainConf:
                 f"model_update_conf needs one of {', '.join(_RULES)}, and may have "
                 f"{', '.join(_BESIDE)} beside it, but got {', '.join(value) or 'nothing'}"
             )
-        arguments(rules[0], value[rules[0]], {}, _RULES[rules[0]][1])
+        arguments(rules[0], value[rules[0]], "", _RULES[rules[0]][1])
         _weight_decay(rules[0], value.get("weight_decay_conf"))
         _clip_norm(value.get("clip_conf"))
         schedule_of(1.0, value.get("learning_rate_decay"), value.get("warmup_conf"))
@@ -102,29 +91,27 @@ class TrainConf:
         )
         return make(
             schedule,
-            **arguments(name, self._update[name], {}, keys),
+            **arguments(name, self._update[name], "", keys),
             **decay,
             loss_scale_factor=self._scale,
             grad_clipping=_clip_norm(self._update.get("clip_conf")),
         )
 
 
-def _clip_norm(conf: Any) -> GlobalNorm | None:
+def _clip_norm(conf: object) -> GlobalNorm | None:
     if conf is None:
         return None
     kind, inner = only_one("clip_conf", conf, ("clip_by_global_norm",))
-    return by_global_norm(**arguments(kind, inner, {"clip_norm": "clip_norm"}, {}))
+    return by_global_norm(**arguments(kind, inner, "clip_norm", ""))
 
 
-def _weight_decay(name: str, conf: Mapping[str, Any] | None) -> dict[str, Any]:
+def _weight_decay(name: str, conf: object) -> dict[str, Any]:
     """What a "weight_decay_conf" is as arguments."""
     if conf is None:
         return {}
     if name in ("rmsprop_conf", "lazy_adam_conf"):
         raise OnefoldValueError(f"{name} has no weight decay; leave weight_decay_conf out")
-    needed = {"weight_decay_rate": "weight_decay"}
-    more = {"includes": "weight_decay_includes", "excludes": "weight_decay_excludes"}
-    found = arguments("weight_decay_conf", conf, needed, more)
+    found = arguments("weight_decay_conf", conf, "weight_decay_rate", "includes excludes")
     rate = float(found.pop("weight_decay"))
     patterns = {key: only_one(key, value, ("pattern",))[1] for key, value in found.items()}
     return {"weight_decay": rate, **patterns}

@@ -52,6 +52,12 @@ class ListListNumpy(_Kind):
     kind = LIST_LIST
 
 
+# In the words of the first generation, whose arguments have them as default values.
+FixedTensorDef = Numpy.Placeholder
+MirroredTensorDef = ListNumpy.Placeholder
+MirroredTensorListDef = ListListNumpy.Placeholder
+
+
 class Callback(Generic[T]):
     """The result is handed to a function: `job(x)(function)`."""
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypedDict, Unpack
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
-from ..optim.optimizer import Optimizer as EngineOptimizer
+from ..optim.optimizer import Group, Optimizer as EngineOptimizer
 from .blob import Blob
 from .grad_clipping import GlobalNorm
 from .schedules import Schedule
 from .tracing import tracing
 
-Make = Callable[[Sequence[dict[str, Any]], float], EngineOptimizer]
 Words = Sequence[str] | str | None
 
 
@@ -26,7 +26,7 @@ class Optimizer:
 
     name: str
     schedule: Schedule
-    make: Make  # the engine's optimizer for groups of variables, and a first rate
+    engine: Callable[..., EngineOptimizer]  # of groups of variables, and their first rate
     clipping: GlobalNorm | None = None
     scale: StaticGradScaler | None = None
     includes: tuple[str, ...] = ()  # if any: only variables with these in their names are decayed
@@ -38,7 +38,8 @@ class Optimizer:
         It begins from the mean over all elements of the loss, of all devices together.
         """
         job = tracing(f"optimizer.{self.name}.minimize")
-        losses: list[Any] = list(loss) if isinstance(loss, (list, tuple)) else [loss]
+        losses = [loss] if isinstance(loss, Blob) else loss
+        losses = list(losses) if isinstance(losses, (list, tuple)) else []
         if not losses or not all(isinstance(each, Blob) for each in losses):
             raise OnefoldTypeError(f"minimize needs a blob or a list of blobs, but got {loss!r}")
         job.set_optimizer(self)
@@ -52,12 +53,12 @@ class Optimizer:
 
     def groups(
         self, variables: Mapping[str, Tensor], second_rate: float | None, second: AbstractSet[str]
-    ) -> list[dict[str, Any]]:
+    ) -> list[Group]:
         """The variables as groups of one rate and one decay.
 
         `second_rate` is the rate of the variables in `second`, if they have their own.
         """
-        made: dict[tuple[bool, bool], dict[str, Any]] = {}
+        made: dict[tuple[bool, bool], Group] = {}
         for name, tensor in variables.items():
             decays = self.decays(name)
             scaled = second_rate is not None and name in second
@@ -72,22 +73,40 @@ class Optimizer:
         return list(made.values())
 
 
+class Common(TypedDict, total=False):
+    """What all optimizers of jobs take."""
+
+    grad_clipping: GlobalNorm | None
+    train_step_lbn: str | None
+    loss_scale_policy: StaticGradScaler | None
+
+
+class Decayed(Common, total=False):
+    """What those with weight decay take besides."""
+
+    weight_decay_includes: Words
+    weight_decay_excludes: Words
+
+
 def rule(
     name: str,
     lr_scheduler: Schedule,
-    make: Make,
-    loss_scale_factor: float | None,
-    clipping: GlobalNorm | None,
-    train_step_lbn: str | None,
-    loss_scale_policy: StaticGradScaler | None,
-    includes: Words = None,
-    excludes: Words = None,
+    engine: Callable[..., EngineOptimizer],
+    options: Mapping[str, object],
+    loss_scale_factor: float | None = None,
+    **common: Unpack[Decayed],
 ) -> Optimizer:
     """The optimizer of a rule, whose arguments are checked. Raises OnefoldTypeError."""
+    allowed = Decayed if "weight_decay" in options else Common
+    for other in common.keys() - allowed.__annotations__.keys():
+        raise TypeError(f"{name}() got an unexpected keyword argument {other!r}")
+    clipping, scale = common.get("grad_clipping"), common.get("loss_scale_policy")
+    train_step_lbn = common.get("train_step_lbn")
+    includes, excludes = common.get("weight_decay_includes"), common.get("weight_decay_excludes")
     for value, kind, example in (
         (lr_scheduler, Schedule, "lr_scheduler=flow.optimizer.CosineScheduler(0.1, 1000)"),
         (clipping, GlobalNorm, "grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0)"),
-        (loss_scale_policy, StaticGradScaler,
+        (scale, StaticGradScaler,
          "loss_scale_policy=flow.optimizer.loss_scale.dynamic_loss_scale()"),
     ):  # fmt: skip
         if not isinstance(value, kind) and (value is not None or kind is Schedule):
@@ -102,12 +121,12 @@ def rule(
             f"{name} got weight_decay_includes={includes!r} and weight_decay_excludes="
             f"{excludes!r}; give one of them, since either says which variables are decayed"
         )
-    scale = loss_scale_policy
     if scale is None and loss_scale_factor is not None:
         scale = StaticGradScaler(float(loss_scale_factor))
     return Optimizer(
-        name, lr_scheduler, make, clipping, scale, _patterns(includes), _patterns(excludes)
-    )
+        name, lr_scheduler, partial(engine, **options), clipping, scale,
+        _patterns(includes), _patterns(excludes),
+    )  # fmt: skip
 
 
 def _patterns(words: Words) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ..errors import OnefoldTypeError
 from .blob import Blob
@@ -14,9 +13,7 @@ from .results import Result, typed
 from .tracing import tracing
 
 
-def watch(
-    blob_watched: Blob, handler_or_prompt: Callable[[Any], object] | str | None = None
-) -> None:
+def watch(blob_watched: Blob, handler_or_prompt: Callable[..., object] | str | None = None) -> None:
     """Call a function with the value of a blob in every call of the job, or print it.
 
     The function's argument is annotated tp.Numpy or tp.ListNumpy; without an annotation it gets
@@ -26,13 +23,13 @@ def watch(
 
 
 def watch_diff(
-    blob_watched: Blob, handler_or_prompt: Callable[[Any], object] | str | None = None
+    blob_watched: Blob, handler_or_prompt: Callable[..., object] | str | None = None
 ) -> None:
     """Call a function with the gradient of a blob in every call of the job, or print it."""
     _watch("watch_diff", blob_watched, handler_or_prompt, True)
 
 
-def _watch(who: str, blob: Blob, handler: Callable[[Any], object] | str | None, diff: bool) -> None:
+def _watch(who: str, blob: Blob, handler: Callable[..., object] | str | None, diff: bool) -> None:
     job = tracing(who)
     if not isinstance(blob, Blob):
         raise OnefoldTypeError(f"{who} needs a blob, but got {type(blob).__name__}")
