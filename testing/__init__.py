@@ -4,23 +4,17 @@
 and under many layouts and compares values and gradients.
 """
 
-from .equivalence import assert_sbp_equivalent
-from .programs import Program, check_program, draw_programs, programs
-from .samples import Bo, I, Sample, T
-from .strategies import meshes, nd_sbps, placements, shapes
-
-__all__ = [
-    "Bo",
-    "I",
-    "Program",
-    "Sample",
-    "T",
-    "assert_sbp_equivalent",
-    "check_program",
-    "draw_programs",
-    "meshes",
-    "nd_sbps",
-    "placements",
-    "programs",
-    "shapes",
-]
+from .equivalence import assert_sbp_equivalent as assert_sbp_equivalent
+from .programs import (
+    Program as Program,
+    check_program as check_program,
+    draw_programs as draw_programs,
+    programs as programs,
+)
+from .samples import Bo as Bo, I as I, Sample as Sample, T as T
+from .strategies import (
+    meshes as meshes,
+    nd_sbps as nd_sbps,
+    placements as placements,
+    shapes as shapes,
+)

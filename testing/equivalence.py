@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ..engine.autograd import grad
+from ..engine.names import Function
 from ..engine.placement import Placement
-from ..engine.sbp import NdSbp, broadcast, partial_sum, short, split
+from ..engine.sbp import NdSbp, short
 from ..engine.tensor import Tensor
-from .manual_layouts import make_global, make_local
-from .sample_checks import cotangent, difference, value_of
+from .manual_layouts import like, make_global, make_local
+from .sample_checks import differences, random_gradients, sbps_of, value_of
 from .samples import flat
 
 
 def assert_sbp_equivalent(
-    fn: Callable[..., Any],
-    *inputs: Any,
+    fn: Function,
+    *inputs: Tensor | torch.Tensor | ArrayLike,
     placements: Sequence[Placement] | None = None,
     rtol: float = 1e-10,
     max_layouts: int = 40,
@@ -58,12 +59,15 @@ def assert_sbp_equivalent(
             ]
             where = f"inputs laid out as {', '.join(map(short, nd_sbps))} on {placement!r}"
             found, found_grads = results(fn, tensors, seed)
-            _compare("output", found, wanted, where, rtol)
-            _compare("gradient of input", found_grads, wanted_grads, where, rtol)
+            text = differences("output", found, wanted, rtol) or differences(
+                "gradient of input", found_grads, wanted_grads, rtol
+            )
+            if text:
+                raise AssertionError(f"{text}, with {where}")
 
 
 def results(
-    fn: Callable[..., Any], tensors: Sequence[Tensor], seed: int
+    fn: Function, tensors: Sequence[Tensor], seed: int
 ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
     """The values of what `fn` returns, and the gradients of the floating inputs.
 
@@ -74,37 +78,19 @@ def results(
     for leaf in leaves:
         leaf.requires_grad_()
     outputs = flat(fn(*tensors), Tensor)
-    with_grad = [output for output in outputs if output.requires_grad]
-    gradients: Sequence[Tensor | None] = [None] * len(leaves)
-    if leaves and with_grad:
-        seeds = [
-            like(cotangent(output.shape, output.dtype, seed + index), output)
-            for index, output in enumerate(outputs)
-            if output.requires_grad
-        ]
-        gradients = grad(with_grad, leaves, seeds, allow_unused=True)
+    ends = {index: output for index, output in enumerate(outputs) if output.requires_grad}
+    gradients = random_gradients(ends, leaves, like, grad, seed)
     return (
         [value_of(output) for output in outputs],
         [None if gradient is None else value_of(gradient) for gradient in gradients],
     )
 
 
-def like(value: torch.Tensor, other: Tensor) -> Tensor:
-    """`value` as a tensor that is local or replicated on a placement, as `other` is."""
-    if other.is_local:
-        return make_local(value)
-    return make_global(value, other.placement, (broadcast,) * other.placement.ndim)
-
-
 def layouts(
     values: Sequence[torch.Tensor], placement: Placement, limit: int, seed: int
 ) -> Iterator[tuple[NdSbp, ...]]:
     """Combinations of the tensors' layouts on a placement: all, or `limit` drawn ones."""
-    choices: list[list[NdSbp]] = []
-    for value in values:
-        partial = [] if value.dtype == torch.bool else [partial_sum]
-        one = [*map(split, range(value.ndim)), *partial, broadcast]
-        choices.append(list(product(one, repeat=placement.ndim)))
+    choices = [list(product(sbps_of(value), repeat=placement.ndim)) for value in values]
     if prod(map(len, choices)) <= limit:
         yield from product(*choices)
         return
@@ -113,24 +99,9 @@ def layouts(
         yield tuple(choice[int(random.integers(len(choice)))] for choice in choices)
 
 
-def _value(x: Any) -> torch.Tensor:
+def _value(x: Tensor | torch.Tensor | ArrayLike) -> torch.Tensor:
     if isinstance(x, Tensor):
         if x.is_global:
             raise ValueError("assert_sbp_equivalent lays its inputs out itself; pass local tensors")
         return x.shards[0]
     return x.detach() if isinstance(x, torch.Tensor) else torch.from_numpy(np.asarray(x))
-
-
-def _compare(
-    what: str,
-    found: Sequence[torch.Tensor | None],
-    wanted: Sequence[torch.Tensor | None],
-    where: str,
-    rtol: float,
-) -> None:
-    if len(found) != len(wanted):
-        raise AssertionError(f"{len(found)} {what}s instead of {len(wanted)}, with {where}")
-    for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        text = difference(one, other, rtol)
-        if text:
-            raise AssertionError(f"{what} {index} {text}, with {where}")

@@ -13,7 +13,7 @@ import torch
 
 from ..engine.meta import Meta
 from ..engine.placement import Placement
-from ..engine.sbp import NdSbp, Sbp
+from ..engine.sbp import NdSbp, Sbp, broadcast
 from ..engine.tensor import Tensor
 
 _JOIN: dict[str, Callable[..., torch.Tensor]] = {
@@ -56,7 +56,7 @@ def join(shards: Sequence[torch.Tensor], sbp: Sbp, tol: float = 0.0) -> torch.Te
     """
     first = shards[0]
     if sbp.is_split:
-        others = [_without(shard.shape, sbp.dim) for shard in shards]
+        others = [(*shard.shape[: sbp.dim], *shard.shape[sbp.dim + 1 :]) for shard in shards]
         if first.ndim <= sbp.dim or any(other != others[0] for other in others):
             return None
         total = sum(shard.shape[sbp.dim] for shard in shards)
@@ -79,7 +79,7 @@ def close(found: torch.Tensor, wanted: torch.Tensor, tol: float = 0.0) -> bool:
     """Whether two tensors agree in shape, dtype and value, up to `tol` or the dtype's rounding."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return False
-    if not (wanted.dtype.is_floating_point or wanted.dtype.is_complex):
+    if not is_floating(wanted):
         return torch.equal(found, wanted)
     if is_tiny(wanted):
         found, wanted = found.float(), wanted.float()
@@ -92,6 +92,11 @@ def rounding(dtype: torch.dtype) -> float:
     if dtype.itemsize == 1:
         return 0.0  # there is no arithmetic of float8
     return {torch.float64: 1e-10, torch.complex128: 1e-10}.get(dtype, 200 * torch.finfo(dtype).eps)
+
+
+def is_floating(value: torch.Tensor | Tensor) -> bool:
+    """Whether the elements are floating point or complex numbers."""
+    return value.dtype.is_floating_point or value.dtype.is_complex
 
 
 def is_tiny(value: torch.Tensor) -> bool:
@@ -166,8 +171,11 @@ def make_global(value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: 
     return Tensor(tuple(shard.to(device, copy=True) for shard, device in owned), meta)
 
 
-def _without(shape: Sequence[int], dim: int) -> tuple[int, ...]:
-    return tuple(size for index, size in enumerate(shape) if index != dim)
+def like(value: torch.Tensor, other: Tensor) -> Tensor:
+    """`value` as a tensor that is local or replicated on a placement, as `other` is."""
+    if other.is_local:
+        return make_local(value)
+    return make_global(value, other.placement, (broadcast,) * other.placement.ndim)
 
 
 def _addends(value: torch.Tensor, parts: int, random: np.random.Generator) -> list[torch.Tensor]:
@@ -176,11 +184,9 @@ def _addends(value: torch.Tensor, parts: int, random: np.random.Generator) -> li
     addends = []
     rest = value
     for _ in range(parts - 1):
-        noise = torch.from_numpy(np.asarray(random.integers(-12, 12, tuple(value.shape)) * 2 + 1))
-        if value.dtype.is_floating_point or value.dtype.is_complex:
-            addend = (noise / 8).to(value.dtype)  # few bits, so that most sums are exact
-        else:
-            addend = noise.to(value.dtype)
+        noise = torch.as_tensor(random.integers(-12, 12, tuple(value.shape)) * 2 + 1)
+        # Of floating numbers few bits, so that most sums are exact.
+        addend = (noise / 8 if is_floating(value) else noise).to(value.dtype)
         addends.append(addend)
         rest = rest - addend
     return [*addends, rest]
@@ -189,11 +195,10 @@ def _addends(value: torch.Tensor, parts: int, random: np.random.Generator) -> li
 def _hidden(
     value: torch.Tensor, parts: int, random: np.random.Generator, sign: int
 ) -> list[torch.Tensor]:
-    holder = torch.from_numpy(np.asarray(random.integers(0, parts, tuple(value.shape))))
+    holder = torch.as_tensor(random.integers(0, parts, tuple(value.shape)))
     if value.dtype == torch.bool:
         other = torch.full_like(value, sign > 0)
     else:
-        other = value + sign * torch.from_numpy(
-            np.asarray(random.integers(1, 4, tuple(value.shape)))
-        ).to(value.dtype)
+        distance = torch.as_tensor(random.integers(1, 4, tuple(value.shape)))
+        other = value + sign * distance.to(value.dtype)
     return [torch.where(holder == index, value, other) for index in range(parts)]

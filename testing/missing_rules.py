@@ -16,9 +16,9 @@ import torch
 
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, short, split
-from .manual_layouts import close, is_tiny, join
+from .manual_layouts import close, is_floating, is_tiny, join
 from .recording import OpCall
-from .rules import Layouts, Whole, declared, is_floating, placement_of, run_shards, whole
+from .rules import Layouts, Whole, declared, placement_of, run_shards, whole
 
 # More combinations of layouts than this are not tried.
 MAX_COMBINATIONS = 700
@@ -76,10 +76,7 @@ def _stirred(call: OpCall, count: int = 5) -> list[Whole]:
     found = []
     for seed in range(count):
         random = np.random.default_rng(seed)
-        values = tuple(
-            _stir(value, random) if isinstance(value, torch.Tensor) else value
-            for value in call.values
-        )
+        values = call.with_tensors([_stir(value, random) for value in call.tensors])
         try:
             found.append(whole(OpCall(call.op, values, call.attrs)))
         except (RuntimeError, ValueError, IndexError):
@@ -89,26 +86,26 @@ def _stirred(call: OpCall, count: int = 5) -> list[Whole]:
 
 def _stir(value: torch.Tensor, random: np.random.Generator) -> torch.Tensor:
     if value.dtype.is_floating_point and not _varies(value):
-        noise = torch.from_numpy(np.asarray(random.uniform(0.5, 1.5, tuple(value.shape))))
+        noise = torch.as_tensor(random.uniform(0.5, 1.5, tuple(value.shape)))
         return value + (noise * (value.abs() + 1)).to(value.dtype)
     if value.dtype == torch.bool and not _varies(value):
-        return torch.from_numpy(np.asarray(random.random(tuple(value.shape)) < 0.5))
+        return torch.as_tensor(random.random(tuple(value.shape)) < 0.5)
     order = torch.from_numpy(random.permutation(value.numel()))
     return value.reshape(-1)[order].reshape(value.shape)
 
 
+def _whole_or_split(value: torch.Tensor, parts: int) -> list[Sbp]:
+    return [*(split(dim) for dim, size in enumerate(value.shape) if size > parts), broadcast]
+
+
 def _candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
-    splits = [split(dim) for dim, size in enumerate(value.shape) if size > parts]
     # Random addends of an index lie outside the tensor, which not every kernel of torch checks.
-    return [*splits, broadcast, *([partial_sum] if is_floating(value) else [])]
+    return [*_whole_or_split(value, parts), *([partial_sum] if is_floating(value) else [])]
 
 
 def _output_candidates(value: torch.Tensor, parts: int) -> list[Sbp]:
-    splits = [split(dim) for dim, size in enumerate(value.shape) if size > parts]
-    partials = [partial_max, partial_min]
-    if value.dtype != torch.bool:
-        partials.append(partial_sum)
-    return [*splits, broadcast, *partials]
+    sums = [] if value.dtype == torch.bool else [partial_sum]
+    return [*_whole_or_split(value, parts), partial_max, partial_min, *sums]
 
 
 def _legal(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ..engine import interpreter
 from ..engine.convert import BOXING
 from ..engine.dispatcher import PACKED, arity
-from ..engine.op import Op
+from ..engine.op import Attributes, Op
 from ..engine.tensor import Tensor
+from .samples import word
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +27,10 @@ class OpCall:
     """
 
     op: Op
-    values: tuple[Any, ...]
-    attrs: tuple[Any, ...]
+    values: tuple[object, ...]
+    attrs: Attributes
 
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         """Equal for calls that test the same: same op, shapes, dtypes, numbers and attributes."""
         words = tuple(
             (tuple(value.shape), value.dtype)
@@ -41,26 +44,26 @@ class OpCall:
     def tensors(self) -> list[torch.Tensor]:
         return [value for value in self.values if isinstance(value, torch.Tensor)]
 
+    def with_tensors(self, tensors: Iterable[object]) -> tuple[object, ...]:
+        """The values, with these in place of the tensors in turn."""
+        given = iter(tensors)
+        return tuple(next(given) if isinstance(v, torch.Tensor) else v for v in self.values)
+
     def __repr__(self) -> str:
-        words = [
-            f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-            if isinstance(value, torch.Tensor)
-            else repr(value)
-            for value in (*self.values, *self.attrs)
-        ]
-        return f"{self.op.name}({', '.join(words)})"
+        return f"{self.op.name}({', '.join(map(word, (*self.values, *self.attrs)))})"
 
 
 @dataclass
 class Recorder(interpreter.Interpreter):
     """The interpreter that runs every op eagerly and keeps the first call of each kind."""
 
-    calls: dict[Any, OpCall] = field(default_factory=dict)
+    calls: dict[object, OpCall] = field(default_factory=dict)
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
+    def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
         if isinstance(op, Op) and op is not BOXING:  # which has no rule
-            values, attrs = _parts(call, args)
-            found = OpCall(op, values, op.attributes(*attrs))
+            count = arity[call]
+            given, attrs = (args[0], args[1:]) if count == PACKED else (args[:count], args[count:])
+            found = OpCall(op, tuple(map(_value, given)), op.attributes(*attrs))
             self.calls.setdefault(found.key(), found)
         with interpreter.using(None):
             return call(*args)
@@ -82,16 +85,7 @@ def record(recorder: Recorder | None = None) -> Iterator[Recorder]:
         yield recorder
 
 
-def _parts(
-    call: Callable[..., Any], args: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The arguments of an entry as (kernel's values, attributes)."""
-    count = arity[call]
-    given, attrs = (args[0], args[1:]) if count == PACKED else (args[:count], args[count:])
-    return tuple(_value(arg) for arg in given), attrs
-
-
-def _value(arg: Any) -> Any:
+def _value(arg: object) -> object:
     if not isinstance(arg, Tensor):
         return arg
     assert arg.is_local, "record() takes local tensors"

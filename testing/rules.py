@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -14,7 +14,7 @@ from ..engine.op import Local
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, broadcast, partial_sum
 from ..engine.signature import Axis, Signature, all_broadcast
-from .manual_layouts import close, gather, is_tiny, rounding, scatter
+from .manual_layouts import close, gather, is_floating, is_tiny, rounding, scatter
 from .recording import OpCall
 
 Layouts: TypeAlias = Sequence[NdSbp]
@@ -30,7 +30,7 @@ class Whole:
     outputs: tuple[torch.Tensor, ...]
     metas: tuple[Meta, ...]
     tol: float  # the relative difference that reordered arithmetic may show
-    shards: dict[Any, dict[int, torch.Tensor]] = field(default_factory=dict)  # made so far
+    shards: dict[object, dict[int, torch.Tensor]] = field(default_factory=dict)  # made so far
 
 
 def whole(call: OpCall) -> Whole:
@@ -39,14 +39,10 @@ def whole(call: OpCall) -> Whole:
     Raises AssertionError when the kernel changes an input, or when `infer` does not tell the
     shape and dtype that the kernel returns.
     """
-    metas = [
-        Meta.of(value.shape, value.dtype, device=value.device)
-        if isinstance(value, torch.Tensor)
-        else None
-        for value in call.values
-    ]
-    logical = _infer(call, [_first(m, v) for m, v in zip(metas, call.values, strict=True)])
-    local = Local(0, tuple(metas), logical, None)
+    described = call.with_tensors(Meta.of(v.shape, v.dtype, device=v.device) for v in call.tensors)
+    inferred = call.op.infer(*described, *call.op.following(call.attrs))
+    logical = inferred if isinstance(inferred, tuple) else (inferred,)
+    local = Local(0, _metas(described), logical, None)
     before = [value.clone() for value in call.tensors]
     outputs = _tuple(call.op.bind(local, call.attrs)(*call.values))
     for index, (value, old) in enumerate(zip(call.tensors, before, strict=True)):
@@ -110,13 +106,10 @@ def _rule(
 ) -> list[Signature]:
     call = found.call
     placement = placement_of((parts,))
-    remaining = iter(shapes)
-    described = [
-        Meta.of(next(remaining), value.dtype, placement, (broadcast,))
-        if isinstance(value, torch.Tensor)
-        else value
-        for value in call.values
-    ]
+    described = call.with_tensors(
+        Meta.of(shape, value.dtype, placement, (broadcast,))
+        for shape, value in zip(shapes, call.tensors, strict=True)
+    )
     logical = tuple(tuple(value.shape) for value in call.tensors)
     rule = call.op.rule(
         Axis(parts, tuple(ragged), logical), *described, *call.op.following(call.attrs)
@@ -125,10 +118,7 @@ def _rule(
 
 
 def _split(
-    shapes: list[tuple[int, ...]],
-    ragged: list[frozenset[int]],
-    signature: Signature,
-    parts: int,
+    shapes: list[tuple[int, ...]], ragged: list[frozenset[int]], signature: Signature, parts: int
 ) -> tuple[list[tuple[int, ...]], list[frozenset[int]]]:
     """What the next axis sees: the largest shard's shape, and the dims split unevenly."""
     new_shapes, new_ragged = [], []
@@ -194,34 +184,30 @@ def run_shards(
     produced = tuple(
         _global(meta, placement, nd_sbp) for meta, nd_sbp in zip(found.metas, outputs, strict=True)
     )
-    layouts = iter(enumerate(inputs))
-    values: list[Any] = []
-    for value in call.values:
-        if isinstance(value, torch.Tensor):
-            index, nd_sbp = next(layouts)
-            key = (index, placement, nd_sbp, seed)
-            if key not in found.shards:
-                found.shards[key] = scatter(value, placement, nd_sbp, seed * 100 + index)
-            values.append(found.shards[key])
-        else:
-            values.append(value)
+    laid_out = []
+    for index, (value, nd_sbp) in enumerate(zip(call.tensors, inputs, strict=True)):
+        key = (index, placement, nd_sbp, seed)
+        if key not in found.shards:
+            found.shards[key] = scatter(value, placement, nd_sbp, seed * 100 + index)
+        laid_out.append(found.shards[key])
     results: list[list[torch.Tensor]] = [[] for _ in outputs]
     for position in range(placement.num_ranks):
         kernel = call.op.bind(Local(position, metas, produced, placement), call.attrs)
-        mine = [value[position] if isinstance(value, dict) else value for value in values]
+        mine = call.with_tensors(each[position] for each in laid_out)
         for shards, shard in zip(results, _tuple(kernel(*mine)), strict=True):
             shards.append(shard)
     return results
 
 
 def _laid_out(found: Whole, placement: Placement, inputs: Layouts) -> tuple[Meta | None, ...]:
-    layouts = iter(inputs)
-    return tuple(
-        Meta.of(value.shape, value.dtype, placement, next(layouts))
-        if isinstance(value, torch.Tensor)
-        else None
-        for value in found.call.values
-    )
+    tensors = zip(found.call.tensors, inputs, strict=True)
+    metas = [Meta.of(value.shape, value.dtype, placement, nd_sbp) for value, nd_sbp in tensors]
+    return _metas(found.call.with_tensors(metas))
+
+
+def _metas(described: Sequence[object]) -> tuple[Meta | None, ...]:
+    """Of each value its meta; None for what is no tensor."""
+    return tuple(each if isinstance(each, Meta) else None for each in described)
 
 
 def _global(meta: Meta, placement: Placement, nd_sbp: NdSbp) -> Meta:
@@ -233,19 +219,5 @@ def placement_of(mesh: Sequence[int]) -> Placement:
     return Placement("cpu", torch.arange(prod(mesh)).reshape(tuple(mesh)).tolist())
 
 
-def _infer(call: OpCall, described: Sequence[Any]) -> tuple[Meta, ...]:
-    found = call.op.infer(*described, *call.op.following(call.attrs))
-    return found if isinstance(found, tuple) else (found,)
-
-
-def _first(meta: Meta | None, value: Any) -> Any:
-    return value if meta is None else meta
-
-
-def _tuple(results: Any) -> tuple[torch.Tensor, ...]:
+def _tuple(results: torch.Tensor | Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return (results,) if isinstance(results, torch.Tensor) else tuple(results)
-
-
-def is_floating(value: torch.Tensor) -> bool:
-    """Whether the elements are floating point or complex numbers."""
-    return value.dtype.is_floating_point or value.dtype.is_complex

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
 
 from ..distributed.world import world
 from ..engine.autograd import grad
+from ..engine.names import Function
 from ..engine.placement import Placement
-from ..engine.sbp import NdSbp, broadcast, partial_sum, split
+from ..engine.sbp import NdSbp, Sbp, broadcast, partial_sum, split
 from ..engine.tensor import Tensor
 from ..engine.values import whole
-from .manual_layouts import gather, make_global, make_local, rounding
+from .manual_layouts import gather, is_floating, make_global, make_local, rounding
 from .samples import Sample
 
-Make: TypeAlias = Callable[[torch.Tensor], Any]
+X = TypeVar("X", torch.Tensor, Tensor)
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 Values: TypeAlias = Sequence["torch.Tensor | None"]
 
@@ -75,10 +76,10 @@ def global_results(
 
 def compare(found: Results, wanted: Results, tol: float) -> str:
     """In what the results differ, or ""; second gradients are compared where both have them."""
-    texts = [_compare("output", found.outputs, wanted.outputs, tol)]
-    texts.append(_compare("gradient", found.grads, wanted.grads, tol))
+    texts = [differences("output", found.outputs, wanted.outputs, tol)]
+    texts.append(differences("gradient", found.grads, wanted.grads, tol))
     if found.second is not None and wanted.second is not None:
-        texts.append(_compare("second gradient", found.second, wanted.second, 100 * tol))
+        texts.append(differences("second gradient", found.second, wanted.second, 100 * tol))
     return "; ".join(filter(None, texts))
 
 
@@ -106,7 +107,7 @@ def spread(
 ) -> Iterator[tuple[NdSbp, ...]]:
     """Up to `limit` combinations of layouts in which, in turn, each tensor takes each layout."""
     random = np.random.default_rng(seed)
-    choices = [_choices(value) for value in values]
+    choices = [sbps_of(value) for value in values]
 
     def any_layout(index: int) -> NdSbp:
         return tuple(
@@ -125,10 +126,24 @@ def spread(
 def cotangent(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """A random tensor, the same on every process; not the values of a sample of this seed."""
     random = np.random.default_rng([seed, 1])
-    values = torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))
+    values = torch.as_tensor(random.standard_normal(tuple(shape)))
     if dtype.is_complex:
-        values = values + 1j * torch.from_numpy(np.asarray(random.standard_normal(tuple(shape))))
+        values = values + 1j * torch.as_tensor(random.standard_normal(tuple(shape)))
     return values.to(dtype)
+
+
+def random_gradients(
+    ends: dict[int, X],
+    leaves: Sequence[X],
+    as_seed: Callable[[torch.Tensor, X], X],
+    gradients: Callable[..., Sequence[X | None]],
+    seed: int,
+) -> Sequence[X | None]:
+    """The leaves' gradients for random ones of `ends`, whose keys tell these apart."""
+    if not leaves or not ends:
+        return [None] * len(leaves)
+    seeds = [as_seed(cotangent(x.shape, x.dtype, seed + key), x) for key, x in ends.items()]
+    return gradients([*ends.values()], leaves, seeds, allow_unused=True)
 
 
 def difference(found: torch.Tensor | None, wanted: torch.Tensor | None, tol: float) -> str:
@@ -142,7 +157,7 @@ def difference(found: torch.Tensor | None, wanted: torch.Tensor | None, tol: flo
         return f"has shape {tuple(found.shape)} instead of {tuple(wanted.shape)}"
     if found.dtype != wanted.dtype:
         return f"has dtype {found.dtype} instead of {wanted.dtype}"
-    if not (wanted.is_floating_point() or wanted.is_complex()):
+    if not is_floating(wanted):
         return "" if torch.equal(found, wanted) else "has different values"
     tol = max(tol, rounding(wanted.dtype))
     if torch.allclose(found, wanted, rtol=tol, atol=tol, equal_nan=True):
@@ -151,22 +166,23 @@ def difference(found: torch.Tensor | None, wanted: torch.Tensor | None, tol: flo
     return f"differs by up to {largest:.3g}"
 
 
-def _choices(value: torch.Tensor) -> list[Any]:
+def sbps_of(value: torch.Tensor) -> list[Sbp]:
+    """The layouts that a tensor can have along one axis: splits, addends and broadcast."""
     partials = [] if value.dtype == torch.bool else [partial_sum]
     return [*map(split, range(value.ndim)), *partials, broadcast]
 
 
 def _results(
-    run: Callable[..., Any],
+    run: Callable[[list[X]], list[X]],
     sample: Sample,
-    make: Make,
-    gradients: Callable[..., Any],
-    read: Callable[[Any], torch.Tensor],
+    make: Callable[[torch.Tensor], X],
+    gradients: Function,
+    read: Callable[[X], torch.Tensor],
     second: bool = True,
 ) -> Results:
     """Run a sample forward, backward and twice backward, in torch or in onefold alike."""
     tensors = [make(value) for value in sample.tensors()]
-    leaves = [x for x in tensors if sample.grad and _floating(x)]
+    leaves: list[X] = [x for x in tensors if sample.grad and is_floating(x)]
     for leaf in leaves:
         leaf.requires_grad_()
     outputs = run(tensors)
@@ -174,7 +190,7 @@ def _results(
     reached = [(i, output) for i, output in enumerate(outputs) if output.requires_grad]
     if not leaves or not reached:
         return Results(values, [None] * len(leaves), None)
-    seeds = [make(cotangent(out.shape, out.dtype, sample.seed + i)) for i, out in reached]
+    seeds: list[X] = [make(cotangent(out.shape, out.dtype, sample.seed + i)) for i, out in reached]
     ends = [output for _, output in reached]
     for seed in seeds:
         seed.requires_grad_(second)
@@ -198,15 +214,12 @@ def _no_double(text: str) -> bool:
     return any(words in text for words in ("not implemented", "once_differentiable", "twice"))
 
 
-def _floating(x: Any) -> bool:
-    return bool(x.dtype.is_floating_point or x.dtype.is_complex)
-
-
 def _detached(value: torch.Tensor) -> torch.Tensor:
     return value.detach().clone()
 
 
-def _compare(what: str, found: Values, wanted: Values, tol: float) -> str:
+def differences(what: str, found: Values, wanted: Values, tol: float) -> str:
+    """In what lists of values differ, or ""; `what` is what one of them is."""
     if len(found) != len(wanted):
         return f"{len(found)} {what}s instead of {len(wanted)}"
     texts = [

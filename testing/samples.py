@@ -7,39 +7,34 @@ is seeded by the sample itself, so every process and every run sees the same one
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..engine.names import find_name
+from ..engine.names import Function, find_name
 from ..engine.tensor import Tensor
 
-Function: TypeAlias = Callable[..., Any]
+Kind = TypeVar("Kind")
 TorchTensor: TypeAlias = torch.Tensor  # in Sample, `torch` is the field
 
 
+@dataclass(frozen=True, eq=False)
 class Random:
     """A tensor argument of a sample: shape, dtype and the range of its random values."""
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-        low: float | None = None,
-        high: float | None = None,
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.low = low
-        self.high = high
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    low: float | None = None
+    high: float | None = None
 
     def draw(self, random: np.random.Generator) -> torch.Tensor:
         """A tensor of this description."""
-        values: np.ndarray[Any, Any]
+        values: np.ndarray
         if self.dtype == torch.bool:
             values = random.random(self.shape) < 0.5
         elif not (self.dtype.is_floating_point or self.dtype.is_complex):
@@ -52,7 +47,7 @@ class Random:
             values = random.uniform(low, high, self.shape)
         if self.dtype.is_complex:
             values = values + 1j * random.standard_normal(self.shape)
-        return torch.from_numpy(np.asarray(values)).to(self.dtype)
+        return torch.as_tensor(values).to(self.dtype)
 
     def __repr__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}[{', '.join(map(str, self.shape))}]"
@@ -96,8 +91,8 @@ class Sample:
     """
 
     name: str
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: dict[str, object] = field(default_factory=dict)
     torch: Function | None = None
     call: Function | None = None
     grad: bool = True
@@ -105,7 +100,7 @@ class Sample:
     id: str = ""
 
     def __repr__(self) -> str:
-        words = [*map(_word, self.args), *(f"{k}={_word(v)}" for k, v in self.kwargs.items())]
+        words = [*map(word, self.args), *(f"{k}={word(v)}" for k, v in self.kwargs.items())]
         return f"{self.id or self.name}({', '.join(words)})"
 
     @property
@@ -117,7 +112,8 @@ class Sample:
         random = np.random.default_rng(self.seed)
         return [
             leaf.draw(random) if isinstance(leaf, Random) else leaf.clone()
-            for leaf in _leaves((self.args, self.kwargs))
+            for leaf in tree_leaves((self.args, self.kwargs))
+            if isinstance(leaf, Random | torch.Tensor)
         ]
 
     def reference(self) -> Function:
@@ -154,43 +150,25 @@ class Sample:
         return flat(self.function()(*args, **kwargs), Tensor)
 
 
-def flat(result: Any, kind: type[Any]) -> list[Any]:
+def flat(result: object, kind: type[Kind]) -> list[Kind]:
     """The objects of a class in a result that may be nested in tuples, lists and dicts."""
-    if isinstance(result, kind):
-        return [result]
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, tuple | list):
-        return [leaf for part in result for leaf in flat(part, kind)]
-    return []
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, kind)]
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Random | torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _leaves(part)
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _leaves(part)
+_Arguments: TypeAlias = tuple[tuple[object, ...], dict[str, object]]
 
 
-def _fill(value: Any, tensors: Iterator[Any]) -> Any:
-    if isinstance(value, Random | torch.Tensor):
-        return next(tensors)
-    if isinstance(value, dict):
-        return {key: _fill(part, tensors) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_fill(part, tensors) for part in value)
-    return value
+def _fill(arguments: _Arguments, tensors: Iterator[object]) -> _Arguments:
+    filled: _Arguments = tree_map_only((Random, torch.Tensor), lambda _: next(tensors), arguments)
+    return filled
 
 
-def _word(value: Any) -> str:
+def word(value: object) -> str:
+    """An argument as it stands in the text of a call: a tensor by its dtype and shape."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, tuple | list):
-        inner = ", ".join(map(_word, value))
+        inner = ", ".join(map(word, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
     # Not repr: that of a function holds an address, and the word seeds the values.
     return value.__name__ if isinstance(value, FunctionType) else repr(value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from ..engine.placement import Placement
+from ..engine.placement import Placement, Ranks
 from ..engine.sbp import NdSbp, broadcast, partial_sum, split
 
 
@@ -30,7 +32,7 @@ def meshes(max_ranks: int = 6, max_ndim: int = 2) -> SearchStrategy[tuple[int, .
             (*mesh, parts)
             for mesh in found
             for parts in range(1, max_ranks + 1)
-            if _product(mesh) * parts <= max_ranks and (*mesh, parts) not in found
+            if prod(mesh) * parts <= max_ranks and (*mesh, parts) not in found
         ]
     return st.sampled_from([mesh for mesh in found if mesh])
 
@@ -44,7 +46,7 @@ def placements(
     In a launched world `max_ranks` must be at most its size.
     """
     mesh = draw(meshes(max_ranks, max_ndim))
-    ranks = draw(st.permutations(range(max_ranks)))[: _product(mesh)]
+    ranks = draw(st.permutations(range(max_ranks)))[: prod(mesh)]
     return Placement(device_type, nested_ranks(ranks, mesh))
 
 
@@ -57,16 +59,7 @@ def nd_sbps(
     return tuple(draw(st.sampled_from(choices)) for _ in range(mesh_ndim))
 
 
-def _product(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
-def nested_ranks(ranks: Sequence[int], mesh: Sequence[int]) -> list[object]:
+def nested_ranks(ranks: Sequence[int], mesh: Sequence[int]) -> Ranks:
     """Ranks in row-major order as the nested lists of a mesh."""
-    if len(mesh) == 1:
-        return list(ranks)
-    step = len(ranks) // mesh[0]
-    return [nested_ranks(ranks[i * step : (i + 1) * step], mesh[1:]) for i in range(mesh[0])]
+    nested: Ranks = np.reshape(ranks, mesh).tolist()
+    return nested

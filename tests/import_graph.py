@@ -143,11 +143,12 @@ def ladder_faults(imports: Sequence[Import], rungs: Rungs) -> Iterator[str]:
 
     `if TYPE_CHECKING:` does not excuse them: an annotation is knowledge, too.
     """
-    pairs = (
-        (item, show(item.importer.split(".")[0]), show(item.target.split(".")[0]))
-        for item in imports
-        if item.internal
-    )
+    named = {name for rung in rungs for name in rung}
+
+    def place(module: str) -> str:  # a module of a folder may stand on a rung of its own
+        return module if module in named else show(module.split(".")[0])
+
+    pairs = ((item, place(item.importer), place(item.target)) for item in imports if item.internal)
     return _climbs(pairs, rungs)
 
 

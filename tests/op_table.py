@@ -4,6 +4,8 @@ import os
 import warnings
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from unittest import mock
 
 import samples
@@ -12,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onefold import FallbackWarning
 from onefold.engine import dispatch_plan, op as op_module
 from onefold.engine.placement import Placement
-from onefold.graph.passes import fuse_add, fuse_chains, in_place, pass_utils
+from onefold.graph.passes import in_place, pass_utils
 from onefold.kernels import coverage, select
 from onefold.testing.sample_checks import global_results, local_results, spread
 
@@ -28,6 +30,23 @@ def is_work(function):
         return False
     aliases = [value.alias_info for value in schema.returns]
     return not (aliases and all(info is not None and not info.is_write for info in aliases))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one op uses: Triton kernels, and operators of torch that compute or move values."""
+
+    triton: tuple[str, ...]
+    torch: tuple[str, ...]
+
+
+def missing(rows, ops):
+    """The ops that use torch without a reason, or that were never run."""
+    return [
+        name
+        for name in ops
+        if name not in coverage.REASONS and (name not in rows or rows[name].torch)
+    ]
 
 
 class Record(TorchDispatchMode):
@@ -54,19 +73,19 @@ class Record(TorchDispatchMode):
             self.running.pop()
 
     def making(self, make):
-        """`dispatch_plan.single` or `dispatch_plan.runner`, under the name of the op."""
+        """A function that makes what runs an op, and its kernel or None, under the op's name."""
 
         def made(op, *args):
             with self.inside(None):
                 self.making_for = op.name
-                run = make(op, *args)
+                run, kernel = make(op, *args)
             self.ran.add(op.name)
 
-            def named(*inputs):
+            def named(function, *inputs):
                 with self.inside(op.name):
-                    return run(*inputs)
+                    return function(*inputs)
 
-            return named
+            return partial(named, run), kernel and partial(named, kernel)
 
         return made
 
@@ -103,7 +122,7 @@ class Record(TorchDispatchMode):
     def rows(self):
         """What was noted, by op."""
         return {
-            name: coverage.Row(tuple(sorted(self.triton[name])), tuple(sorted(self.torch[name])))
+            name: Row(tuple(sorted(self.triton[name])), tuple(sorted(self.torch[name])))
             for name in sorted(dispatch_plan.ops)
             if name in self.ran
         }
@@ -111,13 +130,9 @@ class Record(TorchDispatchMode):
 
 # Where ops, and the steps that passes of a graph change, get the functions that run them.
 MAKERS = [
-    (dispatch_plan, "single"),
     (dispatch_plan, "runner"),
     (pass_utils, "runner"),
-    (fuse_add, "single"),
 ]
-MAKERS += [(fuse_add, "runner"), (in_place, "single"), (in_place, "runner")]
-MAKERS += [(fuse_chains, "single"), (fuse_chains, "runner")]
 
 
 @contextmanager

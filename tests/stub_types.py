@@ -1,48 +1,13 @@
-"""What the stubs say where a function's own annotation is `Any`, or its arguments decide."""
+"""What the stubs say where the arguments of a function decide."""
 
 NUMBER = "complex | np.number[Any]"
 OPERAND = f"Tensor | {NUMBER}"
 INTS = "int | Sequence[int]"
 DEVICE = "str | torch.device | None"
 
-# Parameters by name, where a function says `Any`. A default of None adds `None`.
-PARAMETERS = {
-    "alpha": NUMBER,
-    "device": DEVICE,
-    "dilation": INTS,
-    "dim": f"{INTS} | None",
-    "dims": INTS,
-    "end": "float",
-    "exponent": OPERAND,
-    "fill_value": OPERAND,
-    "grad_sbp": "Sbp | Sequence[Sbp]",
-    "high": "int",
-    "input": OPERAND,
-    "kernel_size": INTS,
-    "low": "int",
-    "max": OPERAND,
-    "memory_format": "torch.memory_format",
-    "min": OPERAND,
-    "other": OPERAND,
-    "output_padding": INTS,
-    "output_size": f"{INTS} | Sequence[int | None] | None",
-    "padding": f"{INTS} | str",
-    "repeats": f"Tensor | {INTS}",
-    "sbp": "Sbp | Sequence[Sbp]",
-    "size": INTS,
-    "sizes": INTS,
-    "src": OPERAND,
-    "start": "float",
-    "step": "float",
-    "stride": INTS,
-    "tensors": "Tensor | Sequence[Tensor]",
-    "value": OPERAND,
-    "weight": OPERAND,
-}
-
 # Functions whose result depends on their arguments, as (parameters, result) of each overload.
 _ALONG = "dim: int, keepdim: bool = False"
-_OF_ALL = [("input: Tensor", "Tensor"), (f"input: Tensor, {_ALONG}", "Extreme")]
+_OF_ALL = [("input: Tensor", "Tensor"), (f"input: Tensor, {_ALONG}", "ValuesAndIndices")]
 _OF_TWO = [("input: Tensor, dim: Tensor", "Tensor")]
 _POOL = (
     f"input: Tensor, kernel_size: {INTS}, stride: {INTS} | None = None, padding: {INTS} = 0, "

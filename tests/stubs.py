@@ -10,22 +10,27 @@ import sys
 import types
 import typing
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import stub_types
 import torch
 from source_tree import REPO
 
 import onefold
 from onefold.engine import dispatcher
+from onefold.engine.argument_types import Number
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from onefold.engine.names import all_names
-from onefold.engine.ops import PUBLIC, creation
+from onefold.engine.ops import PUBLIC, creation, torch_results
+from onefold.engine.ops.namespaces import namespace
 from onefold.engine.ops.pointwise import Elementwise
+from onefold.engine.ops.torch_results import RESULTS
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import Sbp
 from onefold.engine.tensor import Tensor
-from onefold.nn import functional
+from onefold.nn import functional, table_layers
 
 HEADER = '"""{}\n\nWritten by `make stubs`; do not edit.\n"""\n'
 NAMES = all_names()
@@ -34,8 +39,9 @@ NAMES = all_names()
 SOURCES = {
     "Any": "typing",
     "Callable": "collections.abc",
-    "Extreme": "onefold.engine.ops.argreduce",
     "Literal": "typing",
+    "NamedTuple": "typing",
+    "ValuesAndIndices": "onefold.engine.ops.argreduce",
     "Placement": Placement.__module__,
     "Sbp": Sbp.__module__,
     "Self": "typing",
@@ -45,9 +51,20 @@ SOURCES = {
 }
 
 
+NONE = types.NoneType
+
+
+def with_numbers(given):
+    """Types of one argument, with numpy's numbers beside Python's: what takes these takes those."""
+    if set(typing.get_args(Number)) <= set(given):
+        kept = [one for one in given if one not in (bool, int, float, NONE)]
+        return [*kept, np.number[typing.Any], *{NONE}.intersection(given)]
+    return given
+
+
 def rendered(annotation):
     """A type as it is written; its name is remembered in SOURCES."""
-    if annotation in (None, types.NoneType):
+    if annotation in (None, NONE):
         return "None"
     if annotation is ...:
         return "..."
@@ -57,7 +74,8 @@ def rendered(annotation):
         return f"[{', '.join(map(rendered, annotation))}]"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(rendered, arguments))
+        named = dict.fromkeys(map(rendered, with_numbers(arguments)))
+        return " | ".join(sorted(named, key="None".__eq__))
     if origin is not None:
         return f"{rendered(origin)}[{', '.join(map(rendered, arguments))}]"
     module, name = annotation.__module__, annotation.__qualname__
@@ -85,13 +103,9 @@ def default(value):
 
 
 def written(parameter):
-    """A parameter with its type and default as text; what says `Any` is typed by its name."""
+    """A parameter with its type and default as text."""
     given = parameter.annotation
     annotation = "Any" if given is parameter.empty else rendered(given)
-    if annotation == "Any" and parameter.name in stub_types.PARAMETERS:
-        annotation = stub_types.PARAMETERS[parameter.name]
-        if parameter.default is None and "None" not in annotation:
-            annotation += " | None"
     if parameter.default is not parameter.empty:
         parameter = parameter.replace(default=Text(default(parameter.default)))
     return parameter.replace(annotation=Text(annotation))
@@ -107,13 +121,9 @@ def signature(function):
 LAYOUT = [one for one in signature(creation.tensor).parameters.values() if one.name != "data"]
 
 
-def attributes(entry, tensors):
-    """What the kernel of an op takes after its tensors."""
-    try:
-        taken = list(inspect.signature(ops[entry.__name__][0].kernel).parameters.values())
-    except ValueError:  # a function of torch itself: of tensors alone
-        return []
-    return [one.replace(annotation=one.empty) for one in taken[tensors:]]
+def attributes(entry):
+    """What an op's own entry takes after its tensors: the fields of the op's record."""
+    return signature(ops[entry.__name__][0].attributes).parameters.values()
 
 
 def signatures(name):
@@ -125,12 +135,14 @@ def signatures(name):
     found = signature(NAMES[name])
     result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
     *others, last = given = list(found.parameters.values())
-    if last.name == "attrs":  # an op's own entry, which takes arguments by position
-        given = [*others, *attributes(NAMES[name], len(others))]
+    if last.name == "attrs":
+        given = [*others, *attributes(NAMES[name])]
+    own = NAMES[name].__module__ == dispatcher.__name__  # an op's own entry
+    if last.name == "attrs" or (own and isinstance(ops[NAMES[name].__name__][0], Elementwise)):
         given = [one.replace(kind=one.POSITIONAL_ONLY) for one in given]
     elif last.name == "layout":
         given = [*others, *(one for one in LAYOUT if one.name not in found.parameters)]
-    if result == "Any" and NAMES[name].__module__ in (dispatcher.__name__, Elementwise.__module__):
+    if result == "Any" and own:
         result = "Tensor"
     parameters = found.replace(parameters=list(map(written, given)), return_annotation=found.empty)
     return [(str(parameters)[1:-1], result)]
@@ -236,12 +248,76 @@ def relative(module, package):
 
 def shadowed(text, names):
     """`text` with builtins that `names` hide written out."""
-    hidden = "|".join({"bool", "float", "int"} & set(names))
+    hidden = "|".join(sorted({"bool", "complex", "float", "int"} & set(names)))
     return re.sub(rf"(?<![.\w])(?<!def )({hidden})\b", r"builtins.\1", text)
 
 
+def results_stub():
+    lines = ["RESULTS: dict[str, type[tuple[Tensor, ...]]]"]
+    for kind in RESULTS.values():
+        lines.append(f"class {kind.__name__}(NamedTuple):")
+        lines += [f"    {field}: Tensor" for field in kind._fields]
+    body = "\n".join(lines)
+    doc = HEADER.format(inspect.cleandoc(torch_results.__doc__))
+    return f"{doc}\nfrom typing import NamedTuple\nfrom ..tensor import Tensor\n\n{body}\n"
+
+
+def torch_type(annotation):
+    """A type in torch's signatures as one in ours."""
+    if annotation is torch.Tensor:
+        return Tensor
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(torch_type, arguments))]  # noqa: UP007
+    return annotation
+
+
+def hint_of(parameter, hints):
+    """The type of a parameter, with None where that is the default."""
+    known = torch_type(hints.get(parameter.name, typing.Any))
+    optional = parameter.default is None and known is not typing.Any
+    return typing.Union[known, None] if optional else known  # noqa: UP007
+
+
+def constructor(layer):
+    """The parameters of torch's class of a layer's name."""
+    hints = typing.get_type_hints(layer.of_torch.__init__)
+    given = [
+        written(each.replace(annotation=hint_of(each, hints)))
+        for each in inspect.signature(layer.of_torch).parameters.values()
+    ]
+    return str(inspect.Signature(given))[1:-1]
+
+
+def layers_stub():
+    lines = ["class TableLayer(Module): ...", "LAYERS: dict[str, type[TableLayer]]"]
+    for name, layer in table_layers.LAYERS.items():
+        inputs = list(inspect.signature(layer.forward).parameters.values())[1:]
+        several = "return_indices" in inspect.signature(layer).parameters
+        tensors = ", ".join(
+            f"{each.name}: Tensor" if each.default is each.empty else f"{each.name}: Any = None"
+            for each in inputs
+        )
+        lines += [
+            f"class {name}(TableLayer):",
+            f'    """{layer.__doc__}"""\n',
+            f"    def __init__(self, {constructor(layer)}) -> None: ...",
+            f"    def forward(self, {tensors}) -> {'Any' if several else 'Tensor'}: ...",
+        ]
+    body = "\n".join(lines)
+    doc = HEADER.format(inspect.cleandoc(table_layers.__doc__))
+    return f"{doc}\n{imports(body, 'onefold.nn')}\nfrom .module import Module\n\n{body}\n"
+
+
+def namespace_stub(prefix):
+    body = "\n".join(definition(f"{prefix}.{leaf}", leaf) for leaf in namespace(prefix))
+    doc = HEADER.format(inspect.cleandoc(getattr(onefold, prefix).__doc__))
+    names = exported(namespace(prefix))
+    return "\n".join([doc, imports(body, "onefold"), names, body]) + "\n"
+
+
 def functions_stub():
-    body = "\n".join(definition(name) for name in PUBLIC)
+    body = shadowed("\n".join(definition(name) for name in PUBLIC), PUBLIC)
     doc = HEADER.format("Every op that users call, by its name.")
     return f"{doc}\n{imports(body, 'onefold.engine.ops')}\n\n{body}\n"
 
@@ -281,7 +357,8 @@ def root_line(name):
     if value is getattr(torch, name, None):
         return f"from torch import {name} as {name}"
     if isinstance(value, type) or (isinstance(value, Callable) and value.__module__ != "onefold"):
-        return f"from {relative(value.__module__, 'onefold')} import {value.__qualname__} as {name}"
+        there = name if isinstance(value, types.MethodType) else value.__qualname__
+        return f"from {relative(value.__module__, 'onefold')} import {there} as {name}"
     if isinstance(value, Callable):
         text = str(inspect.signature(value, eval_str=True)).replace("typing.", "")
         return f"def {name}{shadowed(text, onefold.__all__)}: ..."
@@ -293,14 +370,17 @@ def root_stub():
     on_demand = [f"from . import {name} as {name}" for name in onefold.ON_DEMAND]
     body = "\n".join([*on_demand, *lines, "__version__: str"])
     doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
-    return f"{doc}\nimport builtins\nfrom typing import Any\n{body}\n{exported(onefold.__all__)}\n"
+    return f"{doc}\nimport builtins\n{body}\n{exported(onefold.__all__)}\n"
 
 
 STUBS = {
     "__init__.pyi": root_stub,
     "engine/ops/functions.pyi": functions_stub,
+    "engine/ops/torch_results.pyi": results_stub,
     "engine/tensor_methods.pyi": methods_stub,
     "nn/functional.pyi": functional_stub,
+    "nn/table_layers.pyi": layers_stub,
+    **{f"{prefix}.pyi": partial(namespace_stub, prefix) for prefix in ("fft", "linalg", "special")},
 }
 
 

@@ -17,9 +17,11 @@ LADDER = (
     ("env",),
     ("kernels", "distributed"),
     ("engine",),
+    ("fft", "linalg", "special"),
     ("graph",),
     ("optim",),
     ("nn",),
+    ("optim.swa_utils",),
     ("job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
@@ -27,9 +29,11 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names", "methods", "generator", "interpreter", "entry", "generated"),
+    ("names",),
+    ("methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
     ("sbp", "env_api"),
+    ("argument_types",),
     ("meta",),
     ("signature",),
     ("boxing",),

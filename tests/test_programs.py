@@ -8,10 +8,9 @@ from launched import RankFailed, run_ranks
 from onefold.distributed.world import world
 from onefold.engine.names import names
 from onefold.engine.sbp import partial_sum, split
+from onefold.testing.program_builder import CallStep, Input
 from onefold.testing.program_calls import STEPS
 from onefold.testing.programs import (
-    CallStep,
-    Input,
     Program,
     check_program,
     draw_programs,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onefold.engine.meta import Meta
 from onefold.engine.names import names
@@ -94,6 +94,7 @@ def all_of(strategy):
     """The values that hypothesis draws."""
     drawn = set()
 
+    @settings(max_examples=500)  # rare values are among them
     @given(strategy)
     def collect(value):
         drawn.add(value)

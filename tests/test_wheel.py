@@ -26,7 +26,8 @@ def expected_files():
         for file in tracked_files()
         if len(file.parts) > 1 and file.parts[0] not in NOT_PACKAGE and file.parts[0][0] != "."
     ]
-    root = (Path("py.typed"), Path("__init__.pyi"))
+    stubs = [file for file in tracked_files() if file.suffix == ".pyi" and len(file.parts) == 1]
+    root = (Path("py.typed"), *stubs)
     return sorted({f"{PACKAGE}/{file.as_posix()}" for file in (*root, *module_files(), *beside)})
 
 

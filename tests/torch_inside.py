@@ -25,13 +25,13 @@ ALLOWED = {"clone"}
 # Module of kernels/gpu -> operators of torch -> why Triton kernels there use them.
 _CHECKED = "indices and targets are checked on the CPU alone, where looking is cheap"
 _COMPLEX = "complex numbers: Triton has none"
-_WIDE = "heads of more than 256 features, see TORCH; the CPU has a kernel for them"
+_WIDE = "heads of more than 256 features, see the comment there; the CPU has a kernel for them"
 INSIDE: dict[str, dict[str, str]] = {
     "attention_kernels": {
         "_scaled_dot_product_flash_attention_for_cpu": _WIDE,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _WIDE,
     },
-    "conv_kernels": {"convolution convolution_backward": "windows of three dims, see TORCH"},
+    "conv_kernels": {"convolution convolution_backward": "windows of three dims"},
     "gather_scatter_kernels": {"aminmax lt ge _local_scalar_dense": _CHECKED},
     "cross_entropy_kernels": {"ne lt ge bitwise_or bitwise_and any _local_scalar_dense": _CHECKED},
     "scatter_gather": {"aminmax lt ge _local_scalar_dense": _CHECKED},

@@ -25,9 +25,9 @@ LAYOUTS = {
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 
-def _values(seed, dtype):
+def _values(seed, dtype, shapes=SHAPES):
     random = np.random.default_rng(seed)
-    return [torch.from_numpy(np.asarray(random.standard_normal(s))).to(dtype) for s in SHAPES]
+    return [torch.from_numpy(np.asarray(random.standard_normal(s))).to(dtype) for s in shapes]
 
 
 def _laid(value, layout, text, seed=0):
@@ -40,32 +40,32 @@ def _laid(value, layout, text, seed=0):
     return make_global(value, flow.placement("cpu", ranks), nd_sbp, seed)
 
 
-def parameters(layout, dtype=torch.float32):
+def parameters(layout, dtype=torch.float32, shapes=SHAPES):
     """Fresh parameters in a layout, always of the same values."""
-    return [flow.nn.Parameter(_laid(v, layout, LAYOUTS[layout][1])) for v in _values(0, dtype)]
+    sbp = LAYOUTS[layout][1]
+    return [flow.nn.Parameter(_laid(v, layout, sbp)) for v in _values(0, dtype, shapes)]
 
 
 def gradients(step, layout, params):
     """The gradients of a step, in a layout that they might have after backward."""
-    return [
-        _laid(v, layout, LAYOUTS[layout][2], step) for v in _values(100 + step, params[0].dtype)
-    ]
+    values = _values(100 + step, params[0].dtype, [tuple(param.shape) for param in params])
+    return [_laid(v, layout, LAYOUTS[layout][2], step) for v in values]
 
 
-def assert_same_training(name, options, layout, dtype):
-    """Onefold's optimizer and torch's agree after each of 20 steps on 5 parameters.
+def assert_same_training(name, options, layout, dtype, shapes=SHAPES):
+    """Onefold's optimizer and torch's agree after each of 20 steps on some parameters.
 
     One parameter gets no gradient in every third step.
     """
-    params = parameters(layout, dtype)
-    theirs = [v.clone().requires_grad_() for v in _values(0, dtype)]
+    params = parameters(layout, dtype, shapes)
+    theirs = [v.clone().requires_grad_() for v in _values(0, dtype, shapes)]
     ours_optimizer = getattr(flow.optim, name)(params, **options)
     optimizer = getattr(torch.optim, name)(theirs, **options)
     metas = [param.meta for param in params]
     tol = TOLERANCE[dtype]
     for step in range(STEPS):
         grads = gradients(step, layout, params)
-        values = _values(100 + step, dtype)
+        values = _values(100 + step, dtype, shapes)
         for i, param in enumerate(params):
             skipped = i == 1 and step % 3 == 0
             param.grad = None if skipped else grads[i]

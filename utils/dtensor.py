@@ -20,15 +20,7 @@ from ..distributed.world import world
 from ..engine.convert import box
 from ..engine.meta import Box, Meta
 from ..engine.placement import Placement
-from ..engine.sbp import (
-    NdSbp,
-    Sbp,
-    broadcast,
-    partial_max,
-    partial_min,
-    partial_sum,
-    split,
-)
+from ..engine.sbp import NdSbp, Sbp, broadcast, partial_max, partial_min, partial_sum, split
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, PlacementError, SbpError
 
@@ -129,10 +121,9 @@ def _torch_of(sbp: Sbp) -> TorchPlacement:
 
 def _torch_box(meta: Meta, position: int) -> Box:
     """Like `Meta.box`, with torch's chunks: all but the last full ones of size ceil(n / p)."""
-    assert meta.placement is not None
     offset, size = [0] * meta.ndim, list(meta.shape)
-    coordinate = meta.placement.coordinate(position)
-    for sbp, parts, index in zip(meta.nd_sbp, meta.placement.shape, coordinate, strict=True):
+    coordinate = meta.global_placement.coordinate(position)
+    for sbp, parts, index in zip(meta.nd_sbp, meta.global_placement.shape, coordinate, strict=True):
         if sbp.is_split:
             chunk = -(-size[sbp.dim] // parts)
             start = min(index * chunk, size[sbp.dim])
@@ -143,9 +134,8 @@ def _torch_box(meta: Meta, position: int) -> Box:
 
 def _cut_differently(meta: Meta) -> set[int]:
     """The dims whose shards torch would cut at other places."""
-    assert meta.placement is not None
     found: set[int] = set()
-    for position in range(meta.placement.num_ranks):
+    for position in range(meta.global_placement.num_ranks):
         ours, theirs = meta.box(position), _torch_box(meta, position)
         for dim in range(meta.ndim):
             # Where a part is empty, its offset does not matter.

@@ -118,7 +118,7 @@ def test_processes_give_what_one_process_gives():
 def test_the_comparison_sees_a_difference():
     def wrong():
         if world().rank == 2:
-            module = import_module("onefold.engine.boxing.disjoint_placements")
+            module = import_module("onefold.engine.boxing.route_end")
             honest = module.take
             module.take = lambda shard, cut: honest(shard, cut) + 1
         program(60)

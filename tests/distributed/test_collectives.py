@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
 from launched import run_ranks
 
-from onefold.distributed import collectives as c
+from onefold.distributed import collectives as c, transfer
 from onefold.distributed.world import forget_world, world
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError
 
@@ -138,7 +138,7 @@ def test_moving_every_dtype(dtype):
         src = mine(2, 7, (3, 2))
         cast = c.broadcast(src if r == 2 else None, (3, 2), dtype, CPU, 2, order)
         ring = [(r + 1) % 4, (r - 1) % 4]
-        passed = c.transfer(
+        passed = transfer(
             [(q, mine(r, q, shapes[q])) for q in ring],
             [(q, shapes[r], dtype, CPU) for q in ring],
         )
@@ -208,7 +208,7 @@ def test_transfer_of_any_messages(messages):
         r = world().rank
         sends = [(to, content(i)) for i, (source, to, _) in enumerate(messages) if source == r]
         recvs = [(source, shape, torch.int16, CPU) for source, to, shape in messages if to == r]
-        return c.transfer(sends, recvs)
+        return transfer(sends, recvs)
 
     for r, got in enumerate(run_ranks(4, program)):
         expected = [content(i) for i, message in enumerate(messages) if message[1] == r]
@@ -223,7 +223,7 @@ def test_the_own_piece_is_a_copy():
         alone = c.exchange([t], [(2,)], (world().rank,))[0]
         pair = c.exchange([t, t], [(2,), (2,)], (0, 1))
         gathered = c.all_gather(t, (world().rank,), [(2,)])[0]
-        passed = c.transfer([(world().rank, t)], [(world().rank, (2,), t.dtype, CPU)])[0]
+        passed = transfer([(world().rank, t)], [(world().rank, (2,), t.dtype, CPU)])[0]
         t += 1
         return [alone, *pair, gathered, passed]
 
@@ -237,7 +237,7 @@ def test_large_messages_both_ways_do_not_block():
     def program():
         peer = 1 - world().rank
         sends = [(peer, torch.full((count,), world().rank, dtype=torch.int32)) for _ in range(2)]
-        got = c.transfer(sends, [(peer, (count,), torch.int32, CPU)] * 2)
+        got = transfer(sends, [(peer, (count,), torch.int32, CPU)] * 2)
         return [int(t.min()) for t in got] + [int(t.max()) for t in got]
 
     assert run_ranks(2, program) == [[1] * 4, [0] * 4]

@@ -10,12 +10,8 @@ from onefold.env import (
     RANK,
     TIMEOUT,
     VARIABLES,
-    check,
     describe,
-    device,
-    kernels,
     node_rank,
-    timeout,
 )
 from onefold.errors import OnefoldValueError
 
@@ -27,7 +23,8 @@ def nothing_set(monkeypatch):
 
 
 def test_defaults():
-    assert (device(), timeout(), check(), kernels()) == ("", 300.0, False, "auto")
+    found = [variable.read() for variable in (DEVICE, TIMEOUT, CHECK, KERNELS)]
+    assert found == ["", 300.0, False, "auto"]
     assert RANK.read() is None
     assert MASTER_PORT.read() == 29500
 

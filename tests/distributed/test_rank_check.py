@@ -4,7 +4,7 @@ import pytest
 import torch
 from launched import run_ranks
 
-from onefold.distributed import collectives as c
+from onefold.distributed import collectives as c, current_op, transfer
 from onefold.distributed.rank_check import form
 from onefold.distributed.world import world
 from onefold.errors import RankMismatch
@@ -35,7 +35,7 @@ def test_equal_sequences_pass():
             c.broadcast(torch.ones(1) if r == 1 else None, (1,), torch.float32, CPU, 1, (0, 1, 2))
             c.barrier((0, 1, 2))
             ring = [((r + 1) % 3, torch.ones(r))]
-            c.transfer(ring, [((r - 1) % 3, ((r - 1) % 3,), torch.float32, CPU)])
+            transfer(ring, [((r - 1) % 3, ((r - 1) % 3,), torch.float32, CPU)])
         return c.gather_objects(r, (0, 1, 2))
 
     assert run_ranks(3, program, env=CHECK) == [[0, 1, 2]] * 3
@@ -80,7 +80,7 @@ def test_lines_and_ops_count():
         return mismatch(lambda: c.all_reduce(t, (0, 1), "sum"))
 
     def ops():
-        c.current_op.name = "add" if world().rank == 0 else "sub"
+        current_op.name = "add" if world().rank == 0 else "sub"
         return mismatch(lambda: c.all_reduce(torch.ones(1), (0, 1), "sum"))
 
     for first, second in run_ranks(3, program, env=CHECK):
@@ -108,7 +108,7 @@ def test_messages_that_do_not_fit():
     def program():
         r = world().rank
         return mismatch(
-            lambda: c.transfer(
+            lambda: transfer(
                 [(1, torch.ones(2))] if r == 0 else [],
                 [(0, (2,), torch.float64, CPU)] if r == 1 else [],
             )

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from launched import RankFailed, run_ranks
 
 import onefold as flow
-from onefold.distributed import collectives
+from onefold.distributed import collectives, transfer
 from onefold.distributed.pending import Pending
 from onefold.distributed.rank_error import RankError
 from onefold.distributed.world import forget_world, world
@@ -377,7 +377,7 @@ def test_any_order_of_communication_and_errors(seed):
             return float(torch.cat(parts).sum())
         after, before = (ranks[(ranks.index(me) + by) % len(ranks)] for by in (1, -1))
         wanted = (before, (1,), torch.int64, torch.device("cpu"))
-        (got,) = collectives.transfer([(after, torch.tensor([me + step]))], [wanted])
+        (got,) = transfer([(after, torch.tensor([me + step]))], [wanted])
         return float(got)
 
     def program():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from launched import RankFailed, run_ranks
 
-from onefold.distributed import collectives as c
+from onefold.distributed import collectives as c, current_op, transfer
 from onefold.distributed.watchdog import Pending
 from onefold.distributed.world import world
 from onefold.errors import CommError, CommTimeout, PeerLost
@@ -35,7 +35,7 @@ def test_a_late_rank_is_named_with_its_line():
         if world().rank == 2:
             time.sleep(2 * STAY)
             return None
-        c.current_op.name = "matmul"
+        current_op.name = "matmul"
         return failing(lambda: c.all_reduce(torch.ones(3), (0, 1, 2), "sum"))
 
     zero, one, two = run_ranks(3, program, env=SHORT)
@@ -87,11 +87,9 @@ def test_messages_are_counted_per_pair():
     def program():
         rank = world().rank
         if rank == 0:
-            return failing(
-                lambda: c.transfer([(1, torch.ones(1))], [(2, (1,), torch.float32, CPU)])
-            )
+            return failing(lambda: transfer([(1, torch.ones(1))], [(2, (1,), torch.float32, CPU)]))
         if rank == 1:
-            c.transfer([], [(0, (1,), torch.float32, CPU)])
+            transfer([], [(0, (1,), torch.float32, CPU)])
         time.sleep(2 * STAY)
         return None
 

@@ -47,6 +47,13 @@ def check_everywhere(make, wanted, partial_too=True, tol=0.0):
         assert torch.equal(value_of(x), local.to_torch()), f"differs in {layout['sbp']}"
 
 
+WINDOWS = {
+    **{name: {} for name in "bartlett blackman cosine exponential hamming hann nuttall".split()},
+    "gaussian": {"std": 2.0},
+    "general_cosine": {"a": [0.5, 0.3, 0.2]},
+    "general_hamming": {"alpha": 0.6},
+    "kaiser": {"beta": 10.0},
+}
 CONSTANT = {
     "zeros": (partial(flow.zeros, 5, 3), torch.zeros(5, 3)),
     "zeros tuple": (partial(flow.zeros, (5, 3)), torch.zeros(5, 3)),
@@ -102,6 +109,21 @@ CLOSE = {
         partial(flow.hann_window, 9, periodic=False),
         torch.hann_window(9, periodic=False),
     ),
+    **{
+        name: (partial(getattr(flow, name), 9), getattr(torch, name)(9))
+        for name in ("bartlett_window", "blackman_window", "hamming_window", "kaiser_window")
+    },
+    **{
+        name: (partial(getattr(flow.fft, name), 9, d=0.5), getattr(torch.fft, name)(9, d=0.5))
+        for name in ("fftfreq", "rfftfreq")
+    },
+    **{
+        f"windows.{name}": (
+            partial(getattr(flow.signal.windows, name), 9, sym=False, **given),
+            getattr(torch.signal.windows, name)(9, sym=False, **given),
+        )
+        for name, given in WINDOWS.items()
+    },
 }
 
 
@@ -168,9 +190,9 @@ def test_each_call_draws_new_numbers(world):
 
 def test_each_rank_makes_only_its_shard(world, monkeypatch):
     made = []
-    real = torch.full
+    real = torch.ones
     monkeypatch.setattr(
-        torch, "full", lambda size, *a, **k: made.append(size) or real(size, *a, **k)
+        torch, "ones", lambda size, *a, **k: made.append(size) or real(size, *a, **k)
     )
     flow.ones(1000, 4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
     assert [tuple(size) for size in made] == [(500, 4), (500, 4)]

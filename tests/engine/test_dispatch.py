@@ -34,7 +34,8 @@ FORMS = [
     Form(("x", "weight?", "bias?"), saves=(0, 1), several=True, only_first=True),
     Form(("number#", "x"), attributes=False),
     Form(()),
-    Form((), number_last=True, several=True),
+    Form((), several=True),
+    Form(("x", "value#"), several=True, one_gradient=True, saves_output=(1,)),
 ]
 
 
@@ -62,7 +63,7 @@ def test_a_form_without_absent_tensors_does_not_look_for_them():
 
 def test_a_gradient_that_needs_no_input_keeps_its_meta():
     text = source(Form(("x",), saves=(), saves_output=True))
-    assert "node.args = (x.meta, *attrs)\n" in text
+    assert "node.args = (x.meta, plan.attrs)\n" in text
     assert "node.out = y.shards\n" in text
 
 

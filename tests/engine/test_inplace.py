@@ -174,6 +174,28 @@ def test_changing_what_backward_does_not_need_is_none(world):
     assert x.grad.tolist() == [3.0, 3.0]
 
 
+# Ops of several outputs, of which backward needs others than the first.
+SEVERAL = {
+    "layer_norm": lambda f, x, scale, shift: f.layer_norm(x, (4,), scale, shift),
+    "batch_norm": lambda f, x, scale, shift: f.batch_norm(x, None, None, scale, shift, True),
+    "max_pool2d": lambda f, x, scale, shift: f.max_pool2d(x, 2),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_first_of_several_outputs_may_change(name, world):
+    data, scale, shift = torch.randn(2, 4, 4, 4), torch.rand(4), torch.rand(4)
+    grads = []
+    for lib in (torch, flow):
+        leaves = [lib.tensor(part.tolist()) for part in (data, scale, shift)]
+        x, *rest = [leaf.requires_grad_() for leaf in leaves]
+        y = SEVERAL[name](lib.nn.functional, x * 1, *rest)
+        y.relu_()
+        (y * y).sum().backward()
+        grads.append(torch.tensor(x.grad.tolist()))
+    torch.testing.assert_close(*grads)
+
+
 def test_an_optimizer_step_between_forward_and_backward_is_an_error(world):
     w = flow.nn.Parameter(flow.ones(2))
     loss = (w * w).sum()
@@ -309,3 +331,26 @@ def test_deep_copies(sbp, world):
         copy.deepcopy(w * 2)
     with pytest.raises(OnefoldTypeError, match="not pickled directly"):
         pickle.dumps(w)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: flow.max(x, 1),
+        lambda x: flow.sort(x, 1),
+        lambda x: flow.topk(x, 2, 1),
+        lambda x: flow.nn.functional.max_pool2d(x[None, None], 2, return_indices=True),
+    ],
+    ids=["max", "sort", "topk", "max_pool2d"],
+)
+def test_a_write_to_indices_leaves_the_gradient_as_it_was(op):
+    grads = []
+    for writes in (False, True):
+        flow.manual_seed(0)
+        x = flow.randn(4, 6, requires_grad=True)
+        values, indices = op(x)
+        if writes:
+            indices.add_(flow.ones_like(indices))
+        values.sum().backward()
+        grads.append(x.grad)
+    assert flow.equal(*grads)

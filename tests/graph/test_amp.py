@@ -253,7 +253,7 @@ def test_the_config_says_what_is_set():
 
 def test_bad_settings_change_nothing():
     config = nn.graph.GraphConfig()
-    with pytest.raises(OnefoldTypeError, match="mode must be a bool, but got 1"):
+    with pytest.raises(OnefoldTypeError, match="mode must be True or False, but got 1"):
         config.enable_amp(1)
     with pytest.raises(OnefoldTypeError, match="dtype must be a dtype, but got 'half'"):
         config.enable_amp(dtype="half")

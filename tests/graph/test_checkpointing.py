@@ -229,6 +229,6 @@ def test_the_profiler_hands_module_calls_on(world):
 @pytest.mark.parametrize("value", [1, None, "yes"])
 def test_only_a_bool_is_taken(value):
     view = nn.Linear(2, 2).to(nn.graph.GraphModule)
-    with pytest.raises(OnefoldTypeError, match="activation_checkpointing must be a bool"):
+    with pytest.raises(OnefoldTypeError, match="activation_checkpointing must be True or False"):
         view.activation_checkpointing = value
     assert view.activation_checkpointing is False

@@ -11,9 +11,9 @@ from training_steps import compiled, lives
 import onefold as flow
 from onefold import nn
 from onefold.errors import OnefoldRuntimeError
-from onefold.graph.memory.memory_plan import local_bytes
 from onefold.graph.memory.memory_probe import Probe
 from onefold.graph.memory.program_events import call_events
+from onefold.graph.memory_traffic import local_bytes
 
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 CPU = {"placement": flow.placement("cpu", [0, 1])}

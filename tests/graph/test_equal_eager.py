@@ -22,7 +22,7 @@ IDS = [f"{index}-{sample!r}"[:120] for index, sample in enumerate(SAMPLES)]
 # Ops whose result's shape or work may depend on values: those calls cannot be captured.
 READ_VALUES = set(
     """nonzero argwhere unique masked_select masked_scatter one_hot getitem setitem
-    repeat_interleave""".split()
+    repeat_interleave unique_consecutive""".split()
 )
 
 

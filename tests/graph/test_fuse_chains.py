@@ -208,7 +208,7 @@ WHY = {
     "alone": (flow.exp, ["not fused: no pointwise step beside it"]),
     "other numbers": (
         lambda a: flow.digamma(a) + 1.0,
-        ["not fused: numbers that Triton has not", "not fused: no pointwise step beside it"],
+        ["not fused: dtypes that Triton lacks", "not fused: no pointwise step beside it"],
     ),
     "another shape": (
         lambda a: flow.sin(a.sum(0)) + a,

@@ -319,7 +319,7 @@ def test_the_oldest_signature_is_forgotten(world):
     for size in (1, 2, 1, 3, 1, 2):
         assert graph(flow.zeros(size)).tolist() == [1.0] * size
     assert captured == [1, 2, 3, 2]
-    with pytest.raises(OnefoldValueError, match="size must be >= 1, not 0"):
+    with pytest.raises(OnefoldValueError, match="size must be at least 1, but got 0"):
         nn.Graph.with_dynamic_input_shape(size=0)
 
 
@@ -513,9 +513,9 @@ def test_a_batch_that_cannot_be_cut(world):
     graph.config.set_gradient_accumulation_steps(2)
     with pytest.raises(OnefoldValueError, match=r"\(3, 3\), whose dim 0 cannot be cut into 2"):
         graph(flow.ones(3, 3))
-    with pytest.raises(OnefoldValueError, match="needs at least 1 step, but got 0"):
+    with pytest.raises(OnefoldValueError, match="steps: value must be at least 1, but got 0"):
         graph.config.set_gradient_accumulation_steps(0)
-    with pytest.raises(OnefoldTypeError, match=r"needs an integer, but got 1\.5"):
+    with pytest.raises(OnefoldTypeError, match=r"must be an integer, but got 1\.5"):
         graph.config.set_gradient_accumulation_steps(1.5)
 
 
@@ -539,7 +539,7 @@ def test_bad_settings(world):
     assert view.to(nn.Module) is graph.model
     with pytest.raises(OnefoldValueError, match="needs a stage_id, a placement, or both"):
         view.set_stage()
-    with pytest.raises(OnefoldValueError, match="stage_id must be >= 0, but got -1"):
+    with pytest.raises(OnefoldValueError, match="stage_id must be at least 0, but got -1"):
         view.set_stage(-1)
     with pytest.raises(OnefoldTypeError, match=r"must be an onefold\.placement"):
         view.set_stage(0, "cpu")

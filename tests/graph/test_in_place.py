@@ -29,7 +29,7 @@ from onefold.errors import OnefoldError
 from onefold.graph import pass_table, program_executor
 from onefold.graph.ir import Program, ProgramStep, Value, show, verify
 from onefold.graph.memory.memory_plan import plan_memory
-from onefold.graph.passes.in_place import in_place, in_place_steps
+from onefold.graph.passes.in_place import in_place
 from onefold.testing.manual_layouts import make_local
 from onefold.testing.programs import onefold_tensors, programs
 from onefold.testing.sample_checks import value_of
@@ -364,8 +364,9 @@ def small_program(drawn):
 def test_a_step_is_in_place_exactly_where_running_on_named_memory_allows_it(drawn, kept):
     """`send` makes memory that is never written to; every `add` may be put in place of one."""
     given, steps, made = small_program(drawn)
-    kept = [v.number for v in made if v.number in kept]
-    found = in_place_steps(steps, kept)
+    outputs = [v for v in made if v.number in kept]
+    kept = [v.number for v in outputs]
+    found = in_place(Program(steps=steps, outputs=outputs)).steps
     assert cells(found, kept)
     sends = {s.outputs[0].number for s in steps if s.start is not None} | {given.number}
     roots = {v.number: v.number for v in made}

@@ -150,7 +150,8 @@ def brute_force(buffers):
     for order in itertools.permutations(buffers):
         ends = {}
         for b in order:
-            low = max((ends[k] for k in order if k in ends and k.meets(b)), default=0)
+            meets = [k for k in ends if k.first <= b.last and b.first <= k.last]
+            low = max((ends[k] for k in meets), default=0)
             ends[b] = low + arena.aligned(b.nbytes)
         best = min(best, max(ends.values(), default=0))
     return best

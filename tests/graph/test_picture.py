@@ -180,7 +180,7 @@ def test_several_stages_per_rank_unless_told(capsys):
         ("1f1b out.jpg", "is a PNG file, so name it so: out.png"),
         ("1f1b none/out.png", "there is no folder 'none' for 'none/out.png'"),
         ("1f1b --text out.png", "leave out --text or 'out.png'"),
-        ("1f1b --text --stages 0", "stages must be at least 1, not 0"),
+        ("1f1b --text --stages 0", "stages must be at least 1, but got 0"),
         ("1f1b --text --stages two", "argument --stages: invalid int value: 'two'"),
         ("1f1b --text --stages 4 --ranks 2", "use 'interleaved', or 'zb-v' for 2"),
         ("zb-v --text --stages 3", "3 stages on 1 ranks are 3"),

@@ -7,10 +7,9 @@ from hypothesis import given, strategies as st
 
 from onefold.errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from onefold.graph.schedules.actions import Action, chain
-from onefold.graph.schedules.closed_forms import bubble, check_forms, held
 from onefold.graph.schedules.diagram import diagram
 from onefold.graph.schedules.named_schedules import SCHEDULES, default_for, make
-from onefold.graph.schedules.schedule_check import check, in_flight
+from onefold.graph.schedules.schedule_check import bubble, check, check_forms, held, in_flight
 from onefold.graph.schedules.simulate import Times, simulate
 
 STAGES = range(1, 9)
@@ -208,8 +207,8 @@ def test_a_deadlock_is_noticed_when_timed():
     ("arguments", "error", "text"),
     [
         (("magic", 2, 2), OnefoldValueError, "unknown schedule 'magic'; choose one of 'gpipe'"),
-        (("1f1b", 0, 2), OnefoldValueError, "stages must be at least 1, not 0"),
-        (("1f1b", 2, 1.5), OnefoldTypeError, "micro_batches must be an integer, not 1.5"),
+        (("1f1b", 0, 2), OnefoldValueError, "stages must be at least 1, but got 0"),
+        (("1f1b", 2, 1.5), OnefoldTypeError, "micro_batches must be an integer, but got 1.5"),
         (("1f1b", 4, 2, 2), OnefoldValueError, "needs one stage on every rank.*are 2; use 'inter"),
         (("interleaved", 4, 2, 3), OnefoldValueError, "cannot be dealt out evenly to 3 ranks"),
         (("zb-v", 4, 2, 4), OnefoldValueError, "zb-v needs 2 stages on every rank"),

@@ -7,9 +7,9 @@ import pytest
 
 import onefold as flow
 from onefold.graph.memory.liveness import buffers_of, live_bytes
-from onefold.graph.memory.memory_plan import local_bytes
 from onefold.graph.memory.memory_probe import Probe, apart
 from onefold.graph.memory.stage_events import stage_events
+from onefold.graph.memory_traffic import local_bytes
 from onefold.graph.stages import stage_executor
 
 pytestmark = pytest.mark.filterwarnings("ignore::onefold.FallbackWarning")

@@ -481,7 +481,7 @@ def test_bad_stages(world):
     for arguments, error, text in (
         ((where, 0), OnefoldTypeError, r"stage_id must be an integer.*write set_stage\(0, place"),
         ((0, "cpu"), OnefoldTypeError, "placement must be an onefold.placement, but got 'cpu'"),
-        ((-1, where), OnefoldValueError, "stage_id must be >= 0, but got -1"),
+        ((-1, where), OnefoldValueError, "stage_id must be at least 0, but got -1"),
         ((), OnefoldValueError, "set_stage needs a stage_id, a placement, or both"),
     ):
         with pytest.raises(error, match=text):

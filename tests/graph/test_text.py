@@ -210,9 +210,17 @@ def test_a_stack_is_as_deep_as_asked():
         ({"v_level": True}, OnefoldTypeError, "v_level must be an integer, but got True"),
         ({"ranks": "0"}, OnefoldTypeError, r"ranks must be integers, -1 \(all\) or None, not '0'"),
         ({"ranks": [0, 1.5]}, OnefoldTypeError, r"ranks must be an integer, but got 1\.5"),
-        ({"max_py_stack_depth": 0}, OnefoldValueError, "max_py_stack_depth must be >= 1, not 0"),
-        ({"only_user_py_stack": 1}, OnefoldTypeError, "only_user_py_stack must be a bool"),
-        ({"op_repr_with_py_stack": None}, OnefoldTypeError, "op_repr_with_py_stack must be a bool"),
+        (
+            {"max_py_stack_depth": 0},
+            OnefoldValueError,
+            "stack_depth must be at least 1, but got 0",
+        ),
+        ({"only_user_py_stack": 1}, OnefoldTypeError, "only_user_py_stack must be True or False"),
+        (
+            {"op_repr_with_py_stack": None},
+            OnefoldTypeError,
+            "op_repr_with_py_stack must be True",
+        ),
     ],
 )
 def test_bad_settings_of_debug(options, error, text, world):

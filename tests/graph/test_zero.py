@@ -132,13 +132,13 @@ def test_what_is_split(name, world):
     meta = Meta.of(shape, torch.float32, flow.placement("cpu", MESHES[mesh]), parse(text))
     gradients = {} if gradient is None else {"w": meta.like(nd_sbp=parse(gradient))}
     plan = plan_zero({"w": meta}, 1024, gradients)
-    assert short(plan.layouts.get("w", meta.nd_sbp)) == wanted
+    assert short(plan.targets.get("w", meta).nd_sbp) == wanted
 
 
 def test_local_parameters_and_those_of_one_rank_stay(world):
     alone = flow.ones(64, 64, placement=flow.placement("cpu", [[3]]), sbp=(B, B))
     metas = {"local": flow.ones(64, 64).meta, "alone": alone.meta}
-    assert plan_zero(metas, 1).layouts == {}
+    assert plan_zero(metas, 1).targets == {}
 
 
 def test_a_plan_for_many_ranks_prints(world):
@@ -163,11 +163,11 @@ def test_no_shard_is_too_small_and_no_split_is_missed(shape, kinds, least):
         return
     meta = Meta.of(shape, torch.float32, flow.placement("cpu", [[0, 1, 2], [3, 4, 5]]), nd_sbp)
     plan = plan_zero({"w": meta}, least)
-    found = plan.target("w") if plan.layouts else meta
+    found = plan.targets.get("w", meta)
     sizes = [prod(found.local_shape(position)) for position in range(6)]
     replicas = prod(n for n, each in zip((2, 3), found.nd_sbp, strict=True) if each.is_broadcast)
     assert sum(sizes) == prod(shape) * replicas
-    assert not plan.layouts or min(sizes) >= least
+    assert not plan.targets or min(sizes) >= least
     for axis, dim in itertools.product(range(2), range(len(shape))):
         assert found.nd_sbp[axis] is nd_sbp[axis] or nd_sbp[axis].is_broadcast
         if found.nd_sbp[axis].is_broadcast:
@@ -355,10 +355,10 @@ def test_model_parallel_parameters(stage, world):
                 losses.append(graph(x).numpy())
         found.append(([*losses, *values_of(model)], log.total_bytes(0)))
     assert_near(found[1][0], found[0][0])
-    layouts = graph._zero.plan.layouts
-    assert short(layouts["model.first.weight"]) == "(S1, S0)"
-    assert short(layouts["model.first.bias"]) == "(S0, S0)"
-    assert short(layouts["model.second.weight"]) == "(S0, S1)"
+    targets = graph._zero.targets
+    assert short(targets["model.first.weight"].nd_sbp) == "(S1, S0)"
+    assert short(targets["model.first.bias"].nd_sbp) == "(S0, S0)"
+    assert short(targets["model.second.weight"].nd_sbp) == "(S0, S1)"
     assert found[1][1] <= (1.5 if stage == 3 else 1.0) * found[0][1]
 
 

@@ -45,9 +45,12 @@ def test_the_distribution_is_torchs(name, world):
         assert mine.max() <= wanted.max() + 0.01 * wanted.std()
 
 
-@pytest.mark.parametrize("name", [*RANDOM, "zeros_", "ones_", "eye_"])
+@pytest.mark.parametrize(
+    "name", [*RANDOM, "zeros_", "ones_", "eye_", "orthogonal_", "sparse_ half"]
+)
 def test_the_layout_does_not_matter(name, world):
-    function = RANDOM.get(name) or getattr(init, name)
+    function = RANDOM.get(name) or getattr(init, name.split()[0])
+    function = partial(function, sparsity=0.5) if name.startswith("sparse_") else function
     values = []
     for ranks, sbp in [
         (None, ""), ([0, 1], "(B)"), ([1, 0, 2], "(S0)"), ([0, 1, 2], "(S1)"),
@@ -63,6 +66,58 @@ def test_the_layout_does_not_matter(name, world):
         assert x.meta is meta and x.is_leaf and x.requires_grad
         values.append(value_of(x.detach()))
     assert all(torch.equal(values[0], other) for other in values[1:])
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"),
+    [((4, 6, 3), 1), ((6, 2, 3, 5), 3), ((4, 4, 1, 2, 3), 2), ((5, 3, 4), 1), ((2, 4, 3), 1)],
+)
+def test_dirac(shape, groups, world):
+    wanted = torch.nn.init.dirac_(torch.ones(shape), groups)
+    place = flow.placement("cpu", [0, 1])
+    for x in (
+        flow.ones(shape),
+        flow.ones(shape, placement=place, sbp=flow.sbp.split(0)),
+        flow.ones(shape, placement=place, sbp=flow.sbp.split(1)),
+    ):
+        assert init.dirac_(x, groups) is x
+        assert torch.equal(value_of(x), wanted)
+    with pytest.raises(OnefoldValueError, match="3, 4, or 5 dimensions"):
+        init.dirac_(flow.ones(2, 2))
+    with pytest.raises(OnefoldValueError, match="dim 0 must be divisible by groups"):
+        init.dirac_(flow.ones(3, 2, 2), 2)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 3), (0, 3)])
+def test_orthogonal(shape, world):
+    x = flow.ones(*shape, dtype=flow.float64)
+    flow.manual_seed(1)
+    assert init.orthogonal_(x, gain=2.0) is x
+    matrix = value_of(x).flatten(1) / 2.0
+    small = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    if shape[0]:
+        torch.testing.assert_close(small, torch.eye(len(small), dtype=torch.float64))
+    with pytest.raises(OnefoldValueError, match="2 or more dimensions"):
+        init.orthogonal_(flow.ones(3))
+
+
+def test_orthogonal_matrices_have_no_preferred_signs(world):
+    flow.manual_seed(0)
+    found = [init.orthogonal_(flow.empty(3, 3)).numpy() for _ in range(300)]
+    assert np.abs(np.mean(found, 0)).max() < 0.15
+    assert np.abs(np.mean(np.square(found), 0) - 1 / 3).max() < 0.08
+
+
+def test_sparse(world):
+    flow.manual_seed(0)
+    x = init.sparse_(flow.ones(500, 20), 0.3, std=0.5)
+    values = x.numpy()
+    assert ((values == 0).sum(0) == 150).all()
+    assert abs(values[values != 0].std() - 0.5) < 0.02
+    rows = (values == 0).mean(1)
+    assert rows.std() < 0.2 and not (values[:, 0] == values[:, 1]).all()
+    with pytest.raises(OnefoldValueError, match="2 dimensions"):
+        init.sparse_(flow.ones(3), 0.1)
 
 
 def test_constants(world):

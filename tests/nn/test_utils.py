@@ -106,10 +106,54 @@ def test_gradients_that_are_not_finite(bad, world):
         assert not math.isfinite(utils.clip_grad_norm_(params, 1.0).item())
 
 
+def torchs():
+    """The same gradients in torch, without the empty one, of which some norms are not defined."""
+    theirs = [torch.zeros_like(g).requires_grad_() for g in gradients() if g.numel()]
+    for param, grad in zip(theirs, [g for g in gradients() if g.numel()], strict=True):
+        param.grad = grad.clone()
+    return theirs
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("norm_type", ["inf", "-inf", -math.inf, 0, -2.0, 0.5])
+def test_all_norm_types(layout, norm_type, world):
+    params, theirs = parameters(layout), torchs()
+    found = utils.clip_grad_norm_(params, 0.01, norm_type, foreach=False)
+    wanted = torch.nn.utils.clip_grad_norm_(theirs, 0.01, norm_type)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+    given = [p.grad for p in params[:-1] if p.grad.numel()]
+    for grad, param in zip(given, theirs, strict=True):
+        torch.testing.assert_close(value_of(grad), param.grad)
+
+
 def test_norm_types(world):
-    for bad in (0.0, -1.0, math.nan):
-        with pytest.raises(OnefoldValueError, match="norm_type must be positive"):
-            utils.clip_grad_norm_(parameters("(B)"), 1.0, bad)
+    with pytest.raises(OnefoldValueError, match="norm_type must be a number or infinity"):
+        utils.clip_grad_norm_(parameters("(B)"), 1.0, math.nan)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_clipping_in_two_parts(layout, world):
+    params, theirs = parameters(layout), torchs()
+    total = utils.get_total_norm([p.grad for p in params[:-1]], 2.0)
+    wanted = torch.nn.utils.get_total_norm([p.grad for p in theirs], 2.0)
+    assert total.item() == pytest.approx(wanted.item(), rel=1e-6)
+    utils.clip_grads_with_norm_(params, 0.7, total)
+    torch.nn.utils.clip_grads_with_norm_(theirs, 0.7, wanted)
+    given = [p.grad for p in params[:-1] if p.grad.numel()]
+    for grad, param in zip(given, theirs, strict=True):
+        torch.testing.assert_close(value_of(grad), param.grad, rtol=1e-6, atol=1e-8)
+    assert utils.get_total_norm([]).item() == 0.0
+    with pytest.raises(OnefoldRuntimeError, match="cannot be clipped"):
+        utils.get_total_norm(flow.tensor([math.inf]), error_if_nonfinite=True)
+
+
+def test_the_old_name_warns(world):
+    params = parameters("local")
+    with pytest.warns(FutureWarning, match="clip_grad_norm` is now deprecated"):
+        found = utils.clip_grad_norm(params, 1.0, 2.0, False)
+    assert found.item() == pytest.approx(
+        torch.nn.utils.clip_grad_norm_(torchs(), 1.0).item(), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("sbp", [None, "(B)", "(S0)", "(P)"])

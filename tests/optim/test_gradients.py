@@ -8,7 +8,7 @@ from launched import run_ranks
 import onefold as flow
 from onefold.engine.sbp import parse
 from onefold.optim import gradient_layouts as module
-from onefold.optim.gradient_layouts import aligned
+from onefold.optim.gradient_layouts import aligned, with_gradients
 from onefold.testing.manual_layouts import make_global
 from onefold.testing.sample_checks import value_of
 
@@ -36,7 +36,7 @@ def test_values(own, of_grad, bucket, world, monkeypatch):
     monkeypatch.setattr(module, "BUCKET_BYTES", bucket)
     shapes = [(5, 2), (3,), (1, 4), (0, 2), (7,)]
     params, values = params_with(shapes, own, of_grad)
-    found = aligned(params)
+    found = aligned(*with_gradients(params))
     for grad, param, value in zip(found, params, values, strict=True):
         assert grad.meta is param.meta
         torch.testing.assert_close(value_of(grad), value)
@@ -46,20 +46,22 @@ def test_dtypes_and_placements_stay_apart(world):
     first, one = params_with([(3,), (2, 2)], "(B)", "(P)")
     second, two = params_with([(3,)], "(B)", "(P)", (2, 3))
     third, three = params_with([(3,)], "(B)", "(P)", dtype=torch.float64)
-    for grad, value in zip(aligned(first + second + third), one + two + three, strict=True):
+    for grad, value in zip(
+        aligned(*with_gradients(first + second + third)), one + two + three, strict=True
+    ):
         torch.testing.assert_close(value_of(grad), value)
 
 
 def test_a_gradient_that_fits_is_taken_as_it_is(world):
     params, _ = params_with([(4, 2)], "(S0)", "(S0)")
-    assert aligned(params)[0] is params[0].grad
-    assert aligned([]) == []
+    assert aligned(*with_gradients(params))[0] is params[0].grad
+    assert aligned([], []) == []
 
 
 def _collectives(sbp, of_grad):
     params, values = params_with([(5, 2), (3,), (4, 4)], sbp, of_grad)
     with flow.profiler.comm() as log:
-        found = aligned(params)
+        found = aligned(*with_gradients(params))
     right = all(
         torch.allclose(torch.from_numpy(grad.numpy()), value, atol=1e-6)
         for grad, value in zip(found, values, strict=True)

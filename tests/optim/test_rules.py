@@ -11,8 +11,7 @@ import onefold.job
 from onefold import nn
 from onefold.job.update_rule import Optimizer as JobOptimizer
 from onefold.kernels import select
-from onefold.kernels.pointwise_chain_ref import several
-from onefold.kernels.update_chain import chain_of
+from onefold.kernels.update_rule_ref import states_of, update_by_rule
 from onefold.optim import elementwise_rules
 
 IDS = [sample.name for sample in OPTIMIZERS]
@@ -67,7 +66,7 @@ def test_jobs_have_it_by_its_name(sample):
     schedule = onefold.job.job_optimizer.PiecewiseConstantScheduler([], [0.5])
     made = getattr(onefold.job.job_optimizer, sample.name)(schedule, **options)
     assert isinstance(made, JobOptimizer)
-    engine = made.make([{"params": [nn.Parameter(flow.ones(2))]}], 0.25)
+    engine = made.engine([{"params": [nn.Parameter(flow.ones(2))]}], lr=0.25)
     assert type(engine) is getattr(flow.optim, sample.name)
     assert engine.param_groups[0]["lr"] == 0.25
     for key, value in options.items():
@@ -75,17 +74,24 @@ def test_jobs_have_it_by_its_name(sample):
 
 
 @pytest.mark.parametrize("name", elementwise_rules.__all__)
-def test_the_triton_kernel_is_that_of_the_chain(name):
-    cls = getattr(elementwise_rules, name)
-    chain = chain_of(cls._decayed, 2 + len(cls.states), ("lr", *cls.options, "weight_decay"))
-    assert len(chain.outputs) == 1 + len(cls.states)
-    assert select.triton_kernel(several) is not None
+def test_the_state_is_named_by_the_rule(name):
+    w = nn.Parameter(flow.ones(2))
+    w.grad = flow.ones(2)
+    optimizer = getattr(flow.optim, name)([w])
+    optimizer.step()
+    kept = states_of(type(optimizer).rule)
+    assert tuple(optimizer.state[w]) == kept == optimizer.state_names(optimizer.param_groups[0])
+    assert select.triton_kernel(update_by_rule) is not None
+
+
+class Only(elementwise_rules.ElementwiseRule):
+    options = {"rho": 0.9}  # noqa: RUF012 - as a user writes it
 
 
 def test_options_that_are_refused(world):
     w = nn.Parameter(flow.ones(2))
-    with pytest.raises(TypeError, match="Adadelta has no option 'momentum'; it has lr, rho, eps"):
-        flow.optim.Adadelta([w], momentum=0.9)
+    with pytest.raises(TypeError, match="Only has no option 'momentum'; it has lr, rho, weight"):
+        Only([w], momentum=0.9)
     with pytest.raises(ValueError, match="Adadelta: rho must be >= 0, but got -1"):
         flow.optim.Adadelta([w], rho=-1)
 

@@ -35,9 +35,11 @@ SAMPLES = [
     Sample("group_norm", (T(5, 6, 2, 2), 3)),
     Sample("group_norm", (T(4, 6), 1, T(6), T(6)), {"eps": 0.1}),
     Sample("instance_norm", (T(3, 4, 5, 2),), torch=instance_norm),
+    Sample("instance_norm", (T(4, 3, 6), None, None, T(3), T(3)), torch=instance_norm),
     Sample(
         "instance_norm",
-        (T(4, 3, 6), T(3), T(3)),
-        torch=lambda x, w, b: instance_norm(x, None, None, w, b),
+        (T(4, 3, 6), T(3), T(3, low=0.5), T(3), T(3), False),
+        torch=instance_norm,
+        grad=False,
     ),
 ]

@@ -18,7 +18,7 @@ from onefold.engine.sbp import parse
 from onefold.kernels import attention_ref, packed_attention_ref, random_ref
 from onefold.kernels.attention_ref import Dropped, Pairs
 from onefold.kernels.gpu.attention import attention_config, attention_kernels as gpu
-from onefold.kernels.gpu.attention.attention_kernels import Drop, Form, Heads, attend, attend_grad
+from onefold.kernels.gpu.attention.attention_kernels import Form, Heads, attend, attend_grad
 from onefold.kernels.gpu.launch import configs
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.recording import record
@@ -178,7 +178,7 @@ def assert_defined(h, form, seen, factors=1.0):
         dy = make(*y.shape, dtype=y.dtype)
         grads = attend_grad(dy, h, y, logs, form)
     inputs = [x.detach().double().requires_grad_() for x in h[:3]]
-    exact = plain(*inputs, seen, form.scale, factors)
+    exact = plain(*inputs, seen, form.pairs.scale, factors)
     wanted = torch.autograd.grad(exact, inputs, dy.double())
     limit = 16 * EPS[y.dtype] if y.dtype is not torch.float64 else 1e-13
     for mine, true in zip((y, *grads), (exact.detach(), *wanted), strict=True):
@@ -192,7 +192,7 @@ def test_window(window, causal):
     h = Heads(make(1, 2, 21, 8), make(1, 2, 40, 8), make(1, 2, 40, 8), None)
     i, j = torch.arange(21)[:, None] + 9, torch.arange(40)[None, :]
     seen = ((i - j).abs() < window) & ((j <= i) if causal else True)
-    assert_defined(h, Form(causal, 0.5, 9, window), seen)
+    assert_defined(h, Form(Pairs(causal, 0.5, window, 9)), seen)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -200,7 +200,7 @@ def test_window(window, causal):
 def test_dropout(keys, dtype):
     h = Heads(*(make(2, 2, n, 8, dtype=dtype) for n in (18, keys, keys)), None)
     # These are heads 1 and 2 of 4, in batches 3 and 4, queries 5 to 22 of 30.
-    drop = Drop(0.3, 1 << 40, -7, heads=4, queries=30, batch=3, head=1)
+    drop = Dropped(0.3, 1 << 40, -7, (9, 4, 30, keys), (3, 1, 5, 0))
     keep = random_ref.keep_mask(
         (9, 4, 30, keys),
         (3, 1, 5, 0),
@@ -212,7 +212,7 @@ def test_dropout(keys, dtype):
     )
     factors = keep.double() / 0.7
     seen = torch.ones(18, keys, dtype=torch.bool)
-    assert_defined(h, Form(False, 0.5, 5, drop=drop), seen, factors)
+    assert_defined(h, Form(Pairs(False, 0.5, first=5), drop), seen, factors)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -222,7 +222,7 @@ def test_packed_sequences(groups):
     k, v = make(1, 2, sum(k_lengths), 8), make(1, 2, sum(k_lengths), 8)
     starts = [torch.tensor([0, *x], dtype=torch.int32).cumsum(0, dtype=torch.int32)
               for x in (q_lengths, k_lengths)]  # fmt: skip
-    form = Form(True, 0.5, starts=(starts[0], starts[1]), longest=(33, 20))
+    form = Form(Pairs(True, 0.5), None, (starts[0], starts[1]), (33, 20))
     dy = make(*q.shape)
     with poisoned_memory():
         y, logs = attend(Heads(q, k, v, None), form)

@@ -119,14 +119,17 @@ def test_slices_of_shards():
     cuts = slicing_ref.overlap([slice(1, 11, 2), slice(2, 5)], [3, 0], [6, 8])
     assert_matches_reference(slicing_ref.take, x, cuts, (5, 3))
     part = slicing_ref.take(x, cuts, (5, 3))
-    assert_matches_reference(slicing_ref.put, (6, 8), cuts, part)
-    assert_matches_reference(slicing_ref.put_into, x, cuts, part)
-    assert_matches_reference(slicing_ref.put_into, x.t().contiguous().t(), cuts, part)
-    assert_matches_reference(slicing_ref.clear, x, cuts)
+    assert_matches_reference(slicing_ref.put, part, cuts, (6, 8))
+    assert_matches_reference(slicing_ref.put_into, x, part, cuts)
+    assert_matches_reference(slicing_ref.put_into, x.t().contiguous().t(), part, cuts)
+    assert_matches_reference(slicing_ref.put_into, x, None, cuts)
     row = slicing_ref.overlap([4, slice(2, 5)], [3, 0], [6, 8])
     assert_matches_reference(slicing_ref.take, x, row, (3,))
-    assert_matches_reference(slicing_ref.put, (6, 8), row, numbers((3,)))
-    for function, args in ((slicing_ref.take, (x, None, (2, 2))), (slicing_ref.clear, (x, None))):
+    assert_matches_reference(slicing_ref.put, numbers((3,)), row, (6, 8))
+    for function, args in (
+        (slicing_ref.take, (x, None, (2, 2))),
+        (slicing_ref.put_into, (x, None, None)),
+    ):
         assert_matches_reference(function, *args)
 
 

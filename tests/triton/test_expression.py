@@ -1,6 +1,4 @@
-"""Expressions: chains, several outputs, indices and reductions, against torch in float64."""
-
-import math
+"""Expressions: chains and several outputs, against torch in float64."""
 
 import pytest
 import torch
@@ -8,19 +6,29 @@ from hypothesis import given, settings, strategies as st
 from triton_harness import EPS, error
 
 from onefold.kernels.gpu.pointwise.codegen import generate, source
-from onefold.kernels.gpu.pointwise.evaluate import evaluate
+from onefold.kernels.gpu.pointwise.evaluate import plan_dense
 from onefold.kernels.gpu.pointwise.expression import Writer
 from onefold.kernels.gpu.pointwise.strided_layout import Pattern
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 
 
-def swiglu(dtype, rounded=True):
+def evaluate(expression, *args):
+    """What an expression gives for its inputs, tensors before numbers: one tensor per output."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    shape, strides, launch = plan_dense(expression, tensors)
+    dtypes = [expression.dtype(value) for value in expression.outputs]
+    outputs = [torch.empty_strided(shape, strides, dtype=dtype) for dtype in dtypes]
+    launch((*tensors, *outputs, *args[len(tensors) :]))
+    return outputs
+
+
+def swiglu(dtype):
     w = Writer()
     gate, up, scale = w.tensor(dtype), w.tensor(dtype), w.number(1.0)
     active = w.step("silu", [gate], dtype)
     whole = w.step("mul", [w.step("mul", [active, up], dtype), scale], dtype)
-    return w.expression(whole, active, rounded=rounded)
+    return w.expression(whole, active)
 
 
 def test_it_prints():
@@ -53,11 +61,10 @@ def test_kernels_are_made_once():
 def test_chain_with_two_outputs(dtype):
     gate, up = torch.randn(13, 70).to(dtype), torch.randn(70).to(dtype)
     exact = torch.nn.functional.silu(gate.double())
-    for rounded in (True, False):
-        y, active = evaluate(swiglu(dtype, rounded), gate, up, 0.3)
-        assert y.dtype is active.dtype is dtype
-        assert error(active, exact) <= EPS[dtype]
-        assert error(y, exact * up.double() * 0.3) <= (2 + rounded) * EPS[dtype]
+    y, active = evaluate(swiglu(dtype), gate, up, 0.3)
+    assert y.dtype is active.dtype is dtype
+    assert error(active, exact) <= EPS[dtype]
+    assert error(y, exact * up.double() * 0.3) <= 3 * EPS[dtype]
 
 
 def test_rounding_between_the_steps():
@@ -67,50 +74,12 @@ def test_rounding_between_the_steps():
     small = w.number(2.0**-9)
     twice = w.step("add", [w.step("add", [v, small], BF16), small], BF16)
     assert (evaluate(w.expression(twice), x, 2.0**-9)[0] == 1).all()
-    assert (evaluate(w.expression(twice, rounded=False), x, 2.0**-8)[0] > 1).all()
-
-
-@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
-@pytest.mark.parametrize("shape", [(7,), (5, 70), (3, 4, 300), (2, 1), (3, 2500)], ids=str)
-def test_reductions(shape, dtype):
-    x, y = torch.randn(shape).to(dtype), torch.randn(shape[-1:]).to(dtype)
-    exact = x.double() * y.double()
-    for name in ("sum", "mean", "max", "min"):
-        w = Writer()
-        a, b = w.tensor(dtype), w.tensor(dtype)
-        wide = F64 if dtype is F64 else F32
-        expression = w.expression(
-            w.step("mul", [a, b], wide), w.step("mul", [b, b], wide), reduction=name
-        )
-        for left in (x, x.transpose(0, -1).contiguous().transpose(0, -1)):
-            found, squares = evaluate(expression, left, y)
-            wanted = getattr(torch, "a" + name if name[0] == "m" and name != "mean" else name)
-            assert found.shape == x.shape[:-1]
-            assert error(found, wanted(exact, -1)) <= 20 * EPS[wide]
-            same = wanted((y * 1.0).double() ** 2, -1).expand(x.shape[:-1])
-            assert error(squares, same) <= 20 * EPS[wide]
-
-
-def test_extrema_keep_nan():
-    w = Writer()
-    expression = w.expression(w.step("abs", [w.tensor(F32)], F32), reduction="max")
-    x = torch.randn(4, 50)
-    x[2, 33] = math.nan
-    assert evaluate(expression, x)[0].isnan().tolist() == [False, False, True, False]
-
-
-def test_sums_of_integers_and_bools():
-    w = Writer()
-    x = w.tensor(torch.bool)
-    expression = w.expression(w.step("copy", [x], torch.int64), reduction="sum")
-    mask = torch.randn(9, 333) > 0
-    assert torch.equal(evaluate(expression, mask)[0], mask.sum(-1))
 
 
 @st.composite
 def chains(draw):
     """A chain of smooth functions over up to three tensors, and the same in torch."""
-    dtype = draw(st.sampled_from([F32, F64, BF16, F16]))
+    dtype = draw(st.sampled_from([F32, F64]))  # half types round at every step
     w = Writer()
     count = draw(st.integers(1, 3))
     tensors = [w.tensor(dtype) for _ in range(count)]
@@ -129,7 +98,7 @@ def chains(draw):
     shape = draw(st.sampled_from([(3,), (4, 5), (2, 3, 70)]))
     args = [torch.randn(shape[draw(st.integers(0, len(shape))) :]).to(dtype) for _ in tensors]
     args[0] = torch.randn(shape).to(dtype)
-    return w.expression(values[-1][0], rounded=False), [*args, 0.25], values[-1][1]
+    return w.expression(values[-1][0]), [*args, 0.25], values[-1][1]
 
 
 def _torchs(name, functions):

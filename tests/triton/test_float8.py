@@ -76,9 +76,9 @@ def test_what_is_quantized_wrongly_is_seen(change):
 )
 def test_a_wrong_product_is_seen(wrong):
     a, b = torch.randn(5, 70), torch.randn(70, 33)
-    multiply(a, b, 32, triton_kernel=float8_ref.scaled_matmul)
+    check_product(a, b, 32, triton_kernel=float8_ref.scaled_matmul)
     with pytest.raises(AssertionError):
-        multiply(a, b, 32, triton_kernel=wrong)
+        check_product(a, b, 32, triton_kernel=wrong)
 
 
 def test_quantize_extremes():
@@ -98,7 +98,7 @@ def test_quantize_extremes():
     assert torch.equal(values.float().isnan(), wanted[0].float().isnan())
 
 
-def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, triton_kernel=None):
+def check_product(a, b, block, rows=1, columns=None, dtype=torch.float32, triton_kernel=None):
     """By the Triton kernel; against the float64 product of the dequantized, beside that of
     their sizes.
     """
@@ -125,20 +125,22 @@ def multiply(a, b, block, rows=1, columns=None, dtype=torch.float32, triton_kern
 def test_scaled_matmul(dtype):
     for m, k, n in ((5, 70, 33), (70, 64, 130)):
         a, b = torch.randn(m, k), torch.randn(k, n)
-        multiply(a, b, 32, dtype=dtype)
-        multiply(a, b, 32, rows=32, columns=1, dtype=dtype)
-    multiply(torch.randn(3, 300), torch.randn(300, 5), 128, dtype=dtype)
+        check_product(a, b, 32, dtype=dtype)
+        check_product(a, b, 32, rows=32, columns=1, dtype=dtype)
+    check_product(torch.randn(3, 300), torch.randn(300, 5), 128, dtype=dtype)
 
 
 @pytest.mark.parametrize("block", [4, 72, 160, 256])
 def test_any_block(block):
-    multiply(torch.randn(3, 2 * block), torch.randn(2 * block, 5), block)
-    multiply(torch.randn(9, block + 7), torch.randn(block + 7, 70), block, rows=block, columns=1)
+    check_product(torch.randn(3, 2 * block), torch.randn(2 * block, 5), block)
+    check_product(
+        torch.randn(9, block + 7), torch.randn(block + 7, 70), block, rows=block, columns=1
+    )
 
 
 def test_no_elements():
-    multiply(torch.randn(0, 64), torch.randn(64, 5), 32)
-    multiply(torch.randn(2, 0), torch.randn(0, 5), 32)
+    check_product(torch.randn(0, 64), torch.randn(64, 5), 32)
+    check_product(torch.randn(2, 0), torch.randn(0, 5), 32)
 
 
 def test_blocks_of_very_different_sizes():
@@ -147,10 +149,10 @@ def test_blocks_of_very_different_sizes():
     a[:, 32:64] *= 1e6
     b = torch.randn(96, 4)
     b[32:64] *= 1e-6
-    multiply(a, b, 32)
+    check_product(a, b, 32)
 
 
 @settings(max_examples=8)
 @given(st.integers(1, 40), st.integers(1, 100), st.integers(1, 40), st.booleans())
 def test_any_shape(m, k, n, square):
-    multiply(torch.randn(m, k), torch.randn(k, n), 32, rows=32 if square else 1)
+    check_product(torch.randn(m, k), torch.randn(k, n), 32, rows=32 if square else 1)

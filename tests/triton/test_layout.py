@@ -29,7 +29,6 @@ def test_merging():
     assert merged((2, 1, 4), [(4, 9, 1)], (0, 1, 2)) == ([8], [[1]])
     assert merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)], (0, 1, 2)) == ([2, 12], [[12, 1], [0, 1]])
     assert merged((1, 1), [(7, 7)], (0, 1)) == ([1], [[0]])
-    assert merged((2, 3), [(3, 1)], (0, 1), apart=1) == ([2, 3], [[3, 1]])
 
 
 def test_contiguous_tensors_are_flat():

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from triton_harness import assert_matches_reference, error, poisoned_memory
 
-from onefold.kernels import addmm_ref, matmul_ref, select
+from onefold.kernels import matmul_ref, select
 from onefold.kernels.gpu.matmul import gemm, gemm_config, gemm_operands, gemm_tma, gemv
 from onefold.kernels.gpu.matmul.gemm_config import Tile
 from onefold.kernels.gpu.pointwise.prologue import function_of, gelu_and_sum
@@ -53,12 +53,12 @@ def test_matrices(shape, dtype):
     m, n, k = shape
     a, b, x = make(m, k, dtype=dtype), make(k, n, dtype=dtype), make(m, n, dtype=dtype)
     assert_same(matmul_ref.mm, a, b)
-    assert_same(addmm_ref.nt, x, a, b.t().contiguous())
+    assert_same(matmul_ref.addmm_nt, x, a, b.t().contiguous())
     if shape in (MATRICES[0], MATRICES[-1]):
         assert_same(matmul_ref.mm_nt, a, b.t())
         assert_same(matmul_ref.mm_tn, a.t(), b)
-        assert_same(addmm_ref.nn, by_columns(x), a, b)
-        assert_same(addmm_ref.tn, x, a.t().contiguous(), b)
+        assert_same(matmul_ref.addmm, by_columns(x), a, b)
+        assert_same(matmul_ref.addmm_tn, x, a.t().contiguous(), b)
 
 
 @pytest.mark.parametrize("change", [by_columns, apart, within], ids=lambda f: f.__name__)
@@ -67,7 +67,7 @@ def test_layouts(change):
     assert_same(matmul_ref.mm, change(a), b)
     assert_same(matmul_ref.mm, a, change(b))
     assert_same(matmul_ref.mm, change(a), change(b))
-    assert_same(addmm_ref.nn, change(x), a, b)
+    assert_same(matmul_ref.addmm, change(x), a, b)
     assert_same(matmul_ref.mm, a[:1].expand(19, 21), b[:, :1].expand(21, 35))
     assert_same(matmul_ref.mv, change(a), make(42)[::2])
 
@@ -85,7 +85,7 @@ def test_what_torch_does():
         (matmul_ref.mm, (a, b)),
         (matmul_ref.matmul_nt, (a, b.T)),
         (matmul_ref.dot, (a[0], b[:, 0])),
-        (addmm_ref.nn, (torch.zeros(3, 5, dtype=a.dtype), a, b)),
+        (matmul_ref.addmm, (torch.zeros(3, 5, dtype=a.dtype), a, b)),
         (matmul_ref.contraction, (a, b, "ij,jk->ik")),
     ]:
         assert torch.equal(select.triton_kernel(reference)(*args), reference(*args))
@@ -148,7 +148,7 @@ def test_parts_of_a_sum(dtype):
     assert (parts - 1) * span < 3000 <= parts * span
     assert_same(matmul_ref.mm_tn, a, b)
     assert_same(matmul_ref.rows_tn, a.view(30, 100, 9), b.view(30, 100, 5))
-    assert_same(addmm_ref.tn, make(9, 5, dtype=dtype), a, b)
+    assert_same(matmul_ref.addmm_tn, make(9, 5, dtype=dtype), a, b)
     assert_same(matmul_ref.matmul_tn, a.view(2, 1500, 9), b.view(2, 1500, 5))
     assert gemv._form(1, 30000, False)[2] > 1
     assert_same(matmul_ref.dot, make(30000, dtype=dtype), make(30000, dtype=dtype))

@@ -6,79 +6,72 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from triton_harness import assert_matches_reference
-from triton_updates import DTYPES, SIZES, assert_updates, clones, lists
+from triton_updates import DTYPES, SIZES, assert_skips, assert_updates, lists, rule
 
-from onefold.kernels import optim_ref, select
+from onefold.kernels import optim_ref
 
 ADAMW = {"betas": (0.9, 0.999), "eps": 1e-3, "weight_decay": 0.1, "lr": 0.05}
+SGD = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("step", [None, 3])
-def test_adamw(dtype, largest, step):
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_adam(name, dtype, amsgrad, corrected):
+    options = {**ADAMW, "amsgrad": amsgrad, "do_bias_correction": corrected}
     for maximize in (False, True):
-        columns = lists(5 if largest else 4, dtype)
-        assert_updates(optim_ref.adamw, columns, step=step, maximize=maximize, **ADAMW)
+        columns = lists(5 if amsgrad else 4, dtype)
+        assert_updates(rule(name, 3, maximize=maximize, **options), columns)
 
 
 def test_numbers_on_the_device():
-    scale = torch.tensor(0.25)
-    options = {**ADAMW, "lr": torch.tensor(0.05), "maximize": False, "scale": scale}
-    assert_updates(optim_ref.adamw, lists(4, torch.float32), step=torch.tensor(3.0), **options)
-    options = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "nesterov": False}
-    options |= {"lr": torch.tensor(0.05), "maximize": False, "first_step": False, "scale": scale}
-    assert_updates(optim_ref.sgd, lists(3, torch.float32), **options)
+    numbers = {"lr": torch.tensor(0.05), "scale": torch.tensor(0.25)}
+    for name in ("Adam", "AdamW"):
+        update = rule(name, torch.tensor(3.0), **{**ADAMW, **numbers})
+        assert_updates(update, lists(4, torch.float32))
+    assert_updates(rule("SGD", 2, **SGD, **numbers), lists(3, torch.float32))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_skipped_update_changes_no_bit(dtype):
-    """In torch and in Triton; what would be written is not finite."""
-    more = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1, "nesterov": False}
-    for function, count, options in [
-        (optim_ref.adamw, 4, {**ADAMW, "step": torch.tensor(0.0)}),
-        (optim_ref.adamw, 5, {**ADAMW, "step": None}),
-        (optim_ref.sgd, 3, {**more, "lr": 0.1, "first_step": True}),
+    for name, count, step, options in [
+        ("AdamW", 4, torch.tensor(0.0), ADAMW),
+        ("AdamW", 5, 1, {**ADAMW, "amsgrad": True, "do_bias_correction": False}),
+        ("Adam", 5, 1, {**ADAMW, "amsgrad": True, "do_bias_correction": False}),
+        ("SGD", 3, 1, SGD),
     ]:
-        for update in (function, select.triton_kernel(function)):
-            for found in (0.0, 1.0):
-                columns = lists(count, dtype)
-                columns[1] = [x * math.inf for x in columns[1]]
-                mine = clones(columns)
-                update(*mine, maximize=False, found_inf=torch.tensor(found), **options)
-                same = [all(map(torch.equal, *pair)) for pair in zip(columns, mine, strict=True)]
-                assert all(same) if found else not same[0] and not same[2]
+
+        def update(columns, found, name=name, step=step, options=options):
+            rule(name, step, found_inf=found, **options)(columns)
+
+        assert_skips(update, lists(count, dtype), (0, 2))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("first", [False, True])
-def test_sgd(dtype, momentum, first):
+@pytest.mark.parametrize("step", [1, 2])
+def test_sgd(dtype, momentum, step):
     for nesterov, maximize in ((False, True), (bool(momentum), False)):
-        assert_updates(
-            optim_ref.sgd, lists(3, dtype), lr=0.1, momentum=momentum, weight_decay=0.3,
-            dampening=0.0 if nesterov else 0.2, nesterov=nesterov, maximize=maximize,
-            first_step=first,
-        )  # fmt: skip
+        options = {"momentum": momentum, "weight_decay": 0.3, "nesterov": nesterov}
+        options |= {"dampening": 0.0 if nesterov else 0.2, "maximize": maximize}
+        assert_updates(rule("SGD", step, **options), lists(3 if momentum else 2, dtype))
 
 
 def test_a_wrong_update_is_noticed():
-    options = {**ADAMW, "step": 2, "maximize": False}
+    rates = iter([0.05, 0.05, 0.1])  # the last is Triton's
 
-    def doubled(*columns, **options):
-        optim_ref.adamw(*columns, **{**options, "lr": 2 * options["lr"]})
+    def update(columns):
+        rule("AdamW", 2, **{**ADAMW, "lr": next(rates)})(columns)
 
-    doubled.__module__, doubled.__name__ = optim_ref.__name__, "adamw"
     with pytest.raises(AssertionError):
-        assert_updates(doubled, lists(4, torch.float32), **options)
+        assert_updates(update, lists(4, torch.float32))
 
 
-def test_views_that_are_not_aligned_and_not_dense():
+def test_views_that_are_not_aligned():
     flat = torch.randn(4, 4101)
-    columns = [[row[1:], row[:7], row[9:30:2].clone()] for row in flat.abs().unbind()]
-    columns[1][1] = flat[1, 8:22:2]
-    options = {**ADAMW, "step": 2, "maximize": False}
-    assert_updates(optim_ref.adamw, columns, **options)
+    columns = [[row[1:], row[:7], row[9:30]] for row in flat.abs().unbind()]
+    assert_updates(rule("AdamW", 2, **ADAMW), columns)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -30,10 +30,6 @@ KINDS = {
     "randint_all": (random_ref.randint, {"low": -(2**63), "high": 2**63}),
     "keep_mask": (random_ref.keep_mask, {"p": 0.3}),
     "dropout_mask": (random_ref.dropout_mask, {"p": 0.3, "dtype": torch.float16}),
-    "bernoulli": (random_ref.bernoulli, {"p": 0.7, "dtype": torch.int64}),
-    "bernoulli_tensor": (random_ref.bernoulli, {"p": torch.rand(3)}),
-    "bernoulli_f64": (random_ref.bernoulli, {"p": torch.rand(3).double(), "dtype": torch.bool}),
-    "bernoulli_f16": (random_ref.bernoulli, {"p": torch.rand(()).half(), "dtype": torch.bfloat16}),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -107,11 +103,6 @@ def test_dropout(dtype, p):
 def test_randperm():
     for n, options in [(0, {}), (1, {}), (300, {}), (70, {"dtype": torch.int32})]:
         assert_same(random_ref.randperm, n, **options)
-
-
-def test_chances_that_are_none():
-    p = torch.tensor([0.0, 1.0, 2.0, -1.0, float("nan")])
-    assert_same(random_ref.bernoulli, (9, 5), (1, 0), (8, 5), p=p)
 
 
 def test_bad_numbers():

@@ -1,0 +1,52 @@
+"""Samples of rows of torch_table that torch's operator database lacks."""
+
+import torch
+from torch.nn import functional
+
+from onefold.testing import I, Sample, T
+
+PLANES = T(4, 3, 8, 7)
+CUBES = T(3, 2, 5, 4, 6)
+
+SAMPLES = [
+    Sample("affine_grid", (T(3, 2, 3), (3, 1, 4, 5)), {"align_corners": False},
+           torch=functional.affine_grid),
+    Sample("conv_tbc", (T(6, 3, 4), T(2, 4, 5), T(5)), torch=torch.conv_tbc),
+    Sample("fold", (T(3, 8, 12), (4, 5), 2), torch=functional.fold),
+    Sample("fractional_max_pool2d", (PLANES, 2, 3),
+           {"_random_samples": T(4, 3, 2, low=0.1, high=0.9)}, grad=False,
+           torch=functional.fractional_max_pool2d),
+    Sample("fractional_max_pool3d", (CUBES, 2, 2),
+           {"_random_samples": T(3, 2, 3, low=0.1, high=0.9)}, grad=False,
+           torch=functional.fractional_max_pool3d),
+    Sample("unique_consecutive", (I(3, high=1),), grad=False),
+    Sample("cov", (T(3, 6),), {"fweights": torch.tensor([1, 2, 1, 1, 3, 1])}),
+    Sample("cov", (I(3, 6),), grad=False),
+    Sample("linalg.vecdot", (T(2, 3, 4), T(3, 4)), {"dim": 0}, torch=torch.linalg.vecdot),
+    Sample("trapezoid", (T(3, 5), T(5)), {"dim": 1}),
+    Sample("special.i0e", (T(2, 2, 2, 1, 2, 2, 2, 2),), torch=torch.special.i0e),
+    Sample("rrelu", (T(6, 4),), torch=functional.rrelu),
+    Sample("rrelu", (T(6, 4), 0.25, 0.25, True), torch=functional.rrelu),
+    Sample("lp_pool1d", (T(4, 3, 9), 2.0, 3), torch=functional.lp_pool1d),
+    Sample("lp_pool2d", (PLANES, 3.0, 2), torch=functional.lp_pool2d),
+    Sample("lp_pool3d", (CUBES, 2.0, 2), torch=functional.lp_pool3d),
+    Sample("adaptive_max_pool1d_with_indices", (T(4, 3, 9), 4), grad=False,
+           torch=functional.adaptive_max_pool1d_with_indices),
+    Sample("adaptive_max_pool2d_with_indices", (PLANES, 3), grad=False,
+           torch=functional.adaptive_max_pool2d_with_indices),
+    Sample("adaptive_max_pool3d_with_indices", (CUBES, 2), grad=False,
+           torch=functional.adaptive_max_pool3d_with_indices),
+    Sample("fractional_max_pool2d_with_indices", (PLANES, 2, 3),
+           {"_random_samples": T(4, 3, 2, low=0.1, high=0.9)}, grad=False,
+           torch=functional.fractional_max_pool2d_with_indices),
+    Sample("fractional_max_pool3d_with_indices", (CUBES, 2, 2),
+           {"_random_samples": T(3, 2, 3, low=0.1, high=0.9)}, grad=False,
+           torch=functional.fractional_max_pool3d_with_indices),
+    Sample("max_pool1d_with_indices", (T(4, 3, 9), 2), grad=False,
+           torch=functional.max_pool1d_with_indices),
+    Sample("max_pool2d_with_indices", (PLANES, 2), grad=False,
+           torch=functional.max_pool2d_with_indices),
+    Sample("max_pool3d_with_indices", (CUBES, 2), grad=False,
+           torch=functional.max_pool3d_with_indices),
+    Sample("unsafe_split_with_sizes", (T(6, 4), [2, 4]), torch=torch.unsafe_split_with_sizes),
+]  # fmt: skip
