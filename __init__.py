@@ -6,11 +6,19 @@ and how it is laid out (sbp); the engine infers layouts, moves data and computes
 
 import builtins as _builtins
 from importlib import import_module as _import_module
-from typing import Any
+from types import ModuleType as _ModuleType
 
 import torch as _torch
 
-from . import errors as errors, nn as nn, optim as optim, profiler as profiler
+from . import (
+    errors as errors,
+    fft as fft,
+    linalg as linalg,
+    nn as nn,
+    optim as optim,
+    profiler as profiler,
+    special as special,
+)
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
 from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
@@ -30,13 +38,13 @@ from .engine.grad_mode import (
     set_grad_enabled,
 )
 from .engine.names import names as _names
-from .engine.ops import PUBLIC as _PUBLIC
+from .engine.ops import PUBLIC as _PUBLIC, signal as signal
 from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .graph.stages.compile_stages import PipelineWarning
-from .optim import grad_scaler as amp
+from .optim import grad_scaler as amp, swa_utils as _swa_utils
 
 __version__ = "0.1.0"
 
@@ -63,7 +71,7 @@ short, int, long, half, float, double, cfloat, cdouble = (
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
 
 
-def is_tensor(value: Any) -> _builtins.bool:
+def is_tensor(value: object) -> _builtins.bool:
     """Whether `value` is an onefold Tensor."""
     return isinstance(value, Tensor)
 
@@ -71,8 +79,7 @@ def is_tensor(value: Any) -> _builtins.bool:
 ON_DEMAND = ("testing", "utils")  # they import what a program may never need
 
 
-def __getattr__(name: str) -> Any:
-    # Also what a type checker sees of the ops, whose names are data (engine.ops.PUBLIC).
+def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")
@@ -84,10 +91,11 @@ __all__ = sorted(
         *"""
         FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
         bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
-        enable_grad env errors finfo float float16 float32 float64 from_dlpack from_numpy from_torch
-        get_default_dtype get_rng_state half iinfo inference_mode initial_seed int int16 int32
-        int64 int8 is_grad_enabled is_tensor long manual_seed nn no_grad optim placement profiler
-        sbp seed set_default_dtype set_grad_enabled set_rng_state short to_dlpack uint8
+        enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
+        from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
+        int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
+        placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
+        special to_dlpack uint8
         """.split(),
     ]
 )

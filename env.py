@@ -1,8 +1,8 @@
 """Every environment variable that onefold reads, typed, in one table.
 
-Read a variable through its accessor (`timeout()`) or its row (`RANK.read()`); nothing else in the
-package looks into `os.environ`. Import the names from this module, not the module: the package's
-public `env`, `flow.env`, is another one. A variable set to the empty string counts as not set.
+Read a variable through its row (`TIMEOUT.read()`); nothing else in the package looks into
+`os.environ`. Import the names from this module, not the module: the package's public `env`,
+`flow.env`, is another one. A variable set to the empty string counts as not set.
 Values are read at each call, so a test may change them; callers on a hot path keep the value.
 """
 
@@ -67,6 +67,11 @@ def _integer(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def _number(name: str, low: int, doc: str) -> Variable[int | None]:
+    """A number that only launchers set."""
+    return Variable(name, _integer(low), None, f"an integer >= {low}", doc)
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not math.isfinite(value) or value <= 0:
@@ -88,8 +93,6 @@ def _boolean(text: str) -> bool:
 
 
 _BOOL_TEXT = "1, true, yes, on, 0, false, no or off"
-_RANK_TEXT = "an integer >= 0"
-_SIZE_TEXT = "an integer >= 1"
 
 DEVICE = Variable(
     "ONEFOLD_DEVICE", _one_of("cpu"), "", "cpu, or empty", "cpu: read every 'cuda' as 'cpu'"
@@ -107,23 +110,15 @@ KERNELS = Variable(
     "auto, triton or torch",
     "which kernels run: auto is triton on cuda and torch on cpu",
 )
-RANK: Variable[int | None] = Variable(
-    "RANK", _integer(0), None, _RANK_TEXT, "this process's rank; set by the launcher"
-)
-WORLD_SIZE: Variable[int | None] = Variable(
-    "WORLD_SIZE", _integer(1), None, _SIZE_TEXT, "number of ranks; set by the launcher"
-)
-LOCAL_RANK: Variable[int | None] = Variable(
-    "LOCAL_RANK", _integer(0), None, _RANK_TEXT, "this process's number on its machine"
-)
-LOCAL_WORLD_SIZE: Variable[int | None] = Variable(
-    "LOCAL_WORLD_SIZE", _integer(1), None, _SIZE_TEXT, "number of ranks on this machine"
-)
-GROUP_RANK: Variable[int | None] = Variable(
-    "GROUP_RANK", _integer(0), None, _RANK_TEXT, "this machine's number (torchrun's name)"
-)
-NODE_RANK: Variable[int | None] = Variable(
-    "NODE_RANK", _integer(0), None, _RANK_TEXT, "this machine's number where GROUP_RANK is not set"
+RANK = _number("RANK", 0, "this process's rank; set by the launcher")
+WORLD_SIZE = _number("WORLD_SIZE", 1, "number of ranks; set by the launcher")
+LOCAL_RANK = _number("LOCAL_RANK", 0, "this process's number on its machine")
+LOCAL_WORLD_SIZE = _number("LOCAL_WORLD_SIZE", 1, "number of ranks on this machine")
+GROUP_RANK = _number("GROUP_RANK", 0, "this machine's number (torchrun's name)")
+NODE_RANK = _number("NODE_RANK", 0, "this machine's number where GROUP_RANK is not set")
+MASTER_ADDR = Variable("MASTER_ADDR", str, "127.0.0.1", "a host name", "where rank 0 listens")
+MASTER_PORT = Variable(
+    "MASTER_PORT", _integer(1, 65535), 29500, "a port, 1 to 65535", "the port rank 0 listens on"
 )
 AGENT_STORE = Variable(
     "TORCHELASTIC_USE_AGENT_STORE",
@@ -146,81 +141,14 @@ ERROR_DIR = Variable(
     "a folder",
     "where a failing rank leaves its traceback; set by the launcher",
 )
-MASTER_ADDR = Variable("MASTER_ADDR", str, "127.0.0.1", "a host name", "where rank 0 listens")
-MASTER_PORT = Variable(
-    "MASTER_PORT", _integer(1, 65535), 29500, "a port, 1 to 65535", "the port rank 0 listens on"
-)
 
-VARIABLES: tuple[
-    Variable[str] | Variable[float] | Variable[bool] | Variable[int] | Variable[int | None], ...
-] = (
-    DEVICE,
-    TIMEOUT,
-    CHECK,
-    KERNELS,
-    RANK,
-    WORLD_SIZE,
-    LOCAL_RANK,
-    LOCAL_WORLD_SIZE,
-    GROUP_RANK,
-    NODE_RANK,
-    MASTER_ADDR,
-    MASTER_PORT,
-    AGENT_STORE,
-    STORE,
-    ERROR_DIR,
-)
-
-
-def device() -> str:
-    """`"cpu"` when every "cuda" is to be read as "cpu", else `""`."""
-    return DEVICE.read()
-
-
-def timeout() -> float:
-    """Longest wait for other ranks, in seconds."""
-    return TIMEOUT.read()
-
-
-def check() -> bool:
-    """Whether ranks compare their operations before each collective."""
-    return CHECK.read()
-
-
-def kernels() -> str:
-    """`"auto"`, `"triton"` or `"torch"`."""
-    return KERNELS.read()
+VARIABLES = tuple([value for value in tuple(globals().values()) if isinstance(value, Variable)])
 
 
 def node_rank() -> int | None:
     """This machine's number: GROUP_RANK, else NODE_RANK, else None."""
     group = GROUP_RANK.read()
     return NODE_RANK.read() if group is None else group
-
-
-def master_addr() -> str:
-    """Where rank 0 listens."""
-    return MASTER_ADDR.read()
-
-
-def master_port() -> int:
-    """The port rank 0 listens on."""
-    return MASTER_PORT.read()
-
-
-def agent_store() -> bool:
-    """Whether the launcher, not rank 0, serves the key-value store on MASTER_PORT."""
-    return AGENT_STORE.read()
-
-
-def store() -> str:
-    """The file through which the ranks meet, or empty when they meet at MASTER_ADDR."""
-    return STORE.read()
-
-
-def error_dir() -> str:
-    """Where a failing rank leaves its traceback for the launcher; empty without our launcher."""
-    return ERROR_DIR.read()
 
 
 def describe() -> str:

@@ -102,11 +102,13 @@ def user_line(frame: FrameType | None = None) -> str:
     Example: called from line 3 of train.py, at module level, it is 'train.py:3 in <module>'.
     """
     frame = _user_frame(frame or sys._getframe(1))
-    if frame is None:
-        return "<no user line>"
-    code = frame.f_code
+    return "<no user line>" if frame is None else _place(frame)
+
+
+def _place(frame: FrameType) -> str:
     # Only the file's own name: machines may keep the same program in different folders, and
     # ranks compare these lines.
+    code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
 
 
@@ -143,8 +145,6 @@ def user_stack(depth: int, only_user: bool = True) -> str:
         inner = module.removeprefix(_PACKAGE + ".")
         ours = inner != module and inner.partition(".")[0] not in _MECHANISM
         if _is_user(module) or (ours and not only_user):
-            code = frame.f_code
-            name = os.path.basename(code.co_filename)
-            found.append(f"{name}:{frame.f_lineno} in {code.co_name}")
+            found.append(_place(frame))
         frame = frame.f_back
     return " < ".join(found) or "<no user line>"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
 
 from .distributed.comm_log import CommLog, comm
 from .engine import interpreter
 from .engine.dispatch_counters import counters
+
+R = TypeVar("R")
 
 __all__ = ["CommLog", "DispatchLog", "OpCounts", "comm", "dispatch"]
 
@@ -25,49 +27,22 @@ class OpCounts:
     fallbacks: int = 0  # plans that gather the inputs because no signature fits their layouts
     collectives: int = 0  # collectives run to box inputs, or by to_global itself
 
+    def row(self) -> str:
+        return "  ".join(f"{getattr(self, each.name):11d}" for each in fields(OpCounts))
+
 
 @dataclass
-class DispatchLog:
-    """What the dispatcher did in a block, by op name; printing it shows a table."""
+class DispatchLog(OpCounts):
+    """What the dispatcher did in a block, in all and by op name; printing it shows a table."""
 
     ops: dict[str, OpCounts] = field(default_factory=dict)
 
-    @property
-    def calls(self) -> int:
-        return sum(counts.calls for counts in self.ops.values())
-
-    @property
-    def hits(self) -> int:
-        return sum(counts.hits for counts in self.ops.values())
-
-    @property
-    def misses(self) -> int:
-        return sum(counts.misses for counts in self.ops.values())
-
-    @property
-    def evictions(self) -> int:
-        return sum(counts.evictions for counts in self.ops.values())
-
-    @property
-    def fallbacks(self) -> int:
-        return sum(counts.fallbacks for counts in self.ops.values())
-
-    @property
-    def collectives(self) -> int:
-        return sum(counts.collectives for counts in self.ops.values())
-
     def __str__(self) -> str:
-        titles = ("calls", "hits", "misses", "evictions", "fallbacks", "collectives")
-        rows = [
-            (name, [getattr(counts, title) for title in titles])
-            for name, counts in sorted(self.ops.items(), key=lambda item: -item[1].calls)
-        ]
-        rows.append(("all", [getattr(self, title) for title in titles]))
-        width = max(len(name) for name, _ in rows)
-        lines = [f"{'op':{width}}  " + "  ".join(f"{title:>11}" for title in titles)]
-        for name, numbers in rows:
-            lines.append(f"{name:{width}}  " + "  ".join(f"{number:11d}" for number in numbers))
-        return "\n".join(lines)
+        width = max(len(name) for name in (*self.ops, "all"))
+        titles = "  ".join(f"{each.name:>11}" for each in fields(OpCounts))
+        rows = [*sorted(self.ops.items(), key=lambda item: -item[1].calls), ("all", self)]
+        lines = [f"{name:{width}}  {counts.row()}" for name, counts in rows]
+        return "\n".join([f"{'op':{width}}  {titles}", *lines])
 
 
 class _Counting(interpreter.Through):
@@ -77,20 +52,19 @@ class _Counting(interpreter.Through):
         super().__init__(inner)
         self.log = log
 
-    def run(self, call: Callable[..., Any], op: Any, args: tuple[Any, ...]) -> Any:
-        counts = self.log.ops.setdefault(op.name, OpCounts())
-        misses, evictions = counters.misses, counters.evictions
-        fallbacks = counters.fallbacks
+    def run(self, call: Callable[..., R], op: Any, args: tuple[object, ...]) -> R:
+        before = replace(counters)
         with comm() as log:
             try:
                 return super().run(call, op, args)
             finally:
-                counts.calls += 1
-                counts.hits += counters.misses == misses
-                counts.misses += counters.misses - misses
-                counts.evictions += counters.evictions - evictions
-                counts.fallbacks += counters.fallbacks - fallbacks
-                counts.collectives += len(log.records)
+                for counts in (self.log, self.log.ops.setdefault(op.name, OpCounts())):
+                    counts.calls += 1
+                    counts.hits += counters.misses == before.misses
+                    counts.misses += counters.misses - before.misses
+                    counts.evictions += counters.evictions - before.evictions
+                    counts.fallbacks += counters.fallbacks - before.fallbacks
+                    counts.collectives += len(log.records)
 
 
 @contextmanager

@@ -10,16 +10,10 @@ first call of an op with a new shape, on meshes of one to four axes (16 ranks, s
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import timing
 import torch
@@ -38,13 +32,20 @@ SHARED = 20
 LIMITS = {"chain": 0.8, "one weight": 0.8, "mlp step": 1.0}
 COLD_LIMIT_US = 1000.0
 
-Case = dict[str, Callable[[], Any]]
+Case = dict[str, Callable[[], object]]
+Operand = torch.Tensor  # or one of Onefold, which has the same methods
 
 
 class Side:
     """One contender: its tensors, and its spelling of each op."""
 
-    def __init__(self, name: str, make: Callable[..., Any], weight: Callable[..., Any], ns: Any):
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[torch.Tensor, bool], Operand],
+        weight: Callable[[torch.Tensor], Operand],
+        ns: type[TorchNames],
+    ) -> None:
         self.name = name
         self.make = make  # torch tensor -> data-parallel input that requires grad or not
         self.weight = weight  # torch tensor -> replicated parameter
@@ -78,7 +79,7 @@ def cases(side: Side) -> Case:
     }
 
 
-def _chain(side: Side) -> Callable[[], Any]:
+def _chain(side: Side) -> Callable[[], object]:
     """Forward and backward of 50 linear layers."""
     torch.manual_seed(1)
     layers = [
@@ -100,7 +101,7 @@ def _chain(side: Side) -> Callable[[], Any]:
     return run
 
 
-def _one_weight(side: Side) -> Callable[[], Any]:
+def _one_weight(side: Side) -> Callable[[], object]:
     """Forward and backward of 20 linear layers without bias, which share their weight."""
     torch.manual_seed(3)
     w = side.weight(torch.randn(SIZE, SIZE) / SIZE)
@@ -118,7 +119,7 @@ def _one_weight(side: Side) -> Callable[[], Any]:
     return run
 
 
-def _mlp(side: Side) -> Callable[[], Any]:
+def _mlp(side: Side) -> Callable[[], object]:
     """One training step of a two-layer perceptron with AdamW."""
     torch.manual_seed(2)
     ns = side.ns
@@ -163,13 +164,13 @@ def contenders(ranks: int) -> list[Side]:
     """torch, DTensor and onefold on `ranks` ranks: inputs split on dim 0, parameters replicated."""
     mesh = init_device_mesh("cpu", (ranks,))
     placement = flow.placement("cpu", list(range(ranks)))
-    shard: Any = [Shard(0)] if ranks > 1 else [Replicate()]
+    shard: list[Shard | Replicate] = [Shard(0)] if ranks > 1 else [Replicate()]
     sbp = flow.sbp.split(0) if ranks > 1 else flow.sbp.broadcast
 
-    def dtensor(t: torch.Tensor, placements: Any, grad: bool) -> DTensor:
+    def dtensor(t: torch.Tensor, placements: list[Shard | Replicate], grad: bool) -> DTensor:
         return distribute_tensor(t, mesh, placements).detach().requires_grad_(grad)
 
-    def onefold(t: torch.Tensor, layout: Any, grad: bool) -> flow.Tensor:
+    def onefold(t: torch.Tensor, layout: flow.sbp.sbp, grad: bool) -> flow.Tensor:
         return flow.tensor(t, placement=placement, sbp=layout, requires_grad=grad)
 
     return [
@@ -194,11 +195,11 @@ def contenders(ranks: int) -> list[Side]:
     ]
 
 
-def measure(ranks: int, rounds: int) -> dict[str, Any]:
+def measure(ranks: int, rounds: int) -> timing.Results:
     """All ops for all contenders; the same number of calls on every rank."""
     sides = contenders(ranks)
     by_side = {side.name: cases(side) for side in sides}
-    results: dict[str, Any] = {}
+    results: timing.Results = {}
     for op in by_side["torch"]:
         if ranks > 1 and op == "mlp step":
             continue  # its time is that of gradient communication, not of dispatch
@@ -218,7 +219,7 @@ def measure(ranks: int, rounds: int) -> dict[str, Any]:
     return results
 
 
-def _in_step(calls: Case, rounds: int) -> tuple[dict[str, timing.Timing], Any]:
+def _in_step(calls: Case, rounds: int) -> tuple[dict[str, timing.Timing], timing.Ratio]:
     """Like timing.compare, with call counts that do not depend on the rank."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for index in range(rounds + 1):
@@ -234,9 +235,9 @@ def _in_step(calls: Case, rounds: int) -> tuple[dict[str, timing.Timing], Any]:
     return found, lambda a, b: median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
-def cold() -> dict[str, Any]:
+def cold() -> timing.Results:
     """Microseconds of the first call with a new shape, by op and number of mesh axes."""
-    results: dict[str, Any] = {}
+    results: timing.Results = {}
     with seen_from(rank=0, size=16):
         for mesh in ([16], [4, 4], [2, 2, 4], [2, 2, 2, 2]):
             placement = flow.placement("cpu", torch.arange(16).reshape(mesh).numpy())
@@ -270,7 +271,7 @@ def _cold_call(op: str, placement: flow.placement, rows: int) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
-def table(title: str, results: dict[str, Any]) -> None:
+def table(title: str, results: timing.Results) -> None:
     print(f"\n{title} (microseconds per call, median [lowest-highest round])")
     head = ("torch", 24), ("DTensor", 26), ("onefold", 24), ("of torch", 10), ("reach", 7)
     print(f"{'op':12}" + "".join(f"{t:>{w}}" for t, w in (*head, ("x DTensor", 11))))
@@ -288,14 +289,12 @@ def worker(rounds: int) -> None:
     """One rank of the launched measurement; rank 0 prints the JSON."""
     results = measure(2, rounds)
     if flow.env.get_rank() == 0:
-        print("RESULT " + json.dumps(results))
+        timing.tell(results)
     dist.barrier()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = timing.options(__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -307,22 +306,11 @@ def main() -> None:
         dist.init_process_group(
             "gloo", init_method=f"file://{store.name}-store", rank=0, world_size=1
         )
-        results: dict[str, Any] = {"virtual, 1 rank": measure(1, args.rounds)}
+        results: timing.Results = {"virtual, 1 rank": measure(1, args.rounds)}
         dist.destroy_process_group()
     table("Virtual world, 1 rank", results["virtual, 1 rank"])
-    command = [sys.executable, "-m", "onefold.distributed.launch", "--nproc_per_node", "2"]
-    launched = subprocess.run(
-        [*command, str(Path(__file__).resolve()), "--worker", "--rounds", str(args.rounds)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = [line for line in launched.stdout.splitlines() if "RESULT " in line]
-    if launched.returncode or not lines:
-        raise SystemExit(f"the launched measurement failed:\n{launched.stderr[-4000:]}")
-    results["launched, 2 ranks"] = json.loads(lines[0].split("RESULT ", 1)[1])
+    words = ("--rounds", str(args.rounds))
+    results["launched, 2 ranks"] = timing.launched(__file__, words, timeout=900)
     table("Launched world, 2 ranks", results["launched, 2 ranks"])
     results["first call with a new shape"] = cold()
     print(f"\nFirst call with a new shape (microseconds, median; reach {COLD_LIMIT_US:.0f})")

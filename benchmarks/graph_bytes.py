@@ -10,13 +10,10 @@ modelled time of boxing and ops, one after the other. What the optimizer moves i
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
+import gpt_step
 import timing
 import torch
 
@@ -31,10 +28,7 @@ from onefold.graph.passes.cse import eliminate_common
 from onefold.graph.passes.dead_code import eliminate_dead
 from onefold.graph.passes.delay_partials import delay_partials
 from onefold.graph.passes.layout_search import modelled_time
-from onefold.graph.passes.pass_utils import is_boxing, source_of
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-import gpt
+from onefold.graph.passes.pass_utils import is_boxing
 
 B, P = flow.sbp.broadcast, flow.sbp.partial_sum
 S0, S1 = flow.sbp.split(0), flow.sbp.split(1)
@@ -56,20 +50,6 @@ PASSES = {
 }
 MODELS = (("tp", 2, 4), ("tp", 4, 4), ("mixed", 4, 4), ("tp", 2, 24), ("mixed", 4, 24))
 WIDTH = 128
-
-
-def model(strategy: str, ranks: int, layers: int) -> tuple[gpt.Training, list[flow.Tensor]]:
-    """The graph of a training step and its inputs."""
-    words = f"--strategy {strategy} --ranks {ranks} --layers {layers} --width {WIDTH}"
-    args = gpt.parse(words.split())
-    layout = gpt.stages(strategy, list(range(ranks)), "cpu")
-    flow.manual_seed(0)
-    made = gpt.GPT(args, layout)
-    inputs = [
-        flow.randint(0, 256, (4, 32), placement=stage.placement, sbp=stage.data)
-        for stage in (layout[0], layout[-1])
-    ]
-    return gpt.Training(made, flow.optim.AdamW(made.parameters(), lr=1e-4), 1), inputs
 
 
 # Small programs, on tensors of 256 x 256.
@@ -107,7 +87,7 @@ SMALL = (there_and_back, two_sums, one_column, scaled_mean, split_in_the_end, mi
 def received(program: Program, ranks: int) -> list[int]:
     """The bytes that each rank receives in the boxing of one run."""
     plans = [
-        boxing.plan(source_of(step).meta, step.outputs[0].meta)
+        boxing.plan(step.source.meta, step.outputs[0].meta)
         for step in program.steps
         if is_boxing(step)
     ]
@@ -121,7 +101,9 @@ def layout(program: Program, passes: Sequence[Callable[[Program], Program]]) -> 
     return program
 
 
-def rows_of(name: str, graph: nn.Graph, inputs: Sequence[Any], ranks: int) -> list[dict[str, Any]]:
+def rows_of(
+    name: str, graph: nn.Graph, inputs: Sequence[flow.Tensor], ranks: int
+) -> list[timing.Results]:
     """A row for each set of passes."""
     graph._compile(*inputs)
     captured = next(reversed(graph._compiled.values())).captured
@@ -144,14 +126,14 @@ def rows_of(name: str, graph: nn.Graph, inputs: Sequence[Any], ranks: int) -> li
     return rows
 
 
-def compile_rows() -> list[dict[str, Any]]:
+def compile_rows() -> list[timing.Results]:
     """Seconds of capture and compile of 24 layers, without and with the search."""
     rows = []
     for strategy, ranks in (("tp", 2), ("mixed", 4)):
         for search in (False, True):
             spent = []
             for _ in range(2):
-                graph, inputs = model(strategy, ranks, 24)
+                graph, inputs = gpt_step.graph(strategy, ranks, 24, WIDTH)
                 graph.config.enable_layout_search(search)
                 start = time.perf_counter()
                 graph._compile(*inputs)
@@ -164,16 +146,14 @@ def compile_rows() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
     compiling = compile_rows()
     print(f"{'program':>16} {'passes':>8} {'most bytes':>10} {'boxings':>8} {'modelled us':>12} "
           f"{'seconds':>8}")  # fmt: skip
-    rows: list[dict[str, Any]] = []
+    rows: list[timing.Results] = []
     for strategy, ranks, layers in MODELS:
-        graph, inputs = model(strategy, ranks, layers)
+        graph, inputs = gpt_step.graph(strategy, ranks, layers, WIDTH)
         rows += rows_of(f"{strategy} {ranks}, {layers} layers", graph, inputs, ranks)
     place = flow.placement("cpu", [0, 1, 2, 3])
     x, y = [flow.randn(256, 256, placement=place, sbp=B).to_global(sbp=P) for _ in range(2)]

@@ -12,12 +12,9 @@ too, are those of the program in which steps are in place of inputs; `in place` 
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from pathlib import Path
-from typing import Any
 
+import gpt_step
 import timing
 import torch
 
@@ -25,9 +22,6 @@ import onefold as flow
 from onefold.graph.memory import arena
 from onefold.graph.memory.memory_plan import plan_memory
 from onefold.graph.memory.memory_probe import Probe
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-import gpt
 
 # Strategy, ranks, layers; then schedule and micro-batches where stages overlap.
 CASES = (
@@ -39,26 +33,7 @@ CASES = (
 WIDTH = 128
 
 
-def build(
-    strategy: str, ranks: int, layers: int, schedule: str, micro_batches: int
-) -> tuple[gpt.Training, list[flow.Tensor]]:
-    """The graph of a training step, compiled, and its inputs."""
-    words = f"--strategy {strategy} --ranks {ranks} --layers {layers} --width {WIDTH}"
-    args = gpt.parse(words.split())
-    layout = gpt.stages(strategy, list(range(ranks)), "cpu")
-    flow.manual_seed(0)
-    model = gpt.GPT(args, layout)
-    inputs = [
-        flow.randint(0, 256, (4 * micro_batches, 32), placement=stage.placement, sbp=stage.data)
-        for stage in (layout[0], layout[-1])
-    ]
-    optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
-    graph = gpt.Training(model, optimizer, micro_batches, schedule or None)
-    graph._compile(*inputs)
-    return graph, inputs
-
-
-def measure(graph: gpt.Training, inputs: list[flow.Tensor], ranks: int) -> list[int | None]:
+def measure(graph: flow.nn.Graph, inputs: list[flow.Tensor], ranks: int) -> list[int | None]:
     """The peak of each rank; None with stages, whose messages the probe does not see by itself."""
     compiled = next(reversed(graph._compiled.values()))
     if compiled.stages is not None:
@@ -71,8 +46,9 @@ def measure(graph: gpt.Training, inputs: list[flow.Tensor], ranks: int) -> list[
 
 def rows_of(
     strategy: str, ranks: int, layers: int, schedule: str, micro_batches: int
-) -> list[dict[str, Any]]:
-    graph, inputs = build(strategy, ranks, layers, schedule, micro_batches)
+) -> list[timing.Results]:
+    graph, inputs = gpt_step.graph(strategy, ranks, layers, WIDTH, schedule, micro_batches)
+    graph._compile(*inputs)
     stages = next(reversed(graph._compiled.values())).stages
     measured = measure(graph, inputs, ranks)
     rows = []
@@ -106,17 +82,15 @@ def _cell(nbytes: int | None) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
+    rows: list[timing.Results] = []
     names = ("planned", "measured", "lower bound", "peak")
     print(f"{'strategy':>8} {'schedule':>8} {'rank':>4} {'layers':>6} {'steps':>6} {'buffers':>7} "
           + " ".join(f"{n:>11}" for n in names) + f" {'ratio':>8} {'seconds':>7}")  # fmt: skip
-    plan_memory(
-        build("single", 1, 1, "", 1)[0].program, 0
-    )  # what torch prepares once is not counted
+    first, inputs = gpt_step.graph("single", 1, 1, WIDTH)
+    first._compile(*inputs)
+    plan_memory(first.program, 0)  # what torch prepares once is not counted
     for case in CASES:
         for row in rows_of(*case):
             rows.append(row)

@@ -9,43 +9,30 @@ same model, which finds them.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
+import gpt_step
 import timing
 import torch
 
 import onefold as flow
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-import gpt
-
 LAYERS = (12, 24, 48)
 WIDTHS = (32, 128)
 
 
-def build(layers: int, width: int) -> tuple[Callable[[], Any], gpt.Training, list[flow.Tensor]]:
+def build(layers: int, width: int) -> tuple[Callable[[], object], flow.nn.Graph, list[flow.Tensor]]:
     """The eager step, and a graph of the same model with its inputs."""
-    words = f"--strategy single --ranks 1 --layers {layers} --width {width} --dropout 0.1"
-    args = gpt.parse(words.split())
-    layout = gpt.stages("single", [0], "cpu")
-    flow.manual_seed(0)
-    model = gpt.GPT(args, layout)
-    optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
+    model, optimizer, layout = gpt_step.model("single", 1, layers, width, "--dropout 0.1")
     place = {"placement": layout[0].placement, "sbp": flow.sbp.broadcast}
     inputs = [flow.randint(0, 256, (4, 32), **place) for _ in range(2)]
-    step = gpt.eager_step(model, optimizer)
-    return lambda: step(*inputs), gpt.Training(model, optimizer, 1), inputs
+    step = gpt_step.eager_step(model, optimizer)
+    return lambda: step(*inputs), gpt_step.Training(model, optimizer, 1), inputs
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
     rows = []
     print(f"{'layers':>6} {'width':>5} {'steps':>6} {'compile s':>9} {'again s':>8} "

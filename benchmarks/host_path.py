@@ -12,11 +12,9 @@ of one element, which does work on the CPU. Calls are repeated, so that they hav
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import timing
 import torch
@@ -34,7 +32,7 @@ MANY = 100  # tensors that one step of an optimizer updates
 SIZE = 64
 WARM = 10  # calls, of which the second makes the plan
 
-Calls = dict[str, tuple[Callable[[], Any], Callable[[], Any]]]
+Calls = dict[str, tuple[Callable[[], object], Callable[[], object]]]
 
 
 class Nothing:
@@ -43,7 +41,7 @@ class Nothing:
     function, packed_metadata = 0, ()
 
     @staticmethod
-    def run(*args: Any) -> None:
+    def run(*args: object) -> None:
         pass
 
 
@@ -51,12 +49,17 @@ def without_gpu() -> None:
     """Choose Triton kernels for tensors on the CPU, and let their kernels compile to nothing."""
     os.environ["ONEFOLD_KERNELS"] = "triton"
     nothing = Nothing()
-    jit_kernel.Kernel._compile = lambda *given: nothing  # type: ignore[method-assign]
-    # A GPU would have to be waited for.
-    scatter_gather.check_range = gather_scatter_ref.check_rows = lambda *given: None  # type: ignore[assignment]
-    cross_entropy_kernels.check_targets = lambda *given: None  # type: ignore[assignment]
     on_cpu = torch.empty(0).get_device()
-    jit_kernel.driver_functions = lambda: (lambda: on_cpu, lambda device: 0)  # type: ignore[assignment]
+    stand_ins: list[tuple[object, str, object]] = [
+        (jit_kernel.Kernel, "_compile", nothing),
+        # A GPU would have to be waited for.
+        (scatter_gather, "check_range", None),
+        (gather_scatter_ref, "check_rows", None),
+        (cross_entropy_kernels, "check_targets", None),
+        (jit_kernel, "driver_functions", (lambda: on_cpu, lambda device: 0)),
+    ]
+    for owner, name, result in stand_ins:
+        setattr(owner, name, lambda *_, result=result: result)
 
 
 def calls() -> Calls:
@@ -124,7 +127,7 @@ def calls() -> Calls:
     }
 
 
-def steps(name: str, **options: float) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def steps(name: str, **options: float) -> tuple[Callable[[], object], Callable[[], object]]:
     """A step of an optimizer, over as many tensors on both sides."""
     ours = [flow.nn.Parameter(flow.ones(SIZE)) for _ in range(MANY)]
     theirs = [torch.nn.Parameter(torch.ones(1)) for _ in range(MANY)]
@@ -137,15 +140,13 @@ def steps(name: str, **options: float) -> tuple[Callable[[], Any], Callable[[], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = timing.options(__doc__)
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--match", default="", help="ops whose name has this in it")
     args = parser.parse_args()
     torch.set_num_threads(1)
     without_gpu()
-    results: dict[str, Any] = {"load average of the machine": os.getloadavg()[0]}
+    results: timing.Results = {"load average of the machine": os.getloadavg()[0]}
     print("Microseconds on the host per call, median [lowest-highest round]")
     print(f"{'op':24}{'onefold':>28}{'torch, one element':>28}")
     for op, (ours, theirs) in calls().items():

@@ -8,10 +8,8 @@ give the losses as a numpy array. With a width of 8 there is little but overhead
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import timing
@@ -25,8 +23,10 @@ BATCH, FEATURES = 100, 784
 WIDTHS = (8, 512)
 DEVICES = (1, 2)
 
+Call = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of images and their labels: the losses
 
-def of_job(width: int, devices: int) -> Callable[[Any, Any], Any]:
+
+def of_job(width: int, devices: int) -> Call:
     """The job; its variables begin with zeros."""
     job.clear_default_session()
     job.config.gpu_device_num(devices)
@@ -70,13 +70,13 @@ class Step(flow.nn.Graph):
         return losses
 
 
-def of_graph(width: int, devices: int) -> Callable[[Any, Any], Any]:
+def of_graph(width: int, devices: int) -> Call:
     """The graph, fed with numpy arrays."""
     placement = flow.placement("cpu", list(range(devices)))
     graph = Step(width, placement)
     split = flow.sbp.split(0)
 
-    def call(x: Any, labels: Any) -> Any:
+    def call(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
         given = [flow.tensor(array, placement=placement, sbp=split) for array in (x, labels)]
         return graph(*given).numpy()
 
@@ -84,9 +84,7 @@ def of_graph(width: int, devices: int) -> Callable[[Any, Any], Any]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    timing.options(__doc__).parse_args()
     torch.set_num_threads(1)
     source = np.random.default_rng(0)
     x = source.normal(size=(BATCH, FEATURES)).astype(np.float32)

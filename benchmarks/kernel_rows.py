@@ -8,14 +8,19 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import onefold as flow
 from onefold import kernels
 from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.select import pick, triton_kernel
+from onefold.optim.device_scalar import LocalStep
 
-Function = Callable[..., Any]
+Function = Callable[..., Any]  # a kernel gives a tensor, or several
+Inputs = tuple[Any, ...]  # tensors, lists of them and numbers: what one kernel takes
+Lists = list[Tensor]  # of the parameters, or of what is kept of each
 Sizes = tuple[int, ...]
 aten = torch.ops.aten
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -27,7 +32,7 @@ def ours(reference: Function) -> Function:
     LookupError on a GPU where it has no Triton kernel.
     """
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         if DEVICE == "cuda" and triton_kernel(reference) is None:
             raise LookupError(f"{reference.__name__} has no Triton kernel")
         return pick(reference, DEVICE)(*args, **kwargs)
@@ -49,8 +54,8 @@ attention, conv, cross_entropy, gather_scatter, matmul, norm = (
     TritonKernels(name)
     for name in "attention conv cross_entropy gather_scatter matmul norm".split()
 )
-optim, pointwise, pool, random, reduce, softmax = (
-    TritonKernels(name) for name in "optim pointwise pool random reduce softmax".split()
+pointwise, pool, random, reduce, softmax = (
+    TritonKernels(name) for name in "pointwise pool random reduce softmax".split()
 )
 
 
@@ -114,7 +119,7 @@ class Row:
     name: str
     sizes: Sizes
     tiny: Sizes
-    inputs: Callable[..., tuple[Any, ...]]
+    inputs: Callable[..., Inputs]
     ours: Function
     torch: Function
     elements: Callable[..., int]
@@ -155,7 +160,7 @@ def _products() -> list[Row]:
             target=None if share is None else Target(share, "torch"),
         )  # fmt: skip
 
-    def nt(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+    def nt(make: Maker, m: int, n: int, k: int) -> Inputs:
         return make(m, k), make(n, k)
 
     return [
@@ -181,20 +186,20 @@ def rows_of(name: str, ours: Function, plain: Function, inputs: Function | None 
 
 
 def _norms() -> list[Row]:
-    def layer(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def layer(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(n), make(n)
 
-    def kept(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def kept(make: Maker, m: int, n: int) -> Inputs:
         x, w = make(m, n), make(n)
         _, mean, rstd = torch.native_layer_norm(x, (n,), w, w, 1e-5)
         return make(m, n), x, w, mean.float(), rstd.float()
 
-    def plain_grad(dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
+    def plain_grad(dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
         return aten.native_layer_norm_backward(
             dy, x, w.shape, mean, rstd, w, w, [True, True, True]
         )[0]
 
-    def rms_grad(dy: Any, x: Any, w: Any) -> Any:
+    def rms_grad(dy: Tensor, x: Tensor, w: Tensor) -> Tensor:
         x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
         return torch.autograd.grad(F.rms_norm(x, w.shape, w, 1e-5), (x, w), dy)[0]
 
@@ -218,24 +223,24 @@ def _norms() -> list[Row]:
 
 
 def _softmaxes() -> list[Row]:
-    def classes(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def classes(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make.below(n, m)
 
-    def grads(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def grads(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), torch.softmax(make(m, n), 1)
 
-    def plain_grad(dy: Any, y: Any) -> Any:
+    def plain_grad(dy: Tensor, y: Tensor) -> Tensor:
         return aten._softmax_backward_data(dy, y, 1, y.dtype)
 
-    def ours_loss(x: Any, t: Any) -> Any:
+    def ours_loss(x: Tensor, t: Tensor) -> Tensor:
         return cross_entropy.whole_cross_entropy(x, t, None, False, "mean", -100, 0.0)
 
-    def ours_both(x: Any, t: Any) -> Any:
+    def ours_both(x: Tensor, t: Tensor) -> Tensor:
         scale = torch.ones((), dtype=x.dtype, device=x.device)
         ours_loss(x, t)
         return cross_entropy.whole_cross_entropy_grad(scale, x, t, None, False, "mean", -100, 0.0)
 
-    def both(x: Any, t: Any) -> Any:
+    def both(x: Tensor, t: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
         return torch.autograd.grad(F.cross_entropy(x, t), x)[0]
 
@@ -280,13 +285,13 @@ def _softmaxes() -> list[Row]:
 
 
 def _elementwise() -> list[Row]:
-    def two(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def two(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(m, n)
 
-    def row(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def row(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(n)
 
-    def turned(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def turned(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(n, m).t()
 
     sizes = (16384, 8192)
@@ -320,13 +325,13 @@ def _reductions() -> list[Row]:
 
 
 def _tables() -> list[Row]:
-    def rows(make: Maker, words: int, width: int, count: int) -> tuple[Any, ...]:
+    def rows(make: Maker, words: int, width: int, count: int) -> Inputs:
         return make(words, width), make.below(words, count)
 
-    def back(make: Maker, words: int, width: int, count: int) -> tuple[Any, ...]:
+    def back(make: Maker, words: int, width: int, count: int) -> Inputs:
         return make(count, width), make.below(words, count), (words, width)
 
-    def plain_back(dy: Any, index: Any, shape: Any) -> Any:
+    def plain_back(dy: Tensor, index: Tensor, shape: Sizes) -> Tensor:
         return aten.embedding_dense_backward(dy, index, shape[0], -1, False)
 
     sizes, tiny = (128256, 4096, 65536), (7, 16, 20)
@@ -356,18 +361,19 @@ def _tables() -> list[Row]:
 
 
 def _optimizers() -> list[Row]:
-    options = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.1}
+    optimizer = flow.optim.AdamW([flow.nn.Parameter(flow.ones(1))], weight_decay=0.1)
+    (group,) = optimizer.param_groups
 
-    def states(make: Maker, count: int, size: int) -> tuple[Any, ...]:
+    def states(make: Maker, count: int, size: int) -> Inputs:
         lists = [[make(size) for _ in range(count)] for _ in range(4)]
         lists[3] = [x.square() for x in lists[3]]
         return *lists, torch.tensor(3.0, device=make.device)
 
-    def mine(p: Any, g: Any, m: Any, v: Any, step: Any) -> Any:
-        optim.adamw(p, g, m, v, step=step, maximize=False, **options)  # type: ignore[arg-type]
+    def mine(p: Lists, g: Lists, m: Lists, v: Lists, step: Tensor) -> Tensor:
+        optimizer.update_lists(group, (p, g, m, v), LocalStep(1e-3, step))
         return p[0]
 
-    def plain(p: Any, g: Any, m: Any, v: Any, step: Any) -> Any:
+    def plain(p: Lists, g: Lists, m: Lists, v: Lists, step: Tensor) -> Tensor:
         torch._fused_adamw_(
             p, g, m, v, [], [step] * len(p), lr=1e-3, beta1=0.9, beta2=0.999,
             weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
@@ -382,11 +388,11 @@ def _optimizers() -> list[Row]:
 
 
 def _images() -> list[Row]:
-    def image(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
         channels_last = {"memory_format": torch.channels_last}
         return make(n, c, size, size).to(**channels_last), make(c, c, 3, 3).to(**channels_last)
 
-    def one(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+    def one(make: Maker, n: int, c: int, size: int) -> Inputs:
         return image(make, n, c, size)[:1]
 
     def moved(n: int, c: int, size: int) -> int:
@@ -405,13 +411,13 @@ def _images() -> list[Row]:
 
 
 def _attentions() -> list[Row]:
-    def heads(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
+    def heads(make: Maker, b: int, h: int, s: int, d: int) -> Inputs:
         return make(b, h, s, d), make(b, h, s, d), make(b, h, s, d)
 
-    def causal(q: Any) -> Pairs:
+    def causal(q: Tensor) -> Pairs:
         return Pairs(True, q.shape[-1] ** -0.5)
 
-    def with_gradient(make: Maker, *sizes: int) -> tuple[Any, ...]:
+    def with_gradient(make: Maker, *sizes: int) -> Inputs:
         inputs = [x.requires_grad_() for x in heads(make, *sizes)]
         y = F.scaled_dot_product_attention(*inputs, is_causal=True)
         q, k, v = (x.detach() for x in inputs)
@@ -422,15 +428,21 @@ def _attentions() -> list[Row]:
             of_cudnn = None
         return make(*sizes), y, of_cudnn, logs, *inputs
 
-    def ours_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
+    def ours_grad(
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+    ) -> Tensor:
         q, k, v = (x.detach() for x in qkv)
         given = (dy, q, k, v, None, y.detach(), logs, causal(q), None)
         return attention.attention_grad(*given)[0]
 
-    def plain_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
+    def plain_grad(
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+    ) -> Tensor:
         return torch.autograd.grad(y, qkv, dy, retain_graph=True)[0]
 
-    def cudnn_grad(dy: Any, y: Any, of_cudnn: Any, logs: Any, *qkv: Any) -> Any:
+    def cudnn_grad(
+        dy: Tensor, y: Tensor, of_cudnn: Tensor | None, logs: Tensor, *qkv: Tensor
+    ) -> Tensor:
         if of_cudnn is None:
             raise LookupError("cuDNN has no attention here")
         return torch.autograd.grad(of_cudnn, qkv, dy, retain_graph=True)[0]
@@ -441,13 +453,13 @@ def _attentions() -> list[Row]:
     def flops(b: int, h: int, s: int, d: int) -> int:
         return 2 * b * h * s * s * d  # causal: half of two products
 
-    def mine(q: Any, k: Any, v: Any) -> Any:
+    def mine(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attention.attention(q, k, v, None, causal(q), None)[0]
 
-    def plain(q: Any, k: Any, v: Any) -> Any:
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    def by_cudnn(q: Any, k: Any, v: Any) -> Any:
+    def by_cudnn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             return plain(q, k, v)
 

@@ -6,8 +6,6 @@ it) that returns its rows, and a place in `all_rows`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from kernel_rows import (
     CONV,
@@ -15,30 +13,40 @@ from kernel_rows import (
     ROWS,
     TINY_ROWS,
     WINDOW,
+    Function,
+    Inputs,
+    Lists,
     Maker,
     Row,
+    Sizes,
     TritonKernels,
     main_rows,
+    ours,
     rows_of,
 )
+from torch import Tensor
 from torch.nn import functional as F
 
+import onefold as flow
 from onefold.kernels import (
     epilogue_ref,
     matmul_ref,
     pointwise_chain_ref,
     pointwise_ref as references,
+    update_rules,
 )
 from onefold.kernels.attention_ref import Pairs
 from onefold.kernels.pointwise_chain_ref import At, Chain, Link
 from onefold.kernels.select import pick
+from onefold.kernels.update_rule_ref import update_by_rule
+from onefold.optim.device_scalar import LocalStep
+from onefold.optim.momentum import Momentum
 
 attention, conv, float8, gated, gather_scatter, linear_cross_entropy = (
     TritonKernels(name)
     for name in "attention conv float8 gated gather_scatter linear_cross_entropy".split()
 )
 pool, reduce, rotary, sort = (TritonKernels(name) for name in "pool reduce rotary sort".split())
-adam, lamb, momentum, rmsprop = map(TritonKernels, ("adam", "lamb", "momentum", "rmsprop"))
 
 
 def _orders() -> list[Row]:
@@ -51,14 +59,14 @@ def _orders() -> list[Row]:
 
 
 def _gathers() -> list[Row]:
-    def indexed(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def indexed(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make.below(n, m, n)
 
-    def added(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def added(make: Maker, m: int, n: int) -> Inputs:
         x, index = indexed(make, m, n)
         return x, index, (m, n)
 
-    def plain(dy: Any, index: Any, shape: Any) -> Any:
+    def plain(dy: Tensor, index: Tensor, shape: Sizes) -> Tensor:
         return dy.new_zeros(shape).scatter_add_(1, index, dy)
 
     # The index has 8 bytes for each element: four of bfloat16's.
@@ -72,7 +80,7 @@ def _gathers() -> list[Row]:
 
 
 def _gates() -> list[Row]:
-    def two(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def two(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(m, n)
 
     return [
@@ -83,7 +91,7 @@ def _gates() -> list[Row]:
 
 
 def _losses() -> list[Row]:
-    def inputs(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+    def inputs(make: Maker, m: int, n: int, k: int) -> Inputs:
         return make(m, k), make(n, k), make.below(n, m)
 
     return [
@@ -104,17 +112,19 @@ def _losses() -> list[Row]:
 
 
 def _windows() -> list[Row]:
-    def inputs(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+    def inputs(make: Maker, n: int, c: int, size: int) -> Inputs:
         half = (size + 1) // 2
         return make(n, c, half, half), make(n, c, size, size)
 
-    def plain(dy: Any, x: Any) -> Any:
+    def plain(dy: Tensor, x: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
         return torch.autograd.grad(F.max_pool2d(x, 3, 2, 1), x, dy)[0]
 
     return [
         Row("pool", "max 3x3, stride 2, backward", (256, 64, 112), (2, 3, 6), inputs,
-            lambda dy, x: pool.max_pool_grad(dy, x, 2, WINDOW), plain,
+            lambda dy, x: pool.max_pool_grad(
+                dy, pool.max_pool(x, 2, WINDOW)[1], tuple(x.shape), 2, WINDOW
+            ), plain,
             lambda n, c, size: int(2.25 * n * c * size * size), compiled=False),
     ]  # fmt: skip
 
@@ -127,30 +137,30 @@ def _scans() -> list[Row]:
 
 
 def _convolution_grads() -> list[Row]:
-    def image(make: Maker, n: int, c: int, size: int) -> tuple[Any, ...]:
+    def image(make: Maker, n: int, c: int, size: int) -> Inputs:
         dy, x = (make(n, c, size, size).contiguous(memory_format=torch.channels_last) for _ in "ab")
         return dy, x, make(c, c, 3, 3)
 
-    def plain(which: int) -> Any:
+    def plain(which: int) -> Function:
         wanted = [which == 0, which == 1, False]
 
-        def run(dy: Any, x: Any, w: Any) -> Any:
+        def run(dy: Tensor, x: Tensor, w: Tensor) -> Tensor:
             return torch.ops.aten.convolution_backward(dy, x, w, None, *CONV, wanted)[which]
 
         return run
 
-    def row(name: str, ours: Any, which: int) -> Row:
+    def row(name: str, ours: Function, which: int) -> Row:
         return Row(
             "conv", name, (256, 256, 28), (2, 8, 5), image, ours, plain(which),
             lambda n, c, size: 2 * n * c * size * size + 9 * c * c,
             lambda n, c, size: 18 * n * c * c * size * size, compiled=False,
         )  # fmt: skip
 
-    def of_image(dy: Any, x: Any, w: Any) -> Any:
+    def of_image(dy: Tensor, x: Tensor, w: Tensor) -> Tensor:
         stride, padding, dilation, _, odd, groups = CONV
         return conv.convolution(dy, w, None, stride, padding, dilation, True, odd, groups)
 
-    def of_weight(dy: Any, x: Any, w: Any) -> Any:
+    def of_weight(dy: Tensor, x: Tensor, w: Tensor) -> Tensor:
         return conv.convolution_weight_grad(dy, x, w.shape, *CONV)
 
     return [
@@ -172,10 +182,10 @@ def _fused() -> list[Row]:
     alone = pick(pointwise_chain_ref.one, DEVICE)(gelu_of_sum)
     summed = pick(pointwise_chain_ref.as_prologue, DEVICE)(gelu_of_sum, False)
 
-    def layer(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+    def layer(make: Maker, m: int, n: int, k: int) -> Inputs:
         return make(m, k), make(n, k), make(n)
 
-    def two(make: Maker, m: int, n: int) -> tuple[Any, ...]:
+    def two(make: Maker, m: int, n: int) -> Inputs:
         return make(m, n), make(m, n)
 
     return [
@@ -192,17 +202,17 @@ def _fused() -> list[Row]:
 def _windows_of_keys() -> list[Row]:
     """Two heads of queries share one of keys; each query sees the last keys alone."""
 
-    def heads(make: Maker, b: int, h: int, s: int, d: int, window: int) -> tuple[Any, ...]:
+    def heads(make: Maker, b: int, h: int, s: int, d: int, window: int) -> Inputs:
         place = torch.arange(s, device=DEVICE)
         apart = place[:, None] - place
         keys = [make(b, h // 2, s, d) for _ in "kv"]
         return make(b, h, s, d), *keys, (apart >= 0) & (apart < window), window
 
-    def mine(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
+    def mine(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, window: int) -> Tensor:
         pairs = Pairs(True, q.shape[-1] ** -0.5, window)
         return attention.attention(q, k, v, None, pairs, None)[0]
 
-    def plain(q: Any, k: Any, v: Any, seen: Any, window: int) -> Any:
+    def plain(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, window: int) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, seen, enable_gqa=True)
 
     return [
@@ -213,11 +223,11 @@ def _windows_of_keys() -> list[Row]:
 
 
 def _rotations() -> list[Row]:
-    def inputs(make: Maker, b: int, h: int, s: int, d: int) -> tuple[Any, ...]:
+    def inputs(make: Maker, b: int, h: int, s: int, d: int) -> Inputs:
         angles = make(s, d // 2, dtype=torch.float32)
         return make(b, h, s, d), angles.cos(), angles.sin()
 
-    def plain(x: Any, cos: Any, sin: Any) -> Any:
+    def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         a, b = x.float().chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
@@ -229,14 +239,14 @@ def _rotations() -> list[Row]:
 
 
 def _eight_bits() -> list[Row]:
-    def inputs(make: Maker, m: int, n: int, k: int) -> tuple[Any, ...]:
+    def inputs(make: Maker, m: int, n: int, k: int) -> Inputs:
         a, b = make(m, k), make(n, k)
         kind = torch.float8_e4m3fn
         values, scales = float8.quantize_fp8(a, (1, 128), kind)
         weight, its = float8.quantize_fp8(b, (128, 128), kind)
         return values, scales, weight.t(), its.t(), a.dtype
 
-    def plain(a: Any, a_scale: Any, b: Any, b_scale: Any, dtype: torch.dtype) -> Any:
+    def plain(a: Tensor, a_scale: Tensor, b: Tensor, b_scale: Tensor, dtype: torch.dtype) -> Tensor:
         left = a.float() * a_scale.repeat_interleave(128, 1)[:, : a.shape[1]]
         right = b_scale.repeat_interleave(128, 0)[: b.shape[0]].repeat_interleave(128, 1)
         return (left @ (b.float() * right[:, : b.shape[1]])).to(dtype)
@@ -253,71 +263,78 @@ def _updates() -> list[Row]:
     """Rules of updating besides those of main_rows; torch does them by lists, step by step."""
     rate, keep, eps, decay = 1e-3, 0.9, 1e-8, 0.1
     betas = (keep, 0.999)
+    options = {"lr": rate, "eps": eps}
+    only = [flow.nn.Parameter(flow.ones(1))]
+    adam = flow.optim.Adam(only, betas=betas, weight_decay=decay, **options)
+    rmsprop = flow.optim.RMSprop(only, alpha=keep, **options)
+    momentum = Momentum(only, momentum=keep)
+    lamb = flow.optim.LAMB(
+        only, betas=betas, weight_decay=decay, do_bias_correction=False, **options
+    )
 
-    def lists(make: Maker, count: int, size: int) -> tuple[Any, ...]:
+    def lists(make: Maker, count: int, size: int) -> Inputs:
         made = [[make(size) for _ in range(count)] for _ in range(4)]
         made[3] = [x.square() for x in made[3]]
         rates = torch.full((count,), rate, dtype=torch.float64, device=make.device)
         return *made, rates, torch.tensor(3.0, device=make.device)
 
-    def ours_adam(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
-        adam.adam(p, g, m, v, step=step, lr=rate, betas=betas, eps=eps, weight_decay=decay,
-                  maximize=False)  # fmt: skip
-        return p[0]
+    def first(update: Function) -> Function:
+        """The update, and the first parameter after it."""
 
-    def torch_adam(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+        def run(p: Lists, *kept: object) -> Tensor:
+            update(p, *kept)
+            return p[0]
+
+        return run
+
+    def ours_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
+        adam.update_lists(adam.param_groups[0], (p, g, m, v), LocalStep(rate, step))
+
+    def torch_adam(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._fused_adam_(
             p, g, m, v, [], [step] * len(p), lr=rate, beta1=betas[0], beta2=betas[1],
             weight_decay=decay, eps=eps, amsgrad=False, maximize=False,
         )  # fmt: skip
-        return p[0]
 
-    def ours_rmsprop(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
-        rmsprop.rmsprop(p, g, v, None, None, lr=rate, alpha=keep, eps=eps, eps_in_root=False,
-                        weight_decay=0.0, momentum=0.0, maximize=False)  # fmt: skip
-        return p[0]
+    def ours_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
+        rmsprop.update_lists(rmsprop.param_groups[0], (p, g, v), LocalStep(rate))
 
-    def torch_rmsprop(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+    def torch_rmsprop(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._foreach_mul_(v, keep)
         torch._foreach_addcmul_(v, g, g, 1 - keep)
         torch._foreach_addcdiv_(p, g, torch._foreach_add(torch._foreach_sqrt(v), eps), -rate)
-        return p[0]
 
-    def ours_momentum(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
-        momentum.momentum(p, g, m, rates, beta=keep, weight_decay=0.0)
-        return p[0]
+    def ours_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
+        momentum.update_lists(momentum.param_groups[0], (p, g, m), LocalStep(rates))
 
-    def torch_momentum(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+    def torch_momentum(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._foreach_mul_(m, keep)
         torch._foreach_add_(m, g, alpha=-rate)
         torch._foreach_add_(p, m)
-        return p[0]
 
-    def ours_lamb(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+    def ours_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         found = [torch.empty_like(x) for x in p]
-        lamb.directions(p, g, m, v, found, step=None, betas=betas, eps=eps, weight_decay=decay)
-        lamb.move(p, found, rates)
-        return p[0]
+        lamb.direct(lamb.param_groups[0], (found, g, m, v, p), LocalStep(1.0, 1))
+        ours(update_by_rule)(update_rules.move, p, found, {}, {"lr": rates})
 
-    def torch_lamb(p: Any, g: Any, m: Any, v: Any, rates: Any, step: Any) -> Any:
+    def torch_lamb(p: Lists, g: Lists, m: Lists, v: Lists, rates: Tensor, step: Tensor) -> None:
         torch._foreach_lerp_(m, g, 1 - betas[0])
         torch._foreach_mul_(v, betas[1])
         torch._foreach_addcmul_(v, g, g, 1 - betas[1])
         found = torch._foreach_div(m, torch._foreach_add(torch._foreach_sqrt(v), eps))
         torch._foreach_add_(found, p, alpha=decay)
         torch._foreach_add_(p, found, alpha=-rate)
-        return p[0]
 
     sizes, tiny = (256, 4 << 20), (3, 40)
     return [
-        Row(family, name, sizes, tiny, lists, ours, plain,
+        Row("update_rule", name, sizes, tiny, lists, first(ours), first(plain),
             lambda count, size, passes=passes: passes * count * size, dtype=torch.float32,
             compiled=False)
-        for family, name, ours, plain, passes in (
-            ("adam", "adam", ours_adam, torch_adam, 7),
-            ("rmsprop", "rmsprop", ours_rmsprop, torch_rmsprop, 5),
-            ("momentum", "momentum", ours_momentum, torch_momentum, 5),
-            ("lamb", "lamb without its norms", ours_lamb, torch_lamb, 10),
+        for name, ours, plain, passes in (
+            ("adam", ours_adam, torch_adam, 7),
+            ("rmsprop", ours_rmsprop, torch_rmsprop, 5),
+            ("momentum", ours_momentum, torch_momentum, 5),
+            ("lamb without its norms", ours_lamb, torch_lamb, 10),
         )
     ]  # fmt: skip
 

@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import kernel_rows_rest
 import matplotlib.pyplot as plt
@@ -43,7 +42,7 @@ ROUNDS, QUICK_ROUNDS = 30, 8
 HOST_CALLS = 2000
 ROUNDING = 2**-8  # of bfloat16, in which most rows are
 HOST_TARGET = 8e-6  # seconds of the host for an eager op
-Call = Callable[..., Any]
+Call = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def _event_seconds(call: Call, args: Sequence[Any]) -> float:
+def _event_seconds(call: Call, args: Sequence[object]) -> float:
     if DEVICE == "cpu":  # a dry run
         began = time.perf_counter()
         call(*args)
@@ -295,9 +294,7 @@ def draw(results: Sequence[Result], limits: Ceilings, path: Path) -> None:
 
 def parse(arguments: list[str] | None, families: Sequence[str]) -> argparse.Namespace:
     """The options; `--help` says what each does."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = timing.options(__doc__)
     parser.add_argument(
         "--only", nargs="+", metavar="FAMILY", choices=families, default=list(families),
         help=f"of {', '.join(families)}",

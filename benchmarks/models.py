@@ -11,12 +11,10 @@ run AdamW fused, the fastest that torch has.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import time
 from collections.abc import Callable
-from typing import Any
 
 import timing
 import torch
@@ -30,7 +28,7 @@ AGREE = 1e-3
 LIMITS = {"GPT": 1.05, "ResNet-18": 1.1, "graph network": 1.2}
 GRAPH_LIMIT = 0.95
 
-Step = Callable[[], Any]
+Step = Callable[[], object]
 
 
 class Training(flow.nn.Graph):
@@ -60,7 +58,7 @@ def torch_step(model: torch.nn.Module, data: list[torch.Tensor]) -> Step:
     return step
 
 
-def onefold_steps(make: Callable[[], Any], data: list[torch.Tensor]) -> tuple[Step, Step]:
+def onefold_steps(make: Callable[[], object], data: list[torch.Tensor]) -> tuple[Step, Step]:
     """An eager step, and that of a graph of another copy of the model."""
     place = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.broadcast}
     batch = [flow.tensor(part, **place) for part in data]
@@ -85,7 +83,7 @@ def candidates(name: str, size: dict[str, int]) -> dict[str, Step]:
     model = write(torch, size)
     weights = {key: value.clone() for key, value in model.state_dict().items()}
 
-    def make() -> Any:
+    def make() -> flow.nn.Module:
         copy = write(flow, size)
         copy.load_state_dict(weights)
         return copy
@@ -107,7 +105,7 @@ def apart(steps: dict[str, Step]) -> float:
     )
 
 
-def measure(name: str, size: dict[str, int], rounds: int, seconds: float) -> dict[str, Any]:
+def measure(name: str, size: dict[str, int], rounds: int, seconds: float) -> timing.Results:
     """The row of one model."""
     steps = candidates(name, size)
     difference = apart(steps)
@@ -144,9 +142,7 @@ def profile(name: str, size: dict[str, int], calls: int = 30) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = timing.options(__doc__)
     parser.add_argument("--model", choices=whole_models.MODELS, help="only this one")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.3, help="of each turn, about")

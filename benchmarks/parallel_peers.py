@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.autograd.function import FunctionCtx
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard
@@ -26,7 +26,7 @@ RANKS = 2
 MICRO_BATCHES = 8
 VOCABULARY = 256
 
-Step = Callable[[], Any]  # one training step; its loss on this rank, or None
+Step = Callable[[], object]  # one training step; its loss on this rank, or None
 Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Linear = Callable[[int, int], nn.Module]
 Weights = Mapping[str, torch.Tensor]
@@ -121,7 +121,7 @@ def _step(
     following: torch.Tensor,
     fused: bool | None,
     loss_of: Losses = mean_loss,
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Step:
     optimizer = adamw(model, fused)
 
@@ -157,7 +157,7 @@ def dtensor(
     model = GPT(size)
     model.load_state_dict(dict(weights))
     mesh = init_device_mesh("cpu", (RANKS,))
-    plan: dict[str, Any] = {
+    plan: dict[str, object] = {
         "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     }
     for index in range(size["layers"]):
@@ -179,11 +179,12 @@ class _Enter(torch.autograd.Function):
     """Nothing forward, all-reduce backward (f of Shoeybi et al., "Megatron-LM", 2019)."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, x: torch.Tensor) -> torch.Tensor:
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, *grads: torch.Tensor) -> torch.Tensor:
+        (dy,) = grads
         dy = dy.contiguous()
         dist.all_reduce(dy)
         return dy
@@ -193,13 +194,14 @@ class _Leave(torch.autograd.Function):
     """All-reduce forward, nothing backward (g of the same)."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, x: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(x)
         ctx.mark_dirty(x)
         return x
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, *grads: torch.Tensor) -> torch.Tensor:
+        (dy,) = grads
         return dy
 
 
@@ -230,7 +232,7 @@ class _SplitCrossEntropy(torch.autograd.Function):
     """Cross-entropy of scores whose classes are split (vocab_parallel_cross_entropy there)."""
 
     @staticmethod
-    def forward(ctx: Any, scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: FunctionCtx, scores: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
         highest = scores.amax(-1)
         dist.all_reduce(highest, dist.ReduceOp.MAX)
         scores = scores - highest.unsqueeze(-1)
@@ -248,7 +250,8 @@ class _SplitCrossEntropy(torch.autograd.Function):
         return (total.log() - chosen).mean()
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (dy,) = grads
         chances, at, outside = ctx.saved_tensors
         ones = (~outside).to(chances.dtype).unsqueeze(-1)
         chances.scatter_add_(-1, at.unsqueeze(-1), -ones)

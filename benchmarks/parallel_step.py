@@ -12,15 +12,11 @@ Onefold's does.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import parallel_peers as peers
 import timing
@@ -60,7 +56,7 @@ def onefold(size: Size, strategy: str, batch: peers.Weights, graph: bool) -> pee
     """A step of Onefold, as a graph or eager."""
     model, layout = model_of(size, strategy)
     optimizer = flow.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    run: Callable[..., Any] = gpt.eager_step(model, optimizer)
+    run: Callable[..., object] = gpt.eager_step(model, optimizer)
     if graph and strategy == "pp":
         run = gpt.Training(model, optimizer, peers.MICRO_BATCHES, schedule="1f1b")
     elif graph:
@@ -98,7 +94,7 @@ WAYS: dict[str, tuple[str, dict[str, Make]]] = {
 }
 
 
-def _loss(result: Any) -> float:
+def _loss(result: flow.Tensor | torch.Tensor | None) -> float:
     """The loss of the whole batch, from whatever a step returned."""
     if isinstance(result, flow.Tensor):
         return float(result.mean())
@@ -109,7 +105,7 @@ def _loss(result: Any) -> float:
     return sum(values) / len(values)
 
 
-def measure(size: Size, way: str, rounds: int) -> dict[str, Any]:
+def measure(size: Size, way: str, rounds: int) -> timing.Results:
     """Losses, then times, of all candidates; the same on every rank."""
     steps = candidates(size, way)
     losses = {name: [_loss(step()) for _ in range(CHECKED)] for name, step in steps.items()}
@@ -152,17 +148,17 @@ def worker(rounds: int, ways: list[str], sizes: list[str]) -> None:
     flow.placement("cpu", list(range(peers.RANKS)))
     if not dist.is_initialized():
         dist.init_process_group("gloo")
-    results: dict[str, Any] = {}
+    results: timing.Results = {}
     for name in sizes:
         results[name] = {"size": SIZES[name]}
         for way in ways:
             results[name][way] = measure(SIZES[name], way, rounds)
     if flow.env.get_rank() == 0:
-        print("RESULT " + json.dumps(results))
+        timing.tell(results)
     dist.barrier()
 
 
-def table(results: dict[str, Any]) -> None:
+def table(results: timing.Results) -> None:
     """Milliseconds per step, and the ratio with what it may be."""
     for name, ways in results.items():
         size = ", ".join(f"{key} {value}" for key, value in ways["size"].items())
@@ -180,9 +176,7 @@ def table(results: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = timing.options(__doc__)
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--way", choices=list(WAYS), action="append", help="default: all")
     parser.add_argument("--size", choices=list(SIZES), action="append", help="default: all")
@@ -192,22 +186,7 @@ def main() -> None:
     if args.worker:
         worker(args.rounds, ways, sizes)
         return
-    words = [sys.executable, "-m", "onefold.distributed.launch", "--nproc_per_node", "2"]
-    words += [str(Path(__file__).resolve()), "--worker", *sys.argv[1:]]
-    launched = subprocess.run(
-        words,
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = [line for line in launched.stdout.splitlines() if "RESULT " in line]
-    if launched.returncode or not lines:
-        raise SystemExit(
-            f"the measurement failed:\n{launched.stdout[-2000:]}\n{launched.stderr[-4000:]}"
-        )
-    results = json.loads(lines[0].split("RESULT ", 1)[1])
+    results = timing.launched(__file__, sys.argv[1:], timeout=3000)
     table(results)
     if ways == list(WAYS) and sizes == list(SIZES):
         print(f"\nwritten to {timing.save('parallel_step', results)}")

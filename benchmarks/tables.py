@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,19 @@ def load(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text())["results"]
 
 
+def table(head: str, rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a table with these titles, between bars, above its rows."""
+    return [
+        f"| {head} |",
+        "|---" * len(head.split(" | ")) + "|",
+        *(f"| {' | '.join(map(str, cells))} |" for cells in rows),
+    ]
+
+
 def dispatch_rows() -> list[str]:
     """The table of benchmarks/dispatch.py: microseconds, and ratios in both worlds."""
     virtual, launched, _ = load("dispatch").values()
-    rows = [
-        "| op | torch | Onefold | Onefold / torch | DTensor / Onefold "
-        "| Onefold / torch, 2 processes | DTensor / Onefold, 2 processes |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for op, here in virtual.items():
         times = [f"{here['us'][name][0]:.1f}" for name in ("torch", "onefold")]
         ratios = [
@@ -29,8 +35,12 @@ def dispatch_rows() -> list[str]:
             for world in (virtual, launched)
             for key, digits in (("onefold/torch", 2), ("dtensor/onefold", 1))
         ]
-        rows.append("| " + " | ".join([op, *times, *ratios]) + " |")
-    return rows
+        rows.append((op, *times, *ratios))
+    return table(
+        "op | torch | Onefold | Onefold / torch | DTensor / Onefold "
+        "| Onefold / torch, 2 processes | DTensor / Onefold, 2 processes",
+        rows,
+    )
 
 
 def first_call_range() -> tuple[int, int]:
@@ -42,60 +52,53 @@ def first_call_range() -> tuple[int, int]:
 
 def host_rows() -> list[str]:
     """The table of benchmarks/host_path.py: microseconds of the host per call."""
-    rows = ["| op | Onefold | torch |", "|---|---|---|"]
-    for op, found in load("host_path").items():
-        if isinstance(found, dict):
-            times = [f"{found[side][0]:.1f}" for side in ("onefold", "torch")]
-            rows.append("| " + " | ".join([op, *times]) + " |")
-    return rows
+    rows = [
+        (op, *(f"{found[side][0]:.1f}" for side in ("onefold", "torch")))
+        for op, found in load("host_path").items()
+        if isinstance(found, dict)
+    ]
+    return table("op | Onefold | torch", rows)
 
 
 def model_rows() -> list[str]:
     """The table of benchmarks/models.py: a training step of whole models."""
-    rows = [
-        "| model | size | torch ms | eager ms | graph ms | eager / torch | graph / torch |",
-        "|---" * 7 + "|",
-    ]
+    rows = []
     for row in load("models"):
         size = ", ".join(f"{key} {value}" for key, value in row["size"].items())
         times = [f"{row['ms'][side][0]:.1f}" for side in ("torch", "eager", "graph")]
         ratios = [f"{row[key]:.2f}" for key in ("eager/torch", "graph/torch")]
-        rows.append("| " + " | ".join([row["model"], size, *times, *ratios]) + " |")
-    return rows
+        rows.append((row["model"], size, *times, *ratios))
+    head = "model | size | torch ms | eager ms | graph ms | eager / torch | graph / torch"
+    return table(head, rows)
 
 
 def job_rows() -> list[str]:
     """The table of benchmarks/job_call.py: a call of a job beside that of its graph."""
-    rows = ["| devices | width | graph us | job us | job / graph |", "|---" * 5 + "|"]
-    for row in load("job_call"):
-        times = [f"{row[key]:.0f}" for key in ("graph us", "job us")]
-        cells = [str(row["devices"]), str(row["width"]), *times, f"{row['job/graph']:.2f}"]
-        rows.append("| " + " | ".join(cells) + " |")
-    return rows
+    rows = [
+        (
+            row["devices"],
+            row["width"],
+            *(f"{row[key]:.0f}" for key in ("graph us", "job us")),
+            f"{row['job/graph']:.2f}",
+        )
+        for row in load("job_call")
+    ]
+    return table("devices | width | graph us | job us | job / graph", rows)
 
 
 def graph_rows() -> list[str]:
     """The table of benchmarks/graph_step.py: eager and graph in milliseconds."""
+    digits = {"eager ms": 1, "graph ms": 1, "graph/eager": 2, "compile again s": 2}
     rows = [
-        "| layers | width | eager ms | graph ms | graph / eager | compile s |",
-        "|---" * 6 + "|",
+        (row["layers"], row["width"], *(f"{row[key]:.{n}f}" for key, n in digits.items()))
+        for row in load("graph_step")
     ]
-    for row in load("graph_step"):
-        cells = [
-            str(row["layers"]),
-            str(row["width"]),
-            f"{row['eager ms']:.1f}",
-            f"{row['graph ms']:.1f}",
-            f"{row['graph/eager']:.2f}",
-            f"{row['compile again s']:.2f}",
-        ]
-        rows.append("| " + " | ".join(cells) + " |")
-    return rows
+    return table("layers | width | eager ms | graph ms | graph / eager | compile s", rows)
 
 
 def parallel_rows() -> list[str]:
     """The table of benchmarks/parallel_step.py: Onefold's graph and what it is beside others."""
-    rows = ["| model | layout | Onefold ms | beside | ms | Onefold / this |", "|---" * 6 + "|"]
+    rows = []
     for ways in load("parallel_step").values():
         size = ways["size"]
         model = f"{size['layers']} layers, width {size['width']}"
@@ -103,10 +106,9 @@ def parallel_rows() -> list[str]:
             if way == "size":
                 continue
             for name, ratio in found["onefold / peer"].items():
-                cells = [model, way, f"{found['ms']['onefold'][0]:.0f}", name]
-                cells += [f"{found['ms'][name][0]:.0f}", f"{ratio:.2f}"]
-                rows.append("| " + " | ".join(cells) + " |")
-    return rows
+                ours, theirs = (f"{found['ms'][side][0]:.0f}" for side in ("onefold", name))
+                rows.append((model, way, ours, name, theirs, f"{ratio:.2f}"))
+    return table("model | layout | Onefold ms | beside | ms | Onefold / this", rows)
 
 
 def memory_ratios() -> tuple[float, float]:

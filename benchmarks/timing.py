@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+
+# What a benchmark saves, by the names of its rows or columns: numbers, texts, and more of these.
+Results: TypeAlias = dict[str, Any]
+Ratio: TypeAlias = Callable[[str, str], float]  # of the times of two candidates
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -30,12 +37,18 @@ class Timing:
         return f"{self.median:8.2f} [{self.low:.2f}-{self.high:.2f}]"
 
 
+def options(text: str | None) -> argparse.ArgumentParser:
+    """A command line without options yet, whose help is the docstring of a benchmark."""
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=text, formatter_class=as_it_is)
+
+
 def compare(
-    candidates: Mapping[str, Callable[[], Any]],
+    candidates: Mapping[str, Callable[[], object]],
     rounds: int = 15,
     seconds: float = 0.02,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[dict[str, Timing], Callable[[str, str], float]]:
+) -> tuple[dict[str, Timing], Ratio]:
     """Time each candidate `rounds` times in turn, about `seconds` each.
 
     Returns the timings, and a function giving the median over rounds of time(a) / time(b): paired
@@ -67,7 +80,27 @@ def compare(
     return found, ratio
 
 
-def machine() -> dict[str, Any]:
+def tell(results: object) -> None:
+    """Print what a worker of `launched` has found."""
+    print("RESULT " + json.dumps(results))
+
+
+def launched(script: str, words: Sequence[str], timeout: float) -> Results:
+    """What rank 0 of two processes tells that run a benchmark with these words as workers."""
+    command = [sys.executable, "-m", "onefold.distributed.launch", "--nproc_per_node", "2"]
+    command += [str(Path(script).resolve()), "--worker", *words]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, env=env
+    )
+    lines = [line for line in done.stdout.splitlines() if "RESULT " in line]
+    if done.returncode or not lines:
+        raise SystemExit(f"the measurement failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    found: Results = json.loads(lines[0].split("RESULT ", 1)[1])
+    return found
+
+
+def machine() -> dict[str, object]:
     """What the numbers were measured on."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
@@ -83,7 +116,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, results: Any) -> Path:
+def save(name: str, results: object) -> Path:
     """Write results with the machine they come from to benchmarks/results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
