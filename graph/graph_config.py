@@ -150,15 +150,15 @@ class GraphModule:
 
     module: Any
     stage_id: int | None = field(default=None, init=False)
-    stage_placement: Placement | None = field(default=None, init=False)
+    _placement: Placement | None = field(default=None, init=False)
     line: str = field(default="", init=False)  # the user's, where the stage was set
     _checkpointing: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
 
-        A stage needs a number or a placement; with a placement every tensor that the module is
-        called with is boxed there first.
+        Every tensor that the module is called with is boxed to that placement first. Without one
+        it is the placement of the module's parameters, where all have the same.
         """
         if stage_id is None and placement is None:
             raise OnefoldValueError("set_stage needs a stage_id, a placement, or both")
@@ -171,8 +171,16 @@ class GraphModule:
                 f"set_stage: placement must be an onefold.placement, but got {placement!r}"
             )
         self.stage_id = stage_id
-        self.stage_placement = placement
+        self._placement = placement
         self.line = user_line()
+
+    @property
+    def stage_placement(self) -> Placement | None:
+        """The placement given to `set_stage`, or that of the parameters of a module on a stage."""
+        if self._placement is not None or self.stage_id is None:
+            return self._placement
+        found = {parameter.meta.placement for parameter in self.module.parameters()}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def activation_checkpointing(self) -> bool:
@@ -191,7 +199,7 @@ class GraphModule:
     @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        return self.stage_id, self.stage_placement, self._checkpointing
+        return self.stage_id, self._placement, self._checkpointing
 
     def to(self, view: object) -> Any:
         """`to(nn.Module)` gives the module back."""

@@ -15,6 +15,7 @@ from ..engine.inplace import take
 from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
+from ..engine.placed_device import PlacedDevice
 from ..engine.placement import Placement
 from ..engine.sbp import Sbp, SbpLike
 from ..engine.tensor import Tensor
@@ -148,13 +149,14 @@ class Module(Hooked):
             return self
         known = ("dtype", "device", "tensor", "non_blocking", "memory_format")
         others = {key: value for key, value in kwargs.items() if key not in known}
-        dtype, places = kwargs.get("dtype"), []
+        dtype = kwargs.get("dtype")
+        places: list[str | torch.device | PlacedDevice] = []
         for arg in (*args, kwargs.get("device"), kwargs.get("tensor")):
             if isinstance(arg, torch.dtype):
                 dtype = arg
             elif isinstance(arg, Tensor):
                 dtype = arg.dtype
-                places.append(arg.device if arg.is_local else arg.placement.type)
+                places.append(arg.device)
             elif arg is not None and not isinstance(arg, bool):  # bool: non_blocking
                 places.append(arg)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):

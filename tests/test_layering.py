@@ -32,6 +32,7 @@ ENGINE = (
     ("names",),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
+    ("placed_device",),
     ("sbp", "env_api"),
     ("argument_types",),
     ("meta",),
