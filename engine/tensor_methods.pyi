@@ -24,6 +24,7 @@ from .ops.torch_results import (
     Svd,
     TriangularSolve,
 )
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import Sbp
 from .tensor import Tensor
@@ -687,7 +688,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -699,7 +700,7 @@ class TensorMethods:
         fill_value: Tensor | complex | np.number[Any],
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -709,7 +710,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -720,7 +721,7 @@ class TensorMethods:
         data: object,
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -730,7 +731,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,

@@ -310,9 +310,9 @@ def cross_entropy(
 ) -> Tensor:
     """The cross entropy of logits (N, C, ...) or (C,) and targets, as in torch.
 
-    `target` is class indices (also int32) without the class dim, or class probabilities of the input's shape.
-    Batch, spatial dims and classes may be split; split classes exchange two numbers per sample,
-    never the logits. Raises OnefoldValueError for an unknown reduction.
+    `target` is class indices (also int32) without the class dim, or class probabilities of the
+    input's shape. Batch, spatial dims and classes may be split; split classes exchange two numbers
+    per sample, never the logits. Raises OnefoldValueError for an unknown reduction.
 
     Example: `cross_entropy(logits, labels)` with logits (8, 10) and labels (8,) is a scalar.
     """
