@@ -12,7 +12,9 @@ import torch
 
 from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, user_line
 from .. import interpreter
+from ..convert import box
 from ..names import register_function
+from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
 from .cat_split import unbind
@@ -58,7 +60,7 @@ def nonzero(
 
     Their number depends on the values, so every process reads the whole tensor, and a graph cannot
     capture it. With `size`, as in JAX, there are that many: the first ones, and `fill_value` where
-    there are fewer. That needs no values, and graphs capture it.
+    there are fewer, and graphs capture it.
 
     >>> import onefold as flow
     >>> flow.nonzero(flow.tensor([0, 3, 0, 5]), size=3).tolist()
@@ -74,6 +76,8 @@ def nonzero(
         return tuple(like_index(column, input) for column in columns)
     if as_tuple and not input.ndim:
         input = reshape(input, 1)
+    if input.is_global:
+        input = box(input, input.meta.like(nd_sbp=(broadcast,) * input.placement.ndim))
     indices: Tensor = FUNCTIONS["nonzero_static"](input, size=size, fill_value=fill_value)
     return unbind(indices, 1) if as_tuple else indices
 
