@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ class GraphConfig:
     """The settings of one graph (`self.config`), as its methods set them."""
 
     micro_batches: int = field(default=1, init=False)
+    whole_inputs: tuple[str, ...] = field(default=(), init=False)  # parameters of build
     schedule: str | None = field(default=None, init=False)
     amp_dtype: torch.dtype | None = field(default=None, init=False)  # of matrix products
     layout_search: bool = field(default=False, init=False)
@@ -39,12 +41,20 @@ class GraphConfig:
     def __getattr__(self, name: str) -> object:
         raise refuse(CONFIG, "GraphConfig", name)
 
-    def set_gradient_accumulation_steps(self, value: int) -> None:
+    def set_gradient_accumulation_steps(self, value: int, *, whole: Sequence[str] = ()) -> None:
         """Cut every call's inputs along dim 0 into this many micro-batches.
 
-        Gradients are the mean over them; a returned scalar gets one entry for each.
+        Gradients are the mean over them; a returned scalar gets one entry for each. `whole` names
+        the parameters of `build` whose tensors are no batch, such as the edges of a graph network:
+        each micro-batch gets all of them.
         """
+        if isinstance(whole, str) or not all(isinstance(name, str) for name in whole):
+            raise OnefoldTypeError(
+                "set_gradient_accumulation_steps: whole must be a tuple of names of build's "
+                f"parameters, but got {whole!r}"
+            )
         self.micro_batches = integer("set_gradient_accumulation_steps: value", value, least=1)
+        self.whole_inputs = tuple(whole)
 
     def set_schedule(self, name: str | None) -> None:
         """Choose the schedule by which a graph with stages runs its micro-batches.
@@ -133,7 +143,7 @@ class GraphConfig:
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
         options = self.amp_dtype, self.layout_search, self.fuses_add
-        return self.micro_batches, self.schedule, *options
+        return self.micro_batches, self.whole_inputs, self.schedule, *options
 
     def __repr__(self) -> str:
         return (
