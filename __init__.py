@@ -16,6 +16,7 @@ from . import (
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
 )
@@ -95,7 +96,7 @@ __all__ = sorted(
         device double dtype enable_grad env errors fft finfo float float16 float32 float64
         from_dlpack from_numpy from_torch get_default_dtype get_rng_state half iinfo inference_mode
         initial_seed int int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn
-        no_grad optim placement profiler sbp seed set_default_dtype set_grad_enabled
+        no_grad optim parallel placement profiler sbp seed set_default_dtype set_grad_enabled
         set_rng_state short signal special to_dlpack uint8
         """.split(),
     ]

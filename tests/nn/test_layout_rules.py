@@ -54,16 +54,15 @@ def test_none_leaves_a_layout_and_broadcasts_what_is_local(world):
         model = net()
         model.to_global(flow.placement("cpu", ranks), lambda name, tensor: None)
         assert set(shown(model).values()) == {whole}
-        model.to_global(sbp=lambda name, tensor: parse(first) if tensor.ndim else None)
+        split = parse(first)
+        model.to_global(sbp=lambda name, tensor, split=split: split if tensor.ndim else None)
         model.to_global(sbp=lambda name, tensor: None)
         assert shown(model)["0.weight"] == first and shown(model)["1.num_batches_tracked"] == whole
 
 
 def test_a_pattern_without_a_match_is_an_error(world):
     model = net().to_global(flow.placement("cpu", [0, 1]), B)
-    with pytest.raises(
-        OnefoldValueError, match=r"no parameter or buffer matches '3\.\*'; .* 0.weig"
-    ):
+    with pytest.raises(OnefoldValueError, match=r"no parameter or buffer matches '3\.\*'; .* 0.w"):
         model.to_global(sbp={"*.weight": S0, "3.*": S1})
     assert set(shown(model).values()) == {"(B)"}
 
@@ -72,9 +71,7 @@ def test_a_split_of_local_copies_warns_and_joins_them(world):
     p = flow.placement("cpu", [0, 1])
     model = nn.Linear(3, 2)
     before = model.weight.numpy()
-    text = (
-        r"weight \(and 1 more\) is local.*\(2, 3\) becomes \(4, 3\), as \(S0\).*sbp=flow.sbp.broa"
-    )
+    text = r"weight \(and 1 more\) is local.*\(2, 3\) becomes \(4, 3\), as \(S0\)\. .* sbp=flow"
     with pytest.warns(flow.LocalPartsWarning, match=text):
         model.to_global(p, S0)
     assert model.weight.shape == (4, 3)
