@@ -41,6 +41,7 @@ ENGINE = (
     ("op",),
     ("views",),
     ("flat_buffer", "grad_mode", "autograd_tape"),
+    ("leaf_hooks",),
     ("autograd",),
     ("grad_attributes",),
     ("autograd_function", "functional_autograd", "saved_tensors"),
