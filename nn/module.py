@@ -18,10 +18,13 @@ from ..engine.ops.like import empty_like, zeros_like
 from ..engine.placement import Placement
 from ..engine.tensor import Tensor
 from ..engine.views import leave
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.graph_config import GraphModule
+from ..graph.setting_checks import integer
+from ..graph.zero import split_layout
 from .layout_rules import LayoutRule, layouts
 from .module_hooks import Hooked
+from .parameter_readers import add_gathers
 
 
 class Module(Hooked):
@@ -121,6 +124,41 @@ class Module(Hooked):
             if param.grad is not None:
                 names_of[id(param.grad)] = names_of[id(param)]
         return self._apply(lambda t: to_global(t, placement, chosen[names_of[id(t)]]))
+
+    def shard_(
+        self, placement: Placement | None = None, dim: int = 0, *, shard_min_size: int = 1024
+    ) -> Self:
+        """Split every parameter over the ranks that have it whole, in place, and gather it for use.
+
+        Each rank keeps its shard along `dim`, and so do gradients and the optimizer's state. A
+        parameter of which a shard would have fewer than `shard_min_size` elements stays as it is.
+        The call of the module that reads a parameter gathers it, and again in backward, so that it
+        is whole only while it is used; its gradient is reduced to shards. A local module is
+        broadcast over `placement` first. Inside a graph a parameter is gathered once. Rajbhandari
+        et al., "ZeRO" (2020), stage 3; torch has it as `fully_shard`.
+
+        >>> import onefold as flow
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> layer = flow.nn.Linear(64, 64).shard_(p)
+        >>> layer.weight.sbp, layer.bias.sbp
+        ((onefold.sbp.split(dim=0),), (onefold.sbp.broadcast,))
+        """
+        integer("shard_: shard_min_size", shard_min_size, least=1)
+        integer("shard_: dim", dim, least=0)
+        local = any(t.is_local for t in [*self.parameters(), *self.buffers()])
+        if local and placement is None:
+            raise PlacementError(
+                "shard_: the module is local; give placement=, for instance "
+                'flow.placement("cpu", ranks=[0, 1])'
+            )
+        if placement is not None:
+            self.to_global(placement, lambda name, tensor: None)
+        params = dict(self.named_parameters())
+        whole = {name: param.meta for name, param in params.items()}
+        chosen = {n: split_layout(meta, shard_min_size, dim=dim) for n, meta in whole.items()}
+        self.to_global(sbp=lambda name, tensor: chosen.get(name))
+        add_gathers(self, {n: w.nd_sbp for n, w in whole.items() if chosen[n] != w.nd_sbp})
+        return self
 
     def to_local(self) -> Self:
         """Make every parameter and buffer this rank's local part, in place."""

@@ -14,7 +14,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.pytree import tree_map
 from ..nn.module import Module
-from ..nn.multihead_attention import MultiheadAttention
+from ..nn.parameter_readers import readers
 from .layout_plan import TRANSFORMER, Plan, Style
 
 M = TypeVar("M", bound=Module)
@@ -52,7 +52,7 @@ def tensor_parallel(
         )
     if not isinstance(plan, Plan):
         plan = Plan(plan)
-    params = dict(model.named_parameters())
+    params = dict(model.named_parameters(remove_duplicate=False))
     placement = _common(params, placement)
     axis = _axis_of(placement, axis)
     styles = plan.styles(params)
@@ -94,20 +94,15 @@ def _axis_of(placement: Placement, axis: int) -> int:
 
 
 def _add_hooks(model: Module, styles: Mapping[str, Style], axis: int) -> None:
-    """Hooks on the modules that are called with the parameters of a style."""
+    """Hooks on the modules that read the parameters of a style."""
     replicate, reduce = _Replicate(axis), _Reduce(axis)
     replicating: dict[Module, None] = {}
     reducing: dict[Module, None] = {}
-    modules = dict(model.named_modules())
-    for name, style in styles.items():
-        path = name.rpartition(".")[0]
-        above = modules.get(path.rpartition(".")[0])
-        # Attention reads the weights of its projection, and does not call it.
-        called = above if path and isinstance(above, MultiheadAttention) else modules[path]
-        if style.replicates:
-            replicating[called] = None
-        if style.reduces:
-            reducing[called] = None
+    for name, _, reader in readers(model):
+        if styles[name].replicates:
+            replicating[reader] = None
+        if styles[name].reduces:
+            reducing[reader] = None
     for module in replicating:
         module.register_forward_pre_hook(replicate, with_kwargs=True)
     for module in reducing:
