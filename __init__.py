@@ -16,6 +16,7 @@ from . import (
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
 )
@@ -44,6 +45,7 @@ from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .graph.stages.compile_stages import PipelineWarning
+from .nn.layout_rules import LocalPartsWarning
 from .optim import grad_scaler as amp, swa_utils as _swa_utils
 
 __version__ = "0.1.0"
@@ -89,13 +91,13 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
-        bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
-        enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
-        int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
-        placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
-        special to_dlpack uint8
+        FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
+        autograd bfloat16 bool cdouble cfloat checkpoint complex128 complex64 default_generator
+        device double dtype enable_grad env errors fft finfo float float16 float32 float64
+        from_dlpack from_numpy from_torch get_default_dtype get_rng_state half iinfo inference_mode
+        initial_seed int int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn
+        no_grad optim parallel placement profiler sbp seed set_default_dtype set_grad_enabled
+        set_rng_state short signal special to_dlpack uint8
         """.split(),
     ]
 )

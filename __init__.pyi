@@ -21,6 +21,7 @@ from . import (
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
     testing as testing,
@@ -554,6 +555,7 @@ from .engine.values import (
 )
 from .errors import OnefoldError as OnefoldError
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
+from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .optim import grad_scaler as amp
 
 bfloat16: dtype
@@ -584,6 +586,7 @@ __version__: str
 __all__ = [
     "FallbackWarning",
     "Generator",
+    "LocalPartsWarning",
     "OnefoldError",
     "PipelineWarning",
     "Size",
@@ -980,6 +983,7 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "parallel",
     "pdist",
     "permute",
     "permute_copy",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from .grad_attributes import HookHandle
+from .leaf_hooks import LeafHookHandle
 from .ops.argreduce import ValuesAndIndices
 from .ops.extremum import MinMax
 from .ops.torch_results import (
@@ -809,6 +810,10 @@ class TensorMethods:
         """`reciprocal` of each element."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], object]
+    ) -> LeafHookHandle:
+        """Call `hook(tensor)` when a backward pass has added all of this leaf's gradient to `.grad`."""
     def relu(self, /) -> Tensor:
         """x where x > 0, else 0."""
     def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...

@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("job", "utils", "profiler", "testing"),
+    ("job", "utils", "profiler", "testing", "parallel"),
     ("__init__",),
     ("__main__",),
 )
@@ -42,6 +42,7 @@ ENGINE = (
     ("op",),
     ("views",),
     ("flat_buffer", "grad_mode", "autograd_tape"),
+    ("leaf_hooks",),
     ("autograd",),
     ("grad_attributes",),
     ("autograd_function", "functional_autograd", "saved_tensors"),
