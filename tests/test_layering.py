@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("job", "utils", "profiler", "testing", "parallel"),
+    ("boxing", "job", "utils", "profiler", "testing", "parallel"),
     ("__init__",),
     ("__main__",),
 )
