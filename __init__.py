@@ -76,7 +76,7 @@ def is_tensor(value: object) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-ON_DEMAND = ("testing", "utils")  # they import what a program may never need
+ON_DEMAND = ("comm", "testing", "utils")  # they import what a program may never need
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("job", "utils", "profiler", "testing"),
+    ("comm", "job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
 )
