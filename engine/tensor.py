@@ -14,6 +14,7 @@ from numpy import ndarray
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
+from . import global_mode
 from .argument_types import Number
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
@@ -157,6 +158,8 @@ class Tensor(TensorMethods):
     @property
     def device(self) -> torch.device:
         if self.meta.device is None:
+            if global_mode.is_enabled():
+                return torch.device(self.placement.type)
             raise OnefoldRuntimeError(
                 "Only local tensors have 'device'. Please use '.placement' for global tensors."
             )

@@ -33,7 +33,7 @@ ENGINE = (
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
     ("sbp", "env_api"),
-    ("argument_types",),
+    ("argument_types", "global_mode"),
     ("meta",),
     ("signature",),
     ("boxing",),

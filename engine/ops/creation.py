@@ -19,6 +19,7 @@ from ...errors import (
 from .. import interpreter
 from ..argument_types import Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
+from ..global_mode import layout_of_new
 from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta, Shape
 from ..names import register_function
@@ -64,6 +65,10 @@ def make(
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
+    if placement is None and sbp is None:
+        layout = layout_of_new(device)
+        if layout is not None:
+            (placement, sbp), device = layout, None
     if placement is None:
         if sbp is not None:
             raise PlacementError(
