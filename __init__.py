@@ -67,6 +67,10 @@ short, int, long, half, float, double, cfloat, cdouble = (
     int16, int32, int64, float16, float32, float64, complex64, complex128
 )  # fmt: skip
 
+# Settings of the process.
+get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
+set_printoptions = _torch.set_printoptions
+
 # Every op under its name.
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
 
@@ -76,7 +80,13 @@ def is_tensor(value: object) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-ON_DEMAND = ("comm", "testing", "utils")  # they import what a program may never need
+ON_DEMAND = (
+    "backends",
+    "comm",
+    "cuda",
+    "testing",
+    "utils",
+)  # they import what a program may never need
 
 
 def __getattr__(name: str) -> _ModuleType:
@@ -92,10 +102,10 @@ __all__ = sorted(
         FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
         bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
         enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
-        int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
-        placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
-        special to_dlpack uint8
+        from_torch get_default_dtype get_num_threads get_rng_state half iinfo inference_mode
+        initial_seed int int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed
+        nn no_grad optim placement profiler sbp seed set_default_dtype set_grad_enabled
+        set_num_threads set_printoptions set_rng_state short signal special to_dlpack uint8
         """.split(),
     ]
 )

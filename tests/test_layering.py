@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("comm", "job", "utils", "profiler", "testing"),
+    ("backends", "comm", "cuda", "job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
 )
