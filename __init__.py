@@ -11,6 +11,7 @@ from types import ModuleType as _ModuleType
 import torch as _torch
 
 from . import (
+    amp as amp,
     errors as errors,
     fft as fft,
     linalg as linalg,
@@ -20,6 +21,7 @@ from . import (
     special as special,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
 from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
     Generator,
@@ -44,7 +46,7 @@ from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .graph.stages.compile_stages import PipelineWarning
-from .optim import grad_scaler as amp, swa_utils as _swa_utils
+from .optim import swa_utils as _swa_utils
 
 __version__ = "0.1.0"
 
@@ -99,13 +101,14 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
-        bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
-        enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch get_default_dtype get_num_threads get_rng_state half iinfo inference_mode
-        initial_seed int int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed
-        nn no_grad optim placement profiler sbp seed set_default_dtype set_grad_enabled
-        set_num_threads set_printoptions set_rng_state short signal special to_dlpack uint8
+        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autocast autograd
+        bfloat16 bool cdouble cfloat checkpoint complex128 complex64 default_generator device double
+        dtype enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
+        from_torch get_autocast_dtype get_default_dtype get_num_threads get_rng_state half iinfo
+        inference_mode initial_seed int int16 int32 int64 int8 is_autocast_enabled is_grad_enabled
+        is_tensor linalg long manual_seed nn no_grad optim placement profiler sbp seed
+        set_default_dtype set_grad_enabled set_num_threads set_printoptions set_rng_state short
+        signal special to_dlpack uint8
         """.split(),
     ]
 )

@@ -19,6 +19,7 @@ from torch import (
 )
 
 from . import (
+    amp as amp,
     backends as backends,
     comm as comm,
     cuda as cuda,
@@ -33,6 +34,11 @@ from . import (
     utils as utils,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import (
+    autocast as autocast,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_enabled as is_autocast_enabled,
+)
 from .engine.dispatch_counters import FallbackWarning as FallbackWarning
 from .engine.generator import (
     Generator as Generator,
@@ -560,7 +566,6 @@ from .engine.values import (
 )
 from .errors import OnefoldError as OnefoldError
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
-from .optim import grad_scaler as amp
 
 bfloat16: dtype
 bool: dtype
@@ -649,6 +654,7 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "attention_varlen",
+    "autocast",
     "autograd",
     "avg_pool1d",
     "avg_pool2d",
@@ -807,6 +813,7 @@ __all__ = [
     "geglu",
     "gelu",
     "geqrf",
+    "get_autocast_dtype",
     "get_default_dtype",
     "get_num_threads",
     "get_rng_state",
@@ -860,6 +867,7 @@ __all__ = [
     "int64",
     "int8",
     "interpolate",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "is_tensor",
     "isclose",

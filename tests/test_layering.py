@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("backends", "comm", "cuda", "job", "utils", "profiler", "testing"),
+    ("amp", "backends", "comm", "cuda", "job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
 )
@@ -50,7 +50,8 @@ ENGINE = (
     ("signature_choice", "shard_runner"),
     ("dispatch_plan",),
     ("dispatcher",),
-    ("convert", "values"),
+    ("amp_rules",),
+    ("autocast", "convert", "values"),
     ("view_writes",),
     ("inplace",),
     ("ops",),
