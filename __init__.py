@@ -82,13 +82,8 @@ def is_tensor(value: object) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-ON_DEMAND = (
-    "backends",
-    "comm",
-    "cuda",
-    "testing",
-    "utils",
-)  # they import what a program may never need
+# They import what a program may never need.
+ON_DEMAND = ("backends", "comm", "cuda", "distributions", "testing", "utils")
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -23,6 +23,7 @@ from . import (
     backends as backends,
     comm as comm,
     cuda as cuda,
+    distributions as distributions,
     errors as errors,
     fft as fft,
     linalg as linalg,

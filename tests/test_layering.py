@@ -22,7 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
-    ("amp", "backends", "comm", "cuda", "job", "utils", "profiler", "testing"),
+    ("amp", "backends", "comm", "cuda", "distributions", "job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
 )
