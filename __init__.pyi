@@ -26,6 +26,8 @@ from . import (
     distributions as distributions,
     errors as errors,
     fft as fft,
+    func as func,
+    hub as hub,
     linalg as linalg,
     nn as nn,
     optim as optim,
@@ -566,6 +568,7 @@ from .engine.values import (
     to_dlpack as to_dlpack,
 )
 from .errors import OnefoldError as OnefoldError
+from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 
 bfloat16: dtype
@@ -807,6 +810,7 @@ __all__ = [
     "from_torch",
     "full",
     "full_like",
+    "func",
     "gather",
     "gaussian_nll_loss",
     "gcd",
@@ -1154,6 +1158,7 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "view_copy",
+    "vmap",
     "vsplit",
     "vstack",
     "where",
