@@ -13,6 +13,7 @@ import torch as _torch
 from . import (
     errors as errors,
     fft as fft,
+    func as func,
     linalg as linalg,
     nn as nn,
     optim as optim,
@@ -92,7 +93,7 @@ __all__ = sorted(
         FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
         bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
         enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
+        from_torch func get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
         int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
         placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
         special to_dlpack uint8

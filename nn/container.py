@@ -100,7 +100,7 @@ class ModuleList(_Modules):
             text = texts[0] if alone else f"{len(texts)} x {texts[0]}"
             lines.append(f"{lead}: {text}".replace("\n", "\n  "))
         body = "\n  ".join(lines)
-        return f"ModuleList(\n  {body}\n)" if lines else "ModuleList()"
+        return f"{self._get_name()}(\n  {body}\n)" if lines else f"{self._get_name()}()"
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         for module in modules:

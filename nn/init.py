@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,10 +24,25 @@ from ..errors import OnefoldValueError
 from ..kernels import random_ref as random_kernels
 
 
+_unset: ContextVar[bool] = ContextVar("_unset", default=False)
+
+
+@contextmanager
+def unset() -> Iterator[None]:
+    """Leave values unset in the block: the functions of this file return tensors as they are."""
+    token = _unset.set(True)
+    try:
+        yield
+    finally:
+        _unset.reset(token)
+
+
 @no_grad
 def _fill(
     x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
 ) -> Tensor:
+    if _unset.get():
+        return x
     made = random_source(what, x.shape, fill, generator, _layout_of(x), **options)
     return assign(x, made, what)
 
@@ -66,6 +83,8 @@ def trunc_normal_(
 @no_grad
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
+    if _unset.get():
+        return tensor
     return assign(tensor, full_like(tensor, val), "constant_")
 
 

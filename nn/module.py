@@ -205,7 +205,8 @@ class Module(Hooked):
     # Printing.
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        lead = "Parametrized" if "parametrizations" in self._modules else ""
+        return lead + type(self).__name__
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of a layer's repr."""

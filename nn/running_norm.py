@@ -19,7 +19,7 @@ from .module import Module
 from .parameter import Parameter
 
 
-class _RunningNorm(Module):
+class RunningNorm(Module):
     """Owns `weight`, `bias`, `running_mean`, `running_var`, each (num_features,) or None."""
 
     _version = 2
@@ -99,7 +99,7 @@ class _RunningNorm(Module):
         return str(_NormBase.extra_repr(self))  # type: ignore[arg-type]
 
 
-class _BatchNorm(_RunningNorm):
+class _BatchNorm(RunningNorm):
     """Each channel normalised over the whole logical batch, however it is split over ranks."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class SyncBatchNorm(_BatchNorm):
         return module
 
 
-class _InstanceNorm(_RunningNorm):
+class _InstanceNorm(RunningNorm):
     """Each channel of each sample normalised on its own."""
 
     def __init__(

@@ -21,7 +21,7 @@ LADDER = (
     ("graph",),
     ("optim",),
     ("nn",),
-    ("optim.swa_utils",),
+    ("func", "optim.swa_utils"),
     ("job", "utils", "profiler", "testing"),
     ("__init__",),
     ("__main__",),
