@@ -46,7 +46,8 @@ def _joined(dicts: Tensors | Sequence[Tensors]) -> Tensors:
     """One dict of the tensors in all."""
     if isinstance(dicts, dict):
         return dicts
-    if not isinstance(dicts, Sequence) or not all(isinstance(each, dict) for each in dicts):
+    are_dicts = isinstance(dicts, (list, tuple)) and all(isinstance(each, dict) for each in dicts)
+    if not are_dicts:
         raise OnefoldValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
             f"{type(dicts).__name__}"

@@ -23,7 +23,6 @@ from ..engine.values import whole
 from ..errors import OnefoldValueError
 from ..kernels import random_ref as random_kernels
 
-
 _unset: ContextVar[bool] = ContextVar("_unset", default=False)
 
 

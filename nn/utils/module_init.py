@@ -17,7 +17,8 @@ def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
 
     Raises OnefoldRuntimeError for what is no module class that takes a `device`.
     """
-    if not (isinstance(module_cls, type) and issubclass(module_cls, Module)):
+    is_class = isinstance(module_cls, type)
+    if not is_class or not issubclass(module_cls, Module):
         raise OnefoldRuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
         raise OnefoldRuntimeError("Module must support a 'device' arg to skip initialization")

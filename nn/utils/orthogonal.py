@@ -133,7 +133,7 @@ def _reflections_of(q: torch.Tensor) -> torch.Tensor:
 def _orthonormal(x: torch.Tensor) -> torch.Tensor:
     """An orthonormal basis of the columns of x, with their signs."""
     reflections, tau = torch.geqrf(x)
-    q = torch.linalg.householder_product(reflections, tau)
+    q: torch.Tensor = torch.linalg.householder_product(reflections, tau)
     return q * reflections.diagonal(0, -2, -1).sgn().unsqueeze(-2)
 
 

@@ -8,7 +8,7 @@ from ...engine.ops.vector_norm import normalize
 from ...engine.tensor import Tensor
 from ...errors import OnefoldIndexError, OnefoldValueError
 from ..module import Module
-from .orthogonal import orthogonal as orthogonal
+from .orthogonal import orthogonal
 from .parametrize import register_parametrization
 from .spectral_norm import (
     as_matrix,

@@ -269,9 +269,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return len(found) > 0 if tensor_name is None else tensor_name in found
 
 
-def remove_parametrizations(
-    module: M, tensor_name: str, leave_parametrized: bool = True
-) -> M:
+def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: bool = True) -> M:
     """Let a tensor be a parameter or buffer again, with the parametrized value.
 
     With `leave_parametrized=False` it has the value before the parametrizations. A parameter that
@@ -280,9 +278,7 @@ def remove_parametrizations(
     left parametrized.
     """
     if not is_parametrized(module, tensor_name):
-        raise OnefoldValueError(
-            f"Module {module} does not have a parametrization on {tensor_name}"
-        )
+        raise OnefoldValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     found: ParametrizationList = module.parametrizations[tensor_name]
     if not found.is_tensor and not leave_parametrized:
         raise OnefoldValueError(

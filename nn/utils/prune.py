@@ -13,17 +13,37 @@ from ...engine.values import whole
 from ...errors import OnefoldTypeError, OnefoldValueError
 from ..module import Module
 from .pruning_base import (
-    BasePruningMethod as BasePruningMethod,
-    PruningContainer as PruningContainer,
+    BasePruningMethod,
+    PruningContainer,
 )
 from .pruning_methods import (
-    CustomFromMask as CustomFromMask,
-    Identity as Identity,
-    L1Unstructured as L1Unstructured,
-    LnStructured as LnStructured,
-    RandomStructured as RandomStructured,
-    RandomUnstructured as RandomUnstructured,
+    CustomFromMask,
+    Identity,
+    L1Unstructured,
+    LnStructured,
+    RandomStructured,
+    RandomUnstructured,
 )
+
+__all__ = [
+    "BasePruningMethod",
+    "CustomFromMask",
+    "Identity",
+    "L1Unstructured",
+    "LnStructured",
+    "PruningContainer",
+    "RandomStructured",
+    "RandomUnstructured",
+    "custom_from_mask",
+    "global_unstructured",
+    "identity",
+    "is_pruned",
+    "l1_unstructured",
+    "ln_structured",
+    "random_structured",
+    "random_unstructured",
+    "remove",
+]
 
 M = TypeVar("M", bound=Module)
 

@@ -38,7 +38,7 @@ class BasePruningMethod(ABC):
     def apply_mask(self, module: Module) -> Tensor:
         """The pruned tensor of a module."""
         assert self._tensor_name is not None, f"Module {module} has to be pruned"
-        mask = getattr(module, f"{self._tensor_name}_mask")
+        mask: Tensor = getattr(module, f"{self._tensor_name}_mask")
         original: Tensor = getattr(module, f"{self._tensor_name}_orig")
         return mask.to(original.dtype) * original
 

@@ -27,18 +27,20 @@ class _Amount(BasePruningMethod):
     """Prunes a number of elements or channels, or a fraction of them."""
 
     def __init__(self, amount: int | float) -> None:
-        if not isinstance(amount, numbers.Real):
+        self.amount = amount
+        self._is_count = isinstance(amount, numbers.Integral)  # numpy's too
+        is_number = isinstance(amount, numbers.Real)
+        if not is_number:
             raise OnefoldTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
-        if amount < 0 or (amount > 1 and not isinstance(amount, numbers.Integral)):
+        if amount < 0 or (amount > 1 and not self._is_count):
             raise OnefoldValueError(
                 f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
                 "integer"
             )
-        self.amount = amount
 
     def _count(self, total: int) -> int:
         """How many of `total` elements are pruned. Raises OnefoldValueError if there are fewer."""
-        if not isinstance(self.amount, numbers.Integral):
+        if not self._is_count:
             return round(self.amount * total)
         if self.amount > total:
             raise OnefoldValueError(
@@ -98,9 +100,7 @@ class _Channels(_Amount):
                 f"of shape {tuple(t.shape)} with {t.ndim} dims"
             )
         if not -t.ndim <= self.dim < t.ndim:
-            raise OnefoldIndexError(
-                f"Invalid index {self.dim} for tensor of size {tuple(t.shape)}"
-            )
+            raise OnefoldIndexError(f"Invalid index {self.dim} for tensor of size {tuple(t.shape)}")
         count = self._count(t.shape[self.dim])
         if not count:
             return default_mask

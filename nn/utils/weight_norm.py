@@ -61,8 +61,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     Normalization" (2016).
     """
     warnings.warn(
-        "`nn.utils.weight_norm` is deprecated in favor of "
-        "`nn.utils.parametrizations.weight_norm`.",
+        "`nn.utils.weight_norm` is deprecated in favor of `nn.utils.parametrizations.weight_norm`.",
         FutureWarning,
         stacklevel=2,
     )

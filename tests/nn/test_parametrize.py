@@ -99,9 +99,7 @@ def test_training_is_torchs(function, layout, world):
     assert getattr(theirs, name)(right, **given) is right
     assert getattr(ours, name)(mine, **given) is mine
     if function not in ("spectral_norm", "matrix_exp", "cayley", "orthogonal"):
-        np.testing.assert_allclose(
-            mine.weight.numpy(), right.weight.detach().numpy(), atol=1e-10
-        )
+        np.testing.assert_allclose(mine.weight.numpy(), right.weight.detach().numpy(), atol=1e-10)
     assert len(sizes) == 2
     mine.load_state_dict(right.state_dict())  # random vectors and bases too
     x = torch.randn(3, 5, dtype=torch.float64)
