@@ -217,7 +217,7 @@ class Module(Hooked):
             f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
         ]
         extra = self.extra_repr()
-        if not lines:
+        if not lines and "\n" not in extra:
             return f"{self._get_name()}({extra})"
-        body = "\n  ".join([extra, *lines] if extra else lines)
+        body = "\n  ".join([*extra.split("\n"), *lines] if extra else lines)
         return f"{self._get_name()}(\n  {body}\n)"

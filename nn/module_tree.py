@@ -9,7 +9,7 @@ import torch
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from .module import Module
@@ -65,7 +65,7 @@ class Tree:
         if name in fields.get("_computed", ()):
             fields["_computed"][name].assign(self, value)
         elif "_parameters" not in fields:
-            if isinstance(value, (Parameter, Tree)):
+            if isinstance(value, (Parameter, Buffer, Tree)):
                 raise OnefoldRuntimeError(
                     f"cannot assign {name!r} before Module.__init__() call: call "
                     "super().__init__() first"
@@ -74,6 +74,9 @@ class Tree:
         elif isinstance(value, Parameter):
             self._remove(name, "_parameters")
             fields["_parameters"][name] = value
+        elif isinstance(value, Buffer):
+            self._remove(name)
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Tree):
             self._remove(name, "_modules")
             fields["_modules"][name] = value
