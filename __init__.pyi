@@ -18,6 +18,7 @@ from torch import (
 from . import (
     errors as errors,
     fft as fft,
+    func as func,
     linalg as linalg,
     nn as nn,
     optim as optim,
@@ -794,6 +795,7 @@ __all__ = [
     "from_torch",
     "full",
     "full_like",
+    "func",
     "gather",
     "gaussian_nll_loss",
     "gcd",

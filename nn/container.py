@@ -135,14 +135,6 @@ class Sequential(_Modules):
     def _part(self, index: slice) -> Sequential:
         return Sequential(OrderedDict(list(self._modules.items())[index]))
 
-    def __delitem__(self, index: int | slice) -> None:
-        kept = list(self._modules)
-        names = kept[index if isinstance(index, slice) else position(index, len(self))]
-        for name in [names] if isinstance(names, str) else names:
-            del self._modules[name]
-        if all(name.isdecimal() for name in kept):  # names of a user stay
-            self._renumber(list(self))
-
     def __add__(self, other: Sequential) -> Sequential:
         return Sequential(*self, *other)
 
