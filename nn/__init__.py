@@ -1,6 +1,13 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
-from . import functional as functional, graph as graph, init as init, utils as utils
+from ..graph.unsupported import refuse as _refuse
+from . import (
+    common_types as common_types,
+    functional as functional,
+    graph as graph,
+    init as init,
+    utils as utils,
+)
 from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from .container import (
     Container as Container,
@@ -61,6 +68,15 @@ from .normalization import (
     GroupNorm as GroupNorm,
     LayerNorm as LayerNorm,
     RMSNorm as RMSNorm,
+)
+from .oneflow_layers import (
+    CombinedMarginLoss as CombinedMarginLoss,
+    FusedBatchNorm1d as FusedBatchNorm1d,
+    FusedBatchNorm2d as FusedBatchNorm2d,
+    FusedBatchNorm3d as FusedBatchNorm3d,
+    QuickGELU as QuickGELU,
+    RMSLayerNorm as RMSLayerNorm,
+    SquareReLU as SquareReLU,
 )
 from .parameter import Buffer as Buffer, Parameter as Parameter
 from .parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
@@ -189,3 +205,8 @@ from .transformer_layers import (
     TransformerDecoderLayer as TransformerDecoderLayer,
     TransformerEncoderLayer as TransformerEncoderLayer,
 )
+from .unsupported_names import LAYERS as _UNSUPPORTED
+
+
+def __getattr__(name: str) -> object:
+    raise _refuse(_UNSUPPORTED, "onefold.nn", name)

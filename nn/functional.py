@@ -1,4 +1,4 @@
-"""The functions of the layers, under torch's names and with its parameters (`flow.nn.functional`)."""
+"""The functions of the layers, with torch's names and parameters (`flow.nn.functional`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.names import all_names
-from ..graph.unsupported import Unsupported
+from ..graph.unsupported import refuse
 from .functional_extras import EXTRAS
 from .linear_cross_entropy_loss import linear_cross_entropy
 from .torch_parameters import like_torchs
@@ -36,7 +36,7 @@ globals().update(_OPS | OWN)
 
 def __getattr__(name: str) -> NoReturn:
     if name in _UNSUPPORTED:
-        raise Unsupported(f"onefold.nn.functional.{name} is not there: {_UNSUPPORTED[name]}")
+        raise refuse(_UNSUPPORTED, "onefold.nn.functional", name)
     raise AttributeError(
         f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
     )

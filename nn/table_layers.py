@@ -55,6 +55,14 @@ class TableLayer(Module):
         dim: int | None = vars(self)["dim"]
         return implicit_dim(input) if dim is None else dim
 
+    def _channel_dim(self, input: Tensor) -> int:
+        """The dim of channels of images (N, C, H, W) or (C, H, W)."""
+        if input.ndim not in (3, 4):
+            raise OnefoldValueError(
+                f"{type(self).__name__}: expected input to be 3D or 4D, got {input.ndim}D instead"
+            )
+        return -3
+
     def extra_repr(self) -> str:
         return self.of_torch.extra_repr(self)  # type: ignore[arg-type]
 
