@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.utils.parametrizations as theirs
 import torch.nn.utils.parametrize as their_parametrize
+from launched import run_ranks
 
 import onefold as flow
 from onefold.engine.sbp import parse
@@ -316,3 +317,31 @@ def test_the_state_of_the_older_weight_norm_loads(world):
     mine.weight_g.data.mul_(3)
     newer.load_state_dict(mine.state_dict())
     np.testing.assert_array_equal(newer.weight.numpy(), mine.weight.numpy())
+
+
+# In a launched world every process has to draw the same vectors, bases and masks.
+
+
+def train_all():
+    """Losses of a step of each kind of weight, split over two ranks."""
+    p = flow.placement("cpu", [0, 1])
+    found = []
+    for make in (
+        ours.weight_norm,
+        ours.spectral_norm,
+        ours.orthogonal,
+        flow.nn.utils.spectral_norm,
+        lambda layer: flow.nn.utils.prune.random_unstructured(layer, "weight", 9),
+        lambda layer: flow.nn.utils.prune.l1_unstructured(layer, "weight", 9),
+    ):
+        flow.manual_seed(5)
+        layer = flow.nn.Linear(5, 6, placement=p, sbp=flow.sbp.split(0))
+        x = flow.randn(3, 5, placement=p, sbp=flow.sbp.broadcast)
+        found.append(losses(make(layer), x))
+    return found
+
+
+def test_every_process_has_the_same_weights(world):
+    first, second = run_ranks(2, train_all)
+    assert first == second
+    np.testing.assert_allclose(first, train_all(), rtol=1e-6)
