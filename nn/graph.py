@@ -33,6 +33,16 @@ from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
 
+# OneFlow's wrappers of what is assigned to a graph.
+_PROXIES = dict.fromkeys(
+    [
+        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
+        "ProxyParameterList", "ProxySequential", "ProxyTensor",
+    ],
+    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
+    "make settings on module.to(nn.graph.GraphModule)",
+)  # fmt: skip
+
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
 G = TypeVar("G", bound="type[Graph]")
@@ -395,3 +405,7 @@ class _Traced(Graph):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
+def __getattr__(name: str) -> object:
+    raise refuse(_PROXIES, __name__, name)

@@ -246,7 +246,8 @@ class Module(Hooked):
     # Printing.
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        lead = "Parametrized" if "parametrizations" in self._modules else ""
+        return lead + type(self).__name__
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of a layer's repr."""
@@ -257,7 +258,7 @@ class Module(Hooked):
             f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
         ]
         extra = self.extra_repr()
-        if not lines:
+        if not lines and "\n" not in extra:
             return f"{self._get_name()}({extra})"
-        body = "\n  ".join([extra, *lines] if extra else lines)
+        body = "\n  ".join([*extra.split("\n"), *lines] if extra else lines)
         return f"{self._get_name()}(\n  {body}\n)"
