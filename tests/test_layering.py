@@ -41,7 +41,7 @@ ENGINE = (
     ("op",),
     ("views",),
     ("flat_buffer", "grad_mode", "autograd_tape"),
-    ("autograd",),
+    ("autograd", "observer"),
     ("grad_attributes",),
     ("autograd_function", "functional_autograd", "saved_tensors"),
     ("checkpoint", "autograd_api"),
