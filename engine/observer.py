@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from . import interpreter
 
 if TYPE_CHECKING:
-    from .autograd_tape import Node
+    from .autograd_tape import Edge, Node
 
 R = TypeVar("R")
 
@@ -35,6 +35,7 @@ class Observer(interpreter.Through):
         super().__init__(inner)
         self.scope = ""
         self.backward = False  # whether the gradient of an op runs
+        self._differentiated = ""
         self._paths = dict(named or {})
         # Where the sequence of the tape was when the scope changed, and what it changed to.
         self._changes = [0]
@@ -56,9 +57,18 @@ class Observer(interpreter.Through):
 
     def run_vjp(self, node: Node, vjp: Callable[..., R], args: tuple[object, ...]) -> R:
         """In the module that made what the node stands for."""
-        scope = self._scopes[bisect_right(self._changes, node.seq) - 1]
-        with self._within(scope, True):
+        self._differentiated = self._scope_at(node.seq)
+        with self._within(self._differentiated, True):
             return self._to.run_vjp(node, vjp, args)
+
+    def adding(self, edge: Edge) -> AbstractContextManager[None]:
+        """In the module that made what the gradients are those of, or whose gradient was last."""
+        made = not edge.is_leaf
+        return self._within(self._scope_at(edge.seq) if made else self._differentiated, True)
+
+    def _scope_at(self, seq: int) -> str:
+        """The module in which the node of the tape with this number was made."""
+        return self._scopes[bisect_right(self._changes, seq) - 1]
 
     @contextmanager
     def _within(self, scope: str, backward: bool) -> Iterator[None]:

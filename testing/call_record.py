@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+import torch
+
 from ..engine import interpreter
 from ..engine.convert import BOXING
 from ..engine.observer import Observer
@@ -17,7 +19,9 @@ from ..errors import user_line
 from .samples import flat
 
 R = TypeVar("R")
-Key: TypeAlias = tuple[str, bool, str, int]  # module, whether in backward, op, and the how manieth
+
+# Module, whether in backward, op, shapes of its results, and the how manieth of these.
+Key: TypeAlias = tuple[str, bool, str, tuple[torch.Size, ...], int]
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Call:
     results: list[Tensor]
 
     def __str__(self) -> str:
-        scope, backward, op, number = self.key
+        scope, backward, op, _, number = self.key
         of = f" of {scope}" if scope else ""
         what = f"{op}{of}" if op else f"the result of {scope or 'the model'}"
         when = ", in backward" if backward else ""
@@ -43,7 +47,7 @@ class CallRecorder(Observer):
     def __init__(self, named: Mapping[object, str]) -> None:
         super().__init__(interpreter.current, named)
         self.calls: list[Call] = []
-        self._counts: Counter[tuple[str, bool, str]] = Counter()
+        self._counts: Counter[object] = Counter()
 
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         result = super().run(call, op, args)
@@ -66,9 +70,9 @@ class CallRecorder(Observer):
         return super().call_module(module, call, args, kwargs)
 
     def _keep(self, name: str, result: object) -> None:
-        key = (self.scope, self.backward, name)
         # Detached by hand, which calls no op: the tape may then free what it keeps.
         tensors = [Tensor(x.shards, x.meta) for x in flat(result, Tensor)]
+        key = (self.scope, self.backward, name, tuple(x.shape for x in tensors))
         self.calls.append(Call((*key, self._counts[key]), user_line(), tensors))
         self._counts[key] += 1
 
