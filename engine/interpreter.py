@@ -53,6 +53,10 @@ class Interpreter:
         """The gradient with which `backward()` starts, given the one that the program asked for."""
         return gradient
 
+    def step_optimizer(self, optimizer: object, update: Callable[[], None]) -> None:
+        """Run the update of an optimizer's step: `update()`."""
+        update()
+
     def clip_gradients(
         self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool
     ) -> Tensor:
