@@ -45,6 +45,7 @@ from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .graph.stages.compile_stages import PipelineWarning
 from .optim import grad_scaler as amp, swa_utils as _swa_utils
+from .utils.visualize import visualize_layout
 
 __version__ = "0.1.0"
 
@@ -95,7 +96,7 @@ __all__ = sorted(
         from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
         int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
         placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
-        special to_dlpack uint8
+        special to_dlpack uint8 visualize_layout
         """.split(),
     ]
 )

@@ -555,6 +555,7 @@ from .engine.values import (
 from .errors import OnefoldError as OnefoldError
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .optim import grad_scaler as amp
+from .utils.visualize import visualize_layout as visualize_layout
 
 bfloat16: dtype
 bool: dtype
@@ -1136,6 +1137,7 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "view_copy",
+    "visualize_layout",
     "vsplit",
     "vstack",
     "where",

@@ -20,7 +20,6 @@ from ..graph.ir import ProgramStep, Run
 from .events import Event, Kind
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 
 class EventRecorder(Observer):
@@ -97,7 +96,7 @@ class EventRecorder(Observer):
         with self.event(f"Optimizer.step#{type(optimizer).__name__}.step", "optimizer"):
             super().step_optimizer(optimizer, update)
 
-    def exchange(self, op: str, run: Callable[[], R]) -> R:
+    def exchange(self, op: str, run: Callable[[], Any]) -> Any:
         """An exchange of data, with what was logged of it before it began."""
         around = self._open[-1] if self._open else None
         line = around.line if around else None
@@ -123,17 +122,18 @@ class EventRecorder(Observer):
     @contextmanager
     def recording(self) -> Iterator[Self]:
         """Record the block."""
-        with ExitStack() as stack:
-            stack.enter_context(interpreter.using(self))
-            self._comm = stack.enter_context(comm_log.comm())
-            stack.enter_context(_listening(comm_log.watchers, self.exchange))
-            stack.enter_context(_listening(program_executor.watchers, self.watch))
-            stack.enter_context(_listening(_recorders, self))
+        with (
+            interpreter.using(self),
+            comm_log.comm() as self._comm,
+            _listening(comm_log.watchers, self.exchange),
+            _listening(program_executor.watchers, self.watch),
+            _listening(_recorders, self),
+        ):
             yield self
 
 
 @contextmanager
-def _listening(listeners: list[T], one: T) -> Iterator[None]:
+def _listening(listeners: list[Any], one: object) -> Iterator[None]:
     """The block in which a list of listeners ends with this one."""
     listeners.append(one)
     try:

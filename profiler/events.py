@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from torch.autograd.profiler_util import DeviceType, FunctionEvent
+from torch.autograd.profiler_util import FunctionEvent
 
 Kind: TypeAlias = Literal["op", "communication", "module", "optimizer", "user", "kernel", "device"]
 
@@ -51,17 +51,17 @@ def with_kernels(
     kernels = [
         Event(each.name, "kernel", start + each.time_range.start, start + each.time_range.end)
         for each in recorded
-        if each.device_type == DeviceType.CPU and each.cpu_parent is None
+        if each.device_type.name == "CPU" and each.cpu_parent is None
     ]
     device = [
         Event(each.name, "device", start + each.time_range.start, start + each.time_range.end)
         for each in recorded
-        if each.device_type != DeviceType.CPU
+        if each.device_type.name != "CPU"
     ]
     launches = [
         (start + each.time_range.start, sum(kernel.duration for kernel in each.kernels))
         for each in recorded
-        if each.device_type == DeviceType.CPU and each.kernels
+        if each.device_type.name == "CPU" and each.kernels
     ]
     inner = _Enclosing(events)
     for kernel in kernels:

