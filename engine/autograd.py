@@ -20,12 +20,14 @@ from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
-from .tensor import Tensor, tensor_ops
+from .tensor import Tensor, from_shards, tensor_ops
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
+HookAfter: TypeAlias = Callable[[Tensor], None]
 
 # Beside the edges, since almost none has one.
 hooks: WeakKeyDictionary[Edge, list[Hook]] = WeakKeyDictionary()
+hooks_after: WeakKeyDictionary[Edge, list[HookAfter]] = WeakKeyDictionary()  # of leaves
 retained: WeakSet[Edge] = WeakSet()
 
 
@@ -45,8 +47,8 @@ class _Backward:
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
         self.sums: dict[Edge, Tensor] = {}  # the .grad that this pass added up, seen by nobody yet
         # Asked once: the length of a weak dictionary takes longer than the rest of a step.
-        self.watched = bool(hooks) or bool(retained)
-        self.direct = stop is None and not hooks
+        self.watched = bool(hooks) or bool(retained) or bool(hooks_after)
+        self.direct = stop is None and not hooks and not hooks_after
 
     def add(self, edge: Edge, grad: Tensor) -> None:
         newest = self.next
@@ -96,6 +98,8 @@ class _Backward:
                 self.collect(edge, grad)
             else:
                 self.accumulate(edge, grad)
+                if self.watched and type(edge) is Leaf:
+                    _run_hooks_after(edge)
 
     def visit(self, node: Node, grad: Any) -> None:
         args, out = node.args, node.out
@@ -119,7 +123,7 @@ class _Backward:
             dy = grad
             if meta.partial:  # type: ignore[union-attr]
                 dy = _whole_where_partial(node, grad)
-            y = meta if out is None else Tensor(out, meta, node)  # type: ignore[arg-type]
+            y = meta if out is None else from_shards(out, meta, node)  # type: ignore[arg-type]
         if not self.retain_graph:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
@@ -162,7 +166,7 @@ class _Backward:
         if old is None:
             # A tensor of its own: the same gradient may reach other leaves, or be the caller's.
             grad.shared = True
-            new = Tensor(grad.shards, grad.meta, grad.node)
+            new = from_shards(grad.shards, grad.meta, grad.node)
             new.shared = True
         else:
             new = _add(edge, old, grad)
@@ -258,7 +262,7 @@ def _rewrap_all(
     """The outputs that a node kept, the metas of others; `several` of them can have a gradient."""
     made = tuple(
         [
-            meta if shards is None else Tensor(shards, meta)
+            meta if shards is None else from_shards(shards, meta)
             for shards, meta in zip(out, metas, strict=True)
         ]
     )
@@ -274,6 +278,13 @@ def _run_hooks(edge: Edge, grad: Tensor) -> Tensor:
         if changed is not None:
             grad = changed
     return grad
+
+
+def _run_hooks_after(leaf: Leaf) -> None:
+    tensor = leaf.tensor()
+    if tensor is not None:
+        for hook in list(hooks_after.get(leaf, ())):
+            hook(tensor)
 
 
 def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:

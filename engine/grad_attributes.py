@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
-from .autograd import Hook, check_gradient, hooks, retained
+from .autograd import Hook, HookAfter, check_gradient, hooks, hooks_after, retained
 from .autograd_tape import Edge, Leaf
 from .names import register_function
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 from .views import DETACH, base_of, link, stand_in
+
+H = TypeVar("H")
 
 
 @register_function
@@ -50,7 +55,7 @@ def detach(self: Tensor) -> Tensor:
     """
     if interpreter.current is not None:
         interpreter.current.before_sharing(self)
-    return link(Tensor(self.shards, self.meta), stand_in(self), DETACH)
+    return link(from_shards(self.shards, self.meta), stand_in(self), DETACH)
 
 
 @register_function
@@ -62,21 +67,23 @@ def detach_(self: Tensor) -> Tensor:
     return self
 
 
-class HookHandle:
+class HookHandle(Generic[H]):
     """Takes a hook away again."""
 
-    def __init__(self, edge: Edge, hook: Hook) -> None:
+    def __init__(self, table: WeakKeyDictionary[Edge, list[H]], edge: Edge, hook: H) -> None:
+        self._table = table
         self._edge = edge
         self._hook = hook
+        table.setdefault(edge, []).append(hook)
 
     def remove(self) -> None:
-        found = hooks.get(self._edge, [])
+        found = self._table.get(self._edge, [])
         if self._hook in found:
             found.remove(self._hook)
         if not found:
-            hooks.pop(self._edge, None)
+            self._table.pop(self._edge, None)
 
-    def __enter__(self) -> HookHandle:
+    def __enter__(self) -> HookHandle[H]:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -84,12 +91,21 @@ class HookHandle:
 
 
 @register_function
-def register_hook(self: Tensor, hook: Hook) -> HookHandle:
+def register_hook(self: Tensor, hook: Hook) -> HookHandle[Hook]:
     """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     if self.node is None:
         raise AutogradError("cannot register a hook on a tensor that does not require gradient")
-    hooks.setdefault(self.node, []).append(hook)
-    return HookHandle(self.node, hook)
+    return HookHandle(hooks, self.node, hook)
+
+
+@register_function
+def register_post_accumulate_grad_hook(self: Tensor, hook: HookAfter) -> HookHandle[HookAfter]:
+    """Call `hook(tensor)` after backward has added a gradient to this leaf's `.grad`."""
+    if self.node is None:
+        raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+    if not self.node.is_leaf:
+        raise AutogradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    return HookHandle(hooks_after, self.node, hook)
 
 
 @register_function
@@ -100,3 +116,9 @@ def retain_grad(self: Tensor) -> None:
         raise AutogradError("can't retain_grad on a tensor that does not require grad")
     if not edge.is_leaf:
         retained.add(edge)
+
+
+@register_function
+def retains_grad(self: Tensor) -> bool:
+    """Whether this tensor was computed and keeps its gradient, after `retain_grad()`."""
+    return self.node is not None and not self.node.is_leaf and self.node in retained

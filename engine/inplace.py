@@ -18,7 +18,7 @@ from .names import names, register_function
 from .sbp import without_partial
 from .tensor import Shards, Tensor, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
-from .views import has_links, snapshot
+from .views import has_links, leave, snapshot
 
 
 @register_function
@@ -92,6 +92,13 @@ def take(self: Tensor, value: Tensor) -> None:
         write(self, value, False)
     else:
         set_value(self, value, False, interpreter.stamp())
+
+
+def become(self: Tensor, value: Tensor) -> None:
+    """Take a value of any shape, dtype and layout, outside the tape; no view of `self` follows."""
+    leave(self)
+    self.meta = value.meta
+    take(self, value)
 
 
 def changed(tensors: Iterable[Tensor]) -> None:
@@ -186,3 +193,26 @@ def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")
     assign(self, tensor_ops.setitem(snapshot(self), index, value), "__setitem__")
+
+
+@register_function
+def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+    """The elements with equal indices become `fill_value`; dims are equal, or two.
+
+    With `wrap` the diagonal of a tall matrix begins again below, after one row. Raises
+    OnefoldRuntimeError for fewer than two dims, and for more of unequal sizes.
+    """
+    if self.ndim < 2:
+        raise OnefoldRuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise OnefoldRuntimeError("all dimensions of input must be of equal length")
+    check_change(self, "fill_diagonal_")
+    height, width = self.shape[-2:]
+    blocks = [self] if not wrap or self.ndim > 2 else [
+        tensor_ops.narrow(self, 0, first, height - first) for first in range(0, height, width + 1)
+    ]
+    for block in blocks:
+        while block.ndim > 1:
+            block = tensor_ops.diagonal(block, 0, 0, block.ndim - 1)
+        fill_(block, fill_value)
+    return self

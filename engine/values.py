@@ -16,7 +16,7 @@ from .autograd_tape import Leaf
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 
 def whole(x: Tensor) -> torch.Tensor:
@@ -172,7 +172,7 @@ def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
     if not isinstance(value, torch.Tensor):
         raise OnefoldTypeError(f"from_torch needs a torch.Tensor, got {type(value).__name__}")
     value = value.detach()
-    x = Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+    x = from_shards((value,), Meta.of(value.shape, value.dtype, device=value.device))
     x.shared = True  # so that onefold never writes there
     if requires_grad:
         names.set_requires_grad(x, True)

@@ -9,7 +9,7 @@ from ..engine.convert import box
 from ..engine.flat_buffer import flat_meta, flatten, unflatten
 from ..engine.meta import Meta
 from ..engine.sbp import without_partial
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldRuntimeError, user_line
 
 BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
@@ -40,7 +40,7 @@ def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
             buckets.setdefault(key, []).append(index)
         else:
             plan = boxing.plan(grad.meta, meta)
-            found[index] = Tensor(boxing.run(plan, grad.shards, op="gradients"), meta)
+            found[index] = from_shards(boxing.run(plan, grad.shards, op="gradients"), meta)
     for indices in buckets.values():
         for bucket in _cut(indices, params):
             together = _together([grads[i] for i in bucket], params[bucket[0]].meta)
@@ -86,7 +86,7 @@ def _together(grads: Sequence[Tensor], like: Meta) -> list[Tensor]:
     moved = boxing.run(boxing.plan(source, target), flat, op="gradients")
     parts = unflatten([grad.shape for grad in grads], moved)
     metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
-    return [Tensor(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
+    return [from_shards(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
 
 
 def not_in_build(what: str, instead: str) -> None:

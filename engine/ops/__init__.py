@@ -16,7 +16,7 @@ for _module in iter_modules(__path__):
 ALIASES = """
 absolute=abs arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2
 arctanh=atanh broadcast_to=expand clip=clamp concat=cat concatenate=cat divide=div
-fix=trunc greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid moveaxis=movedim
+fix=trunc ger=outer greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid moveaxis=movedim
 multiply=mul negative=neg not_equal=ne row_stack=vstack subtract=sub
 swapaxes=transpose swapdims=transpose
 linalg.matmul=matmul linalg.matrix_exp=matrix_exp linalg.vector_norm=vector_norm

@@ -24,7 +24,7 @@ from ..meta import Box, Meta, Shape
 from ..names import register_function
 from ..placement import Placement
 from ..sbp import SbpLike, short
-from ..tensor import Tensor
+from ..tensor import Tensor, from_shards
 from ..values import item, whole
 
 Size = Sequence[int]
@@ -90,7 +90,7 @@ def make(
 
 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
-    x = Tensor(shards_of(meta, maker), meta)
+    x = from_shards(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
     if requires_grad:
         set_requires_grad(x, True)

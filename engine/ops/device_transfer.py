@@ -10,13 +10,12 @@ from ..argument_types import DeviceLike
 from ..autograd_tape import Node
 from ..convert import box, read_device
 from ..grad_attributes import set_requires_grad
-from ..inplace import take
+from ..inplace import become
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs
 from ..placement import Placement
-from ..tensor import Tensor
-from ..views import leave
+from ..tensor import Tensor, from_shards, hold
 from .cast import cast, clone
 
 
@@ -34,7 +33,7 @@ _TO_DEVICE = _ToDevice()
 def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
-    y = Tensor((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
+    y = from_shards((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
     if x.node is not None and interpreter.grad_enabled:
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
@@ -96,6 +95,14 @@ def to(
 
 
 @register_function
+def to_dense(
+    self: Tensor, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+) -> Tensor:
+    """The tensor itself, in `dtype` if that is given: all tensors are dense."""
+    return self if dtype is None else cast(self, dtype)
+
+
+@register_function
 def cpu(self: Tensor) -> Tensor:
     """The tensor on the cpu (a global one on the same ranks)."""
     return to(self, "cpu")
@@ -118,9 +125,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
         raise ShapeError(
             f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
         )
-    leave(self)
-    self.meta = value.meta
-    take(self, value)
+    become(self, value)
 
 
 @register_function
@@ -134,7 +139,7 @@ def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
     unique = {id(part): part.clone() for part in self.shards}
     shards = tuple(unique[id(part)] for part in self.shards)
     duplicate: Tensor = object.__new__(type(self))
-    Tensor.__init__(duplicate, shards, self.meta)
+    hold(duplicate, shards, self.meta)
     duplicate.shared = len(unique) < len(shards)
     memo[id(self)] = duplicate
     if self.node is not None:

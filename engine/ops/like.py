@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack, cast
 
 import torch
 
+from ...errors import OnefoldTypeError
 from ...kernels import pointwise_ref as elementwise
 from .. import interpreter
 from ..argument_types import Dims, Layout, TypedLayout
@@ -13,6 +15,7 @@ from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
+from ..placement import Placement
 from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_partial
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -63,18 +66,32 @@ def ones_like_whole(x: Tensor) -> Tensor:
     return constant_like(x, 1)
 
 
-def _layout_of(x: Tensor, layout: TypedLayout) -> TypedLayout:
+def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The dtype and layout arguments for a tensor like x: x's own, unless others are given.
 
     Constants made like a partial tensor are broadcast.
     """
     layout["dtype"] = layout.get("dtype") or x.dtype
     if layout.get("device") is not None:
-        return layout
+        return layout if x.is_local else _on_type(x, layout)
     if x.is_local:
         given = layout.get("placement") is not None or layout.get("sbp") is not None
         return layout if given else {**layout, "device": x.device}
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
+
+
+def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """The layout of a global tensor where a device is given, which says on which type of device.
+
+    As in `x.to(device)` the ranks stay. Raises OnefoldTypeError beside placement or sbp.
+    """
+    device = torch.device(layout.pop("device") or "cpu")
+    if layout.get("placement") is not None:
+        raise OnefoldTypeError(
+            f"got both device={str(device)!r} and placement={layout['placement']!r}; give one"
+        )
+    placement = Placement(device.type, x.placement.ranks)
+    return {"placement": placement, "sbp": without_partial(x.sbp), **layout}
 
 
 class _Like(Protocol):
@@ -90,7 +107,7 @@ def _like(make: Entry, what: str, value: float | None = None) -> _Like:
         plain = not layout and (dtype is None or dtype is x.meta.dtype)
         if plain and value is not None and interpreter.current is None:
             return constant_like(x, value)
-        return make(x.shape, **_layout_of(x, {"dtype": dtype, **layout}))
+        return make(x.shape, **layout_like(x, {"dtype": dtype, **layout}))
 
     doc = f"{what} in the shape, dtype and layout of x (partial becomes broadcast)."
     return register_as(f"{make.__name__}_like", call, doc)
@@ -106,7 +123,7 @@ randn_like = _like(randn, "Standard normal numbers")
 @register_function
 def full_like(x: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
     """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
-    return full(x.shape, fill_value, **_layout_of(x, layout))
+    return full(x.shape, fill_value, **layout_like(x, layout))
 
 
 @register_function
@@ -116,7 +133,7 @@ def randint_like(
     """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, x.shape, **_layout_of(x, layout))
+    return randint(low, high, x.shape, **layout_like(x, layout))
 
 
 # Of the same kind as another tensor, in another shape; replicated where that one is global.
@@ -129,26 +146,27 @@ def whole_beside(x: Tensor) -> Layout:
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
 
 
-def _beside(x: Tensor, layout: TypedLayout) -> TypedLayout:
+def layout_beside(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """The dtype and layout arguments for a tensor of another shape: x's own, unless others are."""
     given = {key: value for key, value in layout.items() if value is not None}
-    if not given.keys() & {"placement", "sbp", "device"}:
-        given = {**whole_beside(x), **given}
-    return _layout_of(x, cast("TypedLayout", given))
+    if x.is_global and not given.keys() & {"placement", "sbp"}:
+        given["sbp"] = (broadcast,) * x.placement.ndim
+    return layout_like(x, cast("TypedLayout", given))
 
 
-def _register_new(make: Entry, what: str) -> None:
+def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
     """The function `make` of sizes as a method of a tensor."""
 
     def call(self: Tensor, *size: Dims, **layout: Unpack[TypedLayout]) -> Tensor:
-        return make(*size, **_beside(self, layout))
+        return make(*size, **layout_beside(self, layout))
 
     doc = f"{what} of another shape with self's dtype, device or (broadcast) placement."
-    register_as(f"new_{make.__name__}", call, doc)
+    return register_as(f"new_{make.__name__}", call, doc)
 
 
-_register_new(zeros, "Zeros")
-_register_new(ones, "Ones")
-_register_new(empty, "Unset values")
+new_zeros = _register_new(zeros, "Zeros")
+new_ones = _register_new(ones, "Ones")
+new_empty = _register_new(empty, "Unset values")
 
 
 @register_function
@@ -156,10 +174,10 @@ def new_full(
     self: Tensor, size: Size, fill_value: Operand, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """One value in another shape with self's dtype, device or (broadcast) placement."""
-    return full(size, fill_value, **_beside(self, layout))
+    return full(size, fill_value, **layout_beside(self, layout))
 
 
 @register_function
 def new_tensor(self: Tensor, data: object, **layout: Unpack[TypedLayout]) -> Tensor:
     """A tensor of `data` with self's dtype, device or (broadcast) placement."""
-    return tensor(data, **_beside(self, layout))
+    return tensor(data, **layout_beside(self, layout))
