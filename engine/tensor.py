@@ -14,7 +14,7 @@ from numpy import ndarray
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
-from .argument_types import Layout, Number
+from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
@@ -90,7 +90,7 @@ class Tensor(TensorAttributes):
     one, none on a process outside the placement; a local tensor has exactly one.
 
     `Tensor(2, 3)` has values that are not set, `Tensor([2, 3])` those of the list, both in the
-    default dtype; `device=`, or `placement=` and `sbp=`, say where. `flow.tensor` is clearer.
+    default dtype; `device=`, or `placement=` and `sbp=`, say where.
     """
 
     __slots__ = (
@@ -107,8 +107,8 @@ class Tensor(TensorAttributes):
     _step: ViewStep
     _views: list[ReferenceType[Tensor]] | tuple[()]
 
-    def __init__(self, *data: object, **layout: Unpack[Layout]) -> None:
-        made: Tensor = names.legacy_tensor(data, None, layout)
+    def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
+        made: Tensor = names.legacy_tensor(data, layout)
         hold(self, made.shards, made.meta)
         self.shared = made.shared
         if made.requires_grad:

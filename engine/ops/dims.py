@@ -286,6 +286,18 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 @register_function
+def broadcast_like(
+    x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] | None = None
+) -> Tensor:
+    """Expanded to the shape of another tensor; its dims in `broadcast_axes` may be missing in x."""
+    if broadcast_axes is not None and x.ndim < like_tensor.ndim:
+        for dim in sorted(wrap_all(tuple(broadcast_axes), like_tensor.ndim)):
+            if x.ndim < like_tensor.ndim:
+                x = unsqueeze(x, dim)
+    return expand(x, like_tensor.shape)
+
+
+@register_function
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
     given: tuple[Tensor, ...] = unpack(tensors)

@@ -161,6 +161,7 @@ searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None,
 unravel_index(indices, shape) -> *: each constant
 block_diag(*tensors): none
 cartesian_prod(*tensors): none
+chain_matmul(*matrices): none
 cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"): but 2
 complex(real, imag): each
 polar(abs, angle): each
@@ -170,6 +171,7 @@ cummin(input, dim) -> values, indices: but dim
 cumulative_trapezoid(y, x=None, *, dx=None, dim=-1): but dim
 diff(input, n=1, dim=-1, prepend=None, append=None): but dim
 dist(input, other, p=2): none
+hash_tensor(input, dim=None, *, keepdim=False, mode=0): but dim constant
 frexp(input) -> mantissa, exponent: each
 gcd(input, other): each constant
 lcm(input, other): each constant
@@ -219,6 +221,7 @@ fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_
 fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None,
     return_indices=False, _random_samples=None) -> output, indices: but 3 1
 grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None): lead 1
+grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,

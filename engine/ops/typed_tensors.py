@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
-from ..argument_types import Layout
+from ..argument_types import Layout, TypedLayout
 from ..grad_attributes import detach
 from ..names import register_function, register_name
 from ..tensor import Tensor
@@ -24,14 +24,12 @@ from .like import layout_beside
 
 
 @register_function
-def legacy_tensor(data: Sequence[object], dtype: torch.dtype | None, layout: Layout) -> Tensor:
+def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
     """What `Tensor(*data, **layout)` makes: unset values of these sizes, or the values given.
 
     Raises OnefoldTypeError for anything but sizes, a sequence, an array or a tensor of the dtype.
     """
-    dtype = dtype or torch.get_default_dtype()
-    if "dtype" in layout:
-        raise OnefoldTypeError("Tensor(...) takes no dtype; use flow.tensor(data, dtype=...)")
+    dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     sizes = [int(size) for size in data if isinstance(size, (int, np.integer))]
     if len(sizes) == len(data):
         return empty(sizes or 0, dtype=dtype, **layout)
@@ -52,9 +50,7 @@ def legacy_tensor(data: Sequence[object], dtype: torch.dtype | None, layout: Lay
 @register_function
 def new(self: Tensor, *data: object, **layout: Unpack[Layout]) -> Tensor:
     """`Tensor(*data)` with self's dtype, device or (broadcast) placement."""
-    given = layout_beside(self, {**layout})
-    dtype = given.pop("dtype")
-    return legacy_tensor(data, dtype, given)
+    return legacy_tensor(data, layout_beside(self, {**layout}))
 
 
 class TensorType(type):
@@ -66,7 +62,7 @@ class TensorType(type):
     def __call__(cls, *data: object, **layout: Unpack[Layout]) -> Tensor:
         if not layout.keys() & {"device", "placement"} and cls.device_type != "cpu":
             layout["device"] = cls.device_type
-        return legacy_tensor(data, cls.dtype, layout)
+        return legacy_tensor(data, {**layout, "dtype": cls.dtype})
 
     def __instancecheck__(cls, x: object) -> bool:
         return (
