@@ -18,7 +18,7 @@ from .extremum import all
 from .like import empty_like, layout_like
 from .random_creation import rand
 from .random_inplace import bernoulli_, exponential_
-from .reduce import sum
+from .reduce import sum, without_partials
 from .scan import cumsum
 from .slicing import narrow
 from .sorting import topk
@@ -73,7 +73,7 @@ def multinomial(
             f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
             f"{num_samples} > {input.shape[-1]}"
         )
-    weights = widened(input)
+    weights = without_partials(widened(input))
     if not interpreter.capturing():
         _check_distribution(weights)
     if not replacement:

@@ -21,14 +21,12 @@ cholesky(input, upper=False): but 2
 cholesky_inverse(input, upper=False): but 2
 cholesky_solve(input, input2, upper=False): but 2
 det(input): but 2
-frobenius_norm(input, dim=None, keepdim=False): but dim
 geqrf(input) -> a, tau: but 2 constant
 inverse(input): but 2
 matrix_power(input, n): but 2
-nuclear_norm(input, dim=None, keepdim=False): but dim
 orgqr(input, input2): but 2 1
 slogdet(input) -> sign, logabsdet: but 2
-vander(x, N=None, increasing=False): none
+vander(x, N=None, increasing=False): none constant
 lu_solve(input, LU_data, LU_pivots): but 2 2 1
 lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True) -> P, L, U: but 2 1
 matrix_exp(input): but 2
@@ -161,7 +159,6 @@ searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None,
 unravel_index(indices, shape) -> *: each constant
 block_diag(*tensors): none
 cartesian_prod(*tensors): none
-chain_matmul(*matrices): none
 cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"): but 2
 complex(real, imag): each
 polar(abs, angle): each
