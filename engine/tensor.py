@@ -108,11 +108,7 @@ class Tensor(TensorAttributes):
     _views: list[ReferenceType[Tensor]] | tuple[()]
 
     def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
-        made: Tensor = names.legacy_tensor(data, layout)
-        hold(self, made.shards, made.meta)
-        self.shared = made.shared
-        if made.requires_grad:
-            self.requires_grad = True
+        names.init_tensor(self, data, layout)
 
     # What it is.
 

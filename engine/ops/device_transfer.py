@@ -48,11 +48,12 @@ def _to_type(x: Tensor, kind: str) -> Tensor:
 @register_function
 def to(
     self: Tensor,
-    *args: torch.dtype | str | torch.device | Tensor,
+    *args: torch.dtype | DeviceLike | Tensor | None,
     dtype: torch.dtype | None = None,
     device: DeviceLike | None = None,
     non_blocking: bool = False,
     copy: bool = False,
+    memory_format: torch.memory_format | None = None,
     **unknown: object,
 ) -> Tensor:
     """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`.
@@ -65,13 +66,23 @@ def to(
         raise OnefoldTypeError(
             f"to() got unknown arguments {sorted(unknown)}; for placement and sbp use to_global"
         )
+    flags = [arg for arg in args if isinstance(arg, bool)]  # non_blocking, copy
+    copy = flags[1] if len(flags) > 1 else copy
     for arg in args:
+        if arg is None or isinstance(arg, bool):
+            continue
         if isinstance(arg, torch.dtype):
             dtype = arg
         elif isinstance(arg, Tensor):
             dtype, device = arg.dtype, arg.meta.device or arg.placement.type
-        elif isinstance(arg, (str, torch.device)):
+        elif isinstance(arg, (str, int, torch.device)):
             device = arg
+        elif isinstance(arg, type):
+            raise OnefoldTypeError(
+                f"to() takes a dtype, a device or another tensor, but got the class "
+                f"{arg.__name__}; give one of its tensors, or use x.type(...) for types such as "
+                "flow.FloatTensor"
+            )
         else:
             raise OnefoldTypeError(
                 f"to() takes a dtype, a device or a tensor, but got {arg!r}; for placements and "

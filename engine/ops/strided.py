@@ -117,7 +117,7 @@ def empty_strided(
     otherwise OnefoldRuntimeError is raised. They may be any if no dim is split.
     """
     size, stride = tuple(size), tuple(stride)
-    if len(size) == len(stride) and all(count > 0 for count in size):
+    if len(size) == len(stride):
         order = sorted(range(len(size)), key=lambda dim: (-stride[dim], -size[dim]))
         back = tuple(sorted(range(len(size)), key=order.__getitem__))
         rows = torch.empty([size[dim] for dim in order], device="meta")

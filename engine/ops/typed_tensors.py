@@ -14,9 +14,10 @@ import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ..argument_types import Layout, TypedLayout
-from ..grad_attributes import detach
+from ..grad_attributes import detach, set_requires_grad
 from ..names import register_function, register_name
-from ..tensor import Tensor
+from ..tensor import Tensor, hold
+from ..views import base_of, link
 from .cast import cast
 from .creation import empty, tensor
 from .device_transfer import to
@@ -44,7 +45,22 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
                 f"expected {dtype} (got {value.dtype}); use flow.tensor(x, dtype=...) or x.to(...)"
             )
         return detach(value)
+    if not hasattr(value, "__len__"):
+        raise OnefoldTypeError(f"Tensor(...): data must be a sequence (got {type(value).__name__})")
     return tensor(value, dtype=dtype, **layout)
+
+
+@register_function
+def init_tensor(self: Tensor, data: Sequence[object], layout: TypedLayout) -> None:
+    """What `Tensor.__init__` does: make `self` what `legacy_tensor` gives."""
+    made = legacy_tensor(data, layout)
+    hold(self, made.shards, made.meta)
+    base = base_of(made) if made.shared else None
+    if base is not None:
+        link(self, base, made._step)
+    self.shared = made.shared
+    if made.requires_grad:
+        set_requires_grad(self, True)
 
 
 @register_function

@@ -42,7 +42,7 @@ NOT_SAMPLED = {
             as_strided_ fill_diagonal_ resize resize_as set_ slice_update squeeze_ swapaxes_
             swapdims_ t_ transpose_ unsqueeze_""",
         "engine/test_constructors.py": """
-            as_tensor asarray empty_strided frombuffer legacy_tensor new new_empty_strided
+            as_tensor asarray empty_strided frombuffer init_tensor legacy_tensor new new_empty_strided
             scalar_tensor type""",
         "engine/test_tensor_attributes.py": """
             ccol_indices coalesce col_indices crow_indices data_ptr eig get_device indices
