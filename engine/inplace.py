@@ -208,9 +208,14 @@ def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tens
         raise OnefoldRuntimeError("all dimensions of input must be of equal length")
     check_change(self, "fill_diagonal_")
     height, width = self.shape[-2:]
-    blocks = [self] if not wrap or self.ndim > 2 else [
-        tensor_ops.narrow(self, 0, first, height - first) for first in range(0, height, width + 1)
-    ]
+    blocks = (
+        [self]
+        if not wrap or self.ndim > 2
+        else [
+            tensor_ops.narrow(self, 0, first, height - first)
+            for first in range(0, height, width + 1)
+        ]
+    )
     for block in blocks:
         while block.ndim > 1:
             block = tensor_ops.diagonal(block, 0, 0, block.ndim - 1)

@@ -20,11 +20,13 @@ from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
 from .placement import Placement
 from .sbp import NdSbp
-from .tensor_attributes import Shards, TensorAttributes
+from .tensor_attributes import TensorAttributes
 
 if TYPE_CHECKING:
     from .autograd_tape import Edge
     from .views import ViewStep
+
+Shards = tuple[torch.Tensor, ...]
 
 _new = object.__new__
 

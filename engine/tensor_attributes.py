@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 from weakref import finalize
 
 import torch
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
 else:
     TensorMethods = object
-
-Shards: TypeAlias = tuple[torch.Tensor, ...]
 
 _ids: dict[int, int] = {}  # by the identity of the tensor
 _next_id = count()

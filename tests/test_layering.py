@@ -37,6 +37,7 @@ ENGINE = (
     ("meta",),
     ("signature",),
     ("boxing",),
+    ("tensor_attributes",),
     ("tensor",),
     ("op",),
     ("views",),
@@ -52,7 +53,7 @@ ENGINE = (
     ("dispatcher",),
     ("convert", "values"),
     ("view_writes",),
-    ("inplace",),
+    ("inplace", "inplace_views"),
     ("ops",),
 )
 

@@ -290,8 +290,9 @@ def square_relu(input: Tensor) -> Tensor:
 
 
 @elementwise(
-    gradient=lambda dy, input: dy
-    * (sigmoid(input * 1.702) * (1 + input * 1.702 * (1 - sigmoid(input * 1.702))))
+    gradient=lambda dy, input: (
+        dy * (sigmoid(input * 1.702) * (1 + input * 1.702 * (1 - sigmoid(input * 1.702))))
+    )
 )
 def quick_gelu(input: Tensor) -> Tensor:
     """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""

@@ -56,9 +56,7 @@ def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
 @register_function
 def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """A copy of `tensor` with `updates` at coordinates of its first dims; see `gather_nd`."""
-    return put_rows(
-        tensor, _coordinates(indices, tensor.ndim, "tensor_scatter_nd_update"), updates
-    )
+    return put_rows(tensor, _coordinates(indices, tensor.ndim, "tensor_scatter_nd_update"), updates)
 
 
 @register_function
@@ -75,9 +73,7 @@ def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
     return gather(input, dim, expand(places, *indices.shape, *rest))
 
 
-def _slices(
-    input: Tensor, given: Sequence[SliceTuple], what: str
-) -> tuple[builtins.slice, ...]:
+def _slices(input: Tensor, given: Sequence[SliceTuple], what: str) -> tuple[builtins.slice, ...]:
     if len(given) > input.ndim or any(len(each) != 3 for each in given):
         raise OnefoldTypeError(
             f"{what}: slice_tup_list has (start, stop, step) for each of the first dims, of at "

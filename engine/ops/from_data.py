@@ -18,9 +18,7 @@ from .device_transfer import to
 
 
 @register_function
-def as_tensor(
-    data: object, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
-) -> Tensor:
+def as_tensor(data: object, dtype: torch.dtype | None = None, **layout: Unpack[Layout]) -> Tensor:
     """`data` as a tensor: itself, or sharing its memory, where dtype and device allow.
 
     Lists, and whatever is given with `placement=` and `sbp=`, are copied as `tensor` does.
@@ -58,7 +56,9 @@ def asarray(
     if isinstance(obj, Tensor):
         made = to(obj, dtype=dtype, device=device)
         if copy is False and made is not obj:
-            raise ValueError("can't alias tensor with another dtype or device; leave out copy=False")
+            raise ValueError(
+                "can't alias tensor with another dtype or device; leave out copy=False"
+            )
         made = clone(made) if copy and made is obj else made
         return made if requires_grad else detach(made)
     options: dict[str, Any] = {"dtype": dtype, "copy": copy}

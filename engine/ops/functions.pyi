@@ -33,11 +33,27 @@ from .torch_results import (
     NativeGroupNorm,
     NativeLayerNorm,
     Qr,
+    Slogdet,
     Svd,
     TriangularSolve,
 )
 
+def _scaled_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """The product of two float8 matrices with one scale for each, or for each row and column."""
+
 def abs(x: Tensor, /) -> Tensor:
+    """`abs` of each element."""
+
+def abs_(x: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
 def absolute(x: Tensor, /) -> Tensor:
@@ -46,7 +62,13 @@ def absolute(x: Tensor, /) -> Tensor:
 def acos(x: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
+def acos_(x: Tensor, /) -> Tensor:
+    """`acos` of each element."""
+
 def acosh(x: Tensor, /) -> Tensor:
+    """`acosh` of each element."""
+
+def acosh_(x: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
@@ -124,6 +146,9 @@ def addmm(
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
 
+def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+
 def addr(
     input: Tensor,
     vec1: Tensor,
@@ -187,13 +212,25 @@ def arange(
 def arccos(x: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
+def arccos_(x: Tensor, /) -> Tensor:
+    """`acos` of each element."""
+
 def arccosh(x: Tensor, /) -> Tensor:
+    """`acosh` of each element."""
+
+def arccosh_(x: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
 def arcsin(x: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
+def arcsin_(x: Tensor, /) -> Tensor:
+    """`asin` of each element."""
+
 def arcsinh(x: Tensor, /) -> Tensor:
+    """`asinh` of each element."""
+
+def arcsinh_(x: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
 def arctan(x: Tensor, /) -> Tensor:
@@ -202,7 +239,13 @@ def arctan(x: Tensor, /) -> Tensor:
 def arctan2(a: Tensor, b: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
+def arctan_(x: Tensor, /) -> Tensor:
+    """`atan` of each element."""
+
 def arctanh(x: Tensor, /) -> Tensor:
+    """`atanh` of each element."""
+
+def arctanh_(x: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -216,6 +259,16 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
+
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view with this size and these strides of the base of `input`, or of itself if it has none."""
+
+def as_strided_(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view with this size and these strides of the base of `input`, or of itself if it has none."""
 
 def as_strided_copy(
     input: Tensor,
@@ -234,10 +287,37 @@ def as_strided_scatter(
 ) -> Tensor:
     """torch.as_strided_scatter on every shard; see torch's documentation."""
 
+def as_tensor(
+    data: object,
+    dtype: torch.dtype | None = None,
+    *,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`data` as a tensor: itself, or sharing its memory, where dtype and device allow."""
+
+def asarray(
+    obj: object,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`obj` as a tensor: a tensor, an array, what has `__dlpack__` or a buffer, a number, a list."""
+
 def asin(x: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
+def asin_(x: Tensor, /) -> Tensor:
+    """`asin` of each element."""
+
 def asinh(x: Tensor, /) -> Tensor:
+    """`asinh` of each element."""
+
+def asinh_(x: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
 def atan(x: Tensor, /) -> Tensor:
@@ -246,7 +326,13 @@ def atan(x: Tensor, /) -> Tensor:
 def atan2(a: Tensor, b: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
+def atan_(x: Tensor, /) -> Tensor:
+    """`atan` of each element."""
+
 def atanh(x: Tensor, /) -> Tensor:
+    """`atanh` of each element."""
+
+def atanh_(x: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 @overload
@@ -337,6 +423,9 @@ def bartlett_window(
 ) -> Tensor:
     """The vector that torch.bartlett_window makes, in any layout."""
 
+def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
+    """The elements at `indices` (..., k) of the dim behind the batch dims that both begin with."""
+
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -348,6 +437,11 @@ def batch_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """1 with the probability that each element is, else 0, in the dtype and layout of `input`."""
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch.bilinear on every shard; see torch's documentation."""
@@ -410,6 +504,11 @@ def block_diag(*tensors: Tensor) -> Tensor:
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
+def broadcast_like(
+    x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] | None = None
+) -> Tensor:
+    """Expanded to the shape of another tensor; its dims in `broadcast_axes` may be missing in x."""
+
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
 
@@ -442,6 +541,9 @@ def cdist(
 def ceil(x: Tensor, /) -> Tensor:
     """`ceil` of each element."""
 
+def ceil_(x: Tensor, /) -> Tensor:
+    """`ceil` of each element."""
+
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1)."""
 
@@ -467,13 +569,33 @@ def clamp(
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
+def clamp_(
+    input: Tensor,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
 def clamp_max(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+    """`input`, but at most `max`."""
+
+def clamp_max_(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at most `max`."""
 
 def clamp_min(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at least `min`."""
 
+def clamp_min_(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+    """`input`, but at least `min`."""
+
 def clip(
+    input: Tensor,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
+def clip_(
     input: Tensor,
     min: Tensor | builtins.complex | np.number[Any] | None = None,
     max: Tensor | builtins.complex | np.number[Any] | None = None,
@@ -502,6 +624,9 @@ def conj(input: Tensor) -> Tensor:
     """The builtins.complex conjugate, as a view; a real tensor itself."""
 
 def conj_physical(input: Tensor) -> Tensor:
+    """The builtins.complex conjugate; a real tensor itself."""
+
+def conj_physical_(input: Tensor) -> Tensor:
     """The builtins.complex conjugate; a real tensor itself."""
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
@@ -589,7 +714,13 @@ def corrcoef(input: Tensor) -> Tensor:
 def cos(x: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
+def cos_(x: Tensor, /) -> Tensor:
+    """`cos` of each element."""
+
 def cosh(x: Tensor, /) -> Tensor:
+    """`cosh` of each element."""
+
+def cosh_(x: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
@@ -670,6 +801,15 @@ def cumulative_trapezoid(
 def deg2rad(input: Tensor, /) -> Tensor:
     """Degrees as radians."""
 
+def deg2rad_(input: Tensor, /) -> Tensor:
+    """Degrees as radians."""
+
+def det(input: Tensor) -> Tensor:
+    """torch.det on every shard; see torch's documentation."""
+
+def detach(self: Tensor) -> Tensor:
+    """The tensor without the history of its computation: a view, through which it can be changed."""
+
 def detach_(self: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
 
@@ -717,6 +857,11 @@ def div(
     rounding_mode: str | None = None,
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+
+def div_(
+    self: Tensor, other: Tensor | builtins.complex | np.number[Any], **options: object
+) -> Tensor:
+    """`div` in place; see `onefold.div`."""
 
 def divide(
     input: Tensor | builtins.complex | np.number[Any],
@@ -800,6 +945,18 @@ def empty_like(
 ) -> Tensor:
     """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
 
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of this size and these strides whose values are not set."""
+
 def eq(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -810,7 +967,13 @@ def equal(input: Tensor, other: Tensor) -> bool:
 def erf(x: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
+def erf_(x: Tensor, /) -> Tensor:
+    """`erf` of each element."""
+
 def erfc(x: Tensor, /) -> Tensor:
+    """`erfc` of each element."""
+
+def erfc_(x: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
 def erfinv(x: Tensor, /) -> Tensor:
@@ -822,6 +985,12 @@ def exp(x: Tensor, /) -> Tensor:
 def exp2(x: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
+def exp2_(x: Tensor, /) -> Tensor:
+    """`exp2` of each element."""
+
+def exp_(x: Tensor, /) -> Tensor:
+    """`exp` of each element."""
+
 def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
@@ -830,6 +999,12 @@ def expand_copy(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
 
 def expm1(x: Tensor, /) -> Tensor:
     """`expm1` of each element."""
+
+def expm1_(x: Tensor, /) -> Tensor:
+    """`expm1` of each element."""
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Every element becomes a number of the exponential distribution of rate `lambd`, above 0."""
 
 def eye(
     n: int,
@@ -849,7 +1024,13 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False)
 def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """The value in the shape, dtype and layout of `input`."""
 
+def fill_(self: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """Every element becomes `value` (a number or a one-element tensor)."""
+
 def fix(x: Tensor, /) -> Tensor:
+    """`trunc` of each element."""
+
+def fix_(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -873,6 +1054,9 @@ def float_power(
     """`input ** exponent` in float64, or complex128 where one of them is builtins.complex."""
 
 def floor(x: Tensor, /) -> Tensor:
+    """`floor` of each element."""
+
+def floor_(x: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
 def floor_divide(
@@ -900,6 +1084,9 @@ def fold(
     """torch.fold on every shard; see torch's documentation."""
 
 def frac(x: Tensor, /) -> Tensor:
+    """`frac` of each element."""
+
+def frac_(x: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
 def fractional_max_pool2d(
@@ -945,6 +1132,16 @@ def fractional_max_pool3d_with_indices(
 def frexp(input: Tensor) -> Frexp:
     """torch.frexp on every shard; see torch's documentation."""
 
+def frombuffer(
+    buffer: object,
+    *,
+    dtype: torch.dtype,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A vector that shares memory with an object of Python's buffer protocol."""
+
 def full(
     size: int | Sequence[int],
     fill_value: Tensor | builtins.complex | np.number[Any],
@@ -972,6 +1169,9 @@ def full_like(
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
 
+def gather_nd(input: Tensor, index: Tensor) -> Tensor:
+    """The parts of `input` at coordinates of its first dims, which are the last dim of `index`."""
+
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -983,6 +1183,9 @@ def gaussian_nll_loss(
     """The negative log likelihood of targets under normal distributions of these means and `var`."""
 
 def gcd(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.gcd on every shard; see torch's documentation."""
+
+def gcd_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.gcd on every shard; see torch's documentation."""
 
 def ge(
@@ -997,6 +1200,23 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def geqrf(input: Tensor) -> Geqrf:
     """torch.geqrf on every shard; see torch's documentation."""
+
+def ger(a: Tensor, b: Tensor) -> Tensor:
+    """y[m, n] = a[m] * b[n]"""
+
+def get_device(self: Tensor) -> int:
+    """The number of the cuda device that holds this process's shard; -1 for the cpu."""
+
+def global_to_global(
+    self: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    *,
+    grad_sbp: Sbp | Iterable[Sbp] | None = None,
+    check_meta: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """This global tensor on another placement or in another sbp; the value stays the same."""
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of the input along `dim` times the sigmoid of the second."""
@@ -1026,6 +1246,15 @@ def grid_sample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """torch.grid_sample on every shard; see torch's documentation."""
+
+def grid_sampler(
+    input: Tensor,
+    grid: Tensor,
+    interpolation_mode: int | str,
+    padding_mode: int | str,
+    align_corners: bool,
+) -> Tensor:
+    """torch.grid_sampler on every shard; see torch's documentation."""
 
 def grid_sampler_2d(
     input: Tensor,
@@ -1119,6 +1348,11 @@ def hardswish(input: Tensor, /) -> Tensor:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clamped to [min_val, max_val]."""
 
+def hash_tensor(
+    input: Tensor, dim: int | Sequence[int] | None = None, *, keepdim: bool = False, mode: int = 0
+) -> Tensor:
+    """torch.hash_tensor on every shard; see torch's documentation."""
+
 def heaviside(a: Tensor, b: Tensor, /) -> Tensor:
     """`heaviside` of each element."""
 
@@ -1184,6 +1418,9 @@ def hypot(a: Tensor, b: Tensor, /) -> Tensor:
 def i0(input: Tensor) -> Tensor:
     """torch.i0 on every shard; see torch's documentation."""
 
+def i0_(input: Tensor) -> Tensor:
+    """torch.i0 on every shard; see torch's documentation."""
+
 def igamma(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.igamma on every shard; see torch's documentation."""
 
@@ -1200,9 +1437,17 @@ def im2col(
     """The sliding windows of (N, C, H, W) or (C, H, W), one per column: (N, C * kh * kw, L)."""
 
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part, which cannot be written in place."""
+    """The imaginary part, as a view."""
+
+def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """Whether fewer than `k` of the predictions (N, C) exceed that of each target (N)."""
 
 def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+
+def index_add_(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
     """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
@@ -1216,6 +1461,11 @@ def index_fill(
     """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
 
 def index_put(
+    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
+
+def index_put_(
     input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
@@ -1259,6 +1509,30 @@ def interpolate(
     antialias: bool = False,
 ) -> Tensor:
     """torch.interpolate on every shard; see torch's documentation."""
+
+def inverse(input: Tensor) -> Tensor:
+    """torch.inverse on every shard; see torch's documentation."""
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is builtins.complex."""
+
+def is_conj(input: Tensor) -> bool:
+    """False: a conjugate is computed when it is asked for."""
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is floating; builtins.complex ones are not."""
+
+def is_neg(input: Tensor) -> bool:
+    """False: a negation is computed when it is asked for."""
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both tensors have the same shape."""
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
 
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -1343,7 +1617,13 @@ def layer_norm(
 def lcm(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.lcm on every shard; see torch's documentation."""
 
+def lcm_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.lcm on every shard; see torch's documentation."""
+
 def ldexp(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.ldexp on every shard; see torch's documentation."""
+
+def ldexp_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.ldexp on every shard; see torch's documentation."""
 
 def le(
@@ -1354,6 +1634,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
 
 def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """`input + weight * (end - input)`; the weight is a tensor or a number."""
+
+def lerp_(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
 
 def less(
@@ -1397,17 +1680,39 @@ def local_response_norm(
 ) -> Tensor:
     """torch.local_response_norm on every shard; see torch's documentation."""
 
+def local_to_global(
+    self: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> Tensor:
+    """The global tensor of which this local tensor is this rank's part."""
+
 def log(x: Tensor, /) -> Tensor:
     """`log` of each element."""
 
 def log10(x: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
+def log10_(x: Tensor, /) -> Tensor:
+    """`log10` of each element."""
+
 def log1p(x: Tensor, /) -> Tensor:
+    """`log1p` of each element."""
+
+def log1p_(x: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
 def log2(x: Tensor, /) -> Tensor:
     """`log2` of each element."""
+
+def log2_(x: Tensor, /) -> Tensor:
+    """`log2` of each element."""
+
+def log_(x: Tensor, /) -> Tensor:
+    """`log` of each element."""
 
 def log_sigmoid(input: Tensor, /) -> Tensor:
     """log(sigmoid(x))"""
@@ -1443,6 +1748,9 @@ def logical_xor(
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+
+def logit_(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
 
 def logsigmoid(input: Tensor, /) -> Tensor:
@@ -1546,6 +1854,11 @@ def masked_fill(
 ) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
 
+def masked_fill_(
+    input: Tensor, mask: Tensor, value: Tensor | builtins.complex | np.number[Any]
+) -> Tensor:
+    """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
+
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the elements where `mask` is true taken from `source`, in order."""
 
@@ -1557,6 +1870,9 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 def matrix_exp(input: Tensor) -> Tensor:
     """torch.matrix_exp on every shard; see torch's documentation."""
+
+def matrix_power(input: Tensor, n: Tensor | int) -> Tensor:
+    """torch.matrix_power on every shard; see torch's documentation."""
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
@@ -1838,6 +2154,15 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """torch.multilabel_soft_margin_loss on every shard; see torch's documentation."""
 
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S)."""
+
 def multiply(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -1849,6 +2174,14 @@ def mvlgamma(input: Tensor, p: float | str) -> Tensor:
     """torch.mvlgamma on every shard; see torch's documentation."""
 
 def nan_to_num(
+    input: Tensor,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+
+def nan_to_num_(
     input: Tensor,
     nan: float | None = None,
     posinf: float | None = None,
@@ -1898,6 +2231,18 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """What `narrow` gives, in memory of its own."""
 
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training."""
+
 def native_group_norm(
     input: Tensor, weight: Tensor, bias: Tensor, N: int, C: int, HxW: int, group: int, eps: float
 ) -> NativeGroupNorm:
@@ -1915,8 +2260,36 @@ def ne(
 def neg(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
+def neg_(x: Tensor, /) -> Tensor:
+    """`neg` of each element."""
+
 def negative(x: Tensor, /) -> Tensor:
     """`neg` of each element."""
+
+def negative_(x: Tensor, /) -> Tensor:
+    """`neg` of each element."""
+
+def new_empty(
+    self: Tensor,
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+
+def new_zeros(
+    self: Tensor,
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Zeros of another shape with self's dtype, device or (broadcast) placement."""
 
 def nextafter(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.nextafter on every shard; see torch's documentation."""
@@ -1964,6 +2337,11 @@ def normal(
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
 
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Every element becomes a normal number of this mean and standard deviation."""
+
 def normalize(
     input: Tensor, p: float = 2.0, dim: int | Sequence[int] | None = 1, eps: float = 1e-12
 ) -> Tensor:
@@ -1973,6 +2351,9 @@ def not_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def numel(input: Tensor) -> int:
+    """The number of elements of the logical tensor."""
+
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one."""
 
@@ -1996,6 +2377,9 @@ def ones_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
+
+def orgqr(input: Tensor, input2: Tensor) -> Tensor:
+    """torch.orgqr on every shard; see torch's documentation."""
 
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
@@ -2091,7 +2475,13 @@ def quantize_fp8(
 ) -> Quantized:
     """Matrices as numbers of 8 bits, and a float32 scale for each block of them."""
 
+def quick_gelu(input: Tensor, /) -> Tensor:
+    """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
+
 def rad2deg(input: Tensor, /) -> Tensor:
+    """Radians as degrees."""
+
+def rad2deg_(input: Tensor, /) -> Tensor:
     """Radians as degrees."""
 
 def rand(
@@ -2181,9 +2571,12 @@ def ravel(input: Tensor) -> Tensor:
     """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
 
 def real(input: Tensor) -> Tensor:
-    """The real part, which cannot be written in place; a real tensor itself."""
+    """The real part, as a view; a real tensor itself."""
 
 def reciprocal(x: Tensor, /) -> Tensor:
+    """`reciprocal` of each element."""
+
+def reciprocal_(x: Tensor, /) -> Tensor:
     """`reciprocal` of each element."""
 
 def relu(input: Tensor, /) -> Tensor:
@@ -2191,6 +2584,9 @@ def relu(input: Tensor, /) -> Tensor:
 
 def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
+
+def relu_(input: Tensor, /) -> Tensor:
+    """x where x > 0, else 0."""
 
 def remainder(
     input: Tensor | builtins.complex | np.number[Any],
@@ -2210,11 +2606,22 @@ def repeat_interleave(
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one."""
 
+def resize_as_(
+    self: Tensor, other: Tensor, *, memory_format: torch.memory_format | None = None
+) -> Tensor:
+    """Give the tensor the shape of another one; see `resize_`."""
+
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: what `conj` gives is computed already."""
 
 def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: no negation is put off."""
+
+def result_type(
+    tensor1: Tensor | builtins.complex | np.number[Any],
+    tensor2: Tensor | builtins.complex | np.number[Any],
+) -> torch.dtype:
+    """The dtype that arithmetic on the two gives."""
 
 def rms_norm(
     input: Tensor,
@@ -2270,6 +2677,9 @@ def rnn_tanh_cell(
 ) -> Tensor:
     """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
 
+def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
+    """The area under the ROC curve, of one element, in float32."""
+
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -2284,6 +2694,9 @@ def rotary(
     """Rotary position embedding: pairs of features turned by an angle for each position."""
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+
+def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
 
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
@@ -2301,6 +2714,9 @@ def rrelu(
 def rsqrt(x: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
+def rsqrt_(x: Tensor, /) -> Tensor:
+    """`rsqrt` of each element."""
+
 def rsub(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -2308,6 +2724,17 @@ def rsub(
     alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`other - alpha * input`."""
+
+def scalar_tensor(
+    s: builtins.complex | np.number[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A 0-d tensor of a number, in the default dtype unless another is given."""
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -2348,6 +2775,9 @@ def scatter(
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
 
+def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of this shape with `update` at coordinates; what meets in one place is added up."""
+
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -2379,6 +2809,9 @@ def sgn(x: Tensor, /) -> Tensor:
 def sigmoid(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
+def sigmoid_(input: Tensor, /) -> Tensor:
+    """1 / (1 + exp(-x))"""
+
 def sign(x: Tensor, /) -> Tensor:
     """`sign` of each element."""
 
@@ -2391,11 +2824,23 @@ def silu(input: Tensor, /) -> Tensor:
 def sin(x: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
+def sin_(x: Tensor, /) -> Tensor:
+    """`sin` of each element."""
+
 def sinc(input: Tensor, /) -> Tensor:
+    """sin(pi x) / (pi x), and 1 where x is 0."""
+
+def sinc_(input: Tensor, /) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
 def sinh(x: Tensor, /) -> Tensor:
     """`sinh` of each element."""
+
+def sinh_(x: Tensor, /) -> Tensor:
+    """`sinh` of each element."""
+
+def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """The part of `input` from (start, stop, step) of each of its first dims, None for the ends."""
 
 def slice_scatter(
     input: Tensor,
@@ -2406,6 +2851,14 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:
     """A copy of `input` in which `src` is a slice along a dim."""
+
+def slice_update(
+    input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]
+) -> Tensor:
+    """`input`, which takes `update` in place in the part that `slice` gives."""
+
+def slogdet(input: Tensor) -> Slogdet:
+    """torch.slogdet on every shard; see torch's documentation."""
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
@@ -2459,8 +2912,17 @@ def split_with_sizes_copy(
 def sqrt(x: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
+def sqrt_(x: Tensor, /) -> Tensor:
+    """`sqrt` of each element."""
+
 def square(x: Tensor, /) -> Tensor:
     """`square` of each element."""
+
+def square_(x: Tensor, /) -> Tensor:
+    """`square` of each element."""
+
+def square_relu(input: Tensor, /) -> Tensor:
+    """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
@@ -2561,7 +3023,13 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 def tan(x: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
+def tan_(x: Tensor, /) -> Tensor:
+    """`tan` of each element."""
+
 def tanh(x: Tensor, /) -> Tensor:
+    """`tanh` of each element."""
+
+def tanh_(x: Tensor, /) -> Tensor:
     """`tanh` of each element."""
 
 def tanhshrink(input: Tensor, /) -> Tensor:
@@ -2577,6 +3045,9 @@ def tensor(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor with a copy of `data` (nested lists, numbers, numpy arrays, torch tensors)."""
+
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """A copy of `tensor` with `updates` at coordinates of its first dims; see `gather_nd`."""
 
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
@@ -2712,6 +3183,9 @@ def true_divide(
 def trunc(x: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
+def trunc_(x: Tensor, /) -> Tensor:
+    """`trunc` of each element."""
+
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, which goes away."""
 
@@ -2726,6 +3200,16 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """What the method `unfold` gives, in memory of its own."""
+
+def uniform_(
+    self: Tensor,
+    low: float = 0.0,
+    to: float = 1.0,
+    *,
+    generator: Generator | None = None,
+    **start: float,
+) -> Tensor:
+    """Every element becomes a number uniform in [low, to); `low` may be given as `from=`."""
 
 def unique(
     input: Tensor,
@@ -2763,6 +3247,9 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
     """What `unsqueeze` gives, in memory of its own."""
 
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """torch.vander on every shard; see torch's documentation."""
+
 def var(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -2796,6 +3283,9 @@ def vector_norm(
 ) -> Tensor:
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
 
+def view(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
+    """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+
 def view_as_complex(input: Tensor) -> Tensor:
     """torch.view_as_complex on every shard; see torch's documentation."""
 
@@ -2827,6 +3317,13 @@ def xlogy(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def xlogy_(
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
+) -> Tensor: ...
+def zero_(self: Tensor) -> Tensor:
+    """Every element becomes 0."""
+
 def zeros(
     *sizes: int | Sequence[int],
     dtype: torch.dtype | None = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypedDict, Unpack
 
 import torch
 
@@ -21,9 +20,6 @@ from .compare import lt
 from .like import layout_like
 from .random_creation import random_source
 from .unary import ceil, exp, tan
-
-# "from" is a word of Python, so it is no name of a parameter here.
-Start = TypedDict("Start", {"from": float}, total=False)
 
 
 def _drawn(
@@ -45,8 +41,8 @@ def _taken(self: Tensor, value: Tensor, name: str) -> Tensor:
     return self
 
 
-def _number_of_from(start: Start, given: float, name: str) -> float:
-    """The lower bound, which may have been given as `from=`."""
+def _number_of_from(start: dict[str, float], given: float, name: str) -> float:
+    """The lower bound, which may have been given as `from=`: a word of Python, so no parameter."""
     unknown = start.keys() - {"from"}
     if unknown:
         raise OnefoldTypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
@@ -60,7 +56,7 @@ def uniform_(
     to: float = 1.0,
     *,
     generator: Generator | None = None,
-    **start: Unpack[Start],
+    **start: float,
 ) -> Tensor:
     """Every element becomes a number uniform in [low, to); `low` may be given as `from=`.
 
@@ -112,9 +108,7 @@ def cauchy_(
 
 
 @register_function
-def exponential_(
-    self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Every element becomes a number of the exponential distribution of rate `lambd`, above 0.
 
     Raises OnefoldValueError unless lambd > 0, OnefoldTypeError for a dtype that is not floating.
@@ -166,7 +160,7 @@ def random_(
     to: int | None = None,
     *,
     generator: Generator | None = None,
-    **start: Unpack[Start],
+    **start: float,
 ) -> Tensor:
     """Every element becomes an integer of [low, to); `random_(to)` starts at 0.
 

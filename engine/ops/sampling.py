@@ -92,10 +92,6 @@ def multinomial(
 
 def _check_distribution(weights: Tensor) -> None:
     if not item(all((weights >= 0) & (weights < torch.inf))):
-        raise OnefoldRuntimeError(
-            "probability tensor contains either `inf`, `nan` or element < 0"
-        )
+        raise OnefoldRuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if not item(all(sum(weights, -1) > 0)):
-        raise OnefoldRuntimeError(
-            "invalid multinomial distribution (sum of probabilities <= 0)"
-        )
+        raise OnefoldRuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

@@ -42,14 +42,15 @@ def untyped_storage(self: Tensor) -> torch.UntypedStorage:
 def storage(self: Tensor) -> torch.TypedStorage:
     """The memory of this process's shard as elements; torch warns to use `untyped_storage`."""
     self.shared = True
-    return _shard(self, "storage").storage()
+    found: torch.TypedStorage = _shard(self, "storage").storage()
+    return found
 
 
 @register_function
 def get_device(self: Tensor) -> int:
     """The number of the cuda device that holds this process's shard; -1 for the cpu."""
-    if self.meta.device is not None:
-        return -1 if self.meta.device.index is None else self.meta.device.index
+    if self.meta.device_type == "cpu":
+        return -1
     return _shard(self, "get_device").get_device()
 
 

@@ -7,7 +7,7 @@ dtype and kind of device, and `isinstance` asks whether a tensor is of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Unpack, cast as cast_type
 
 import numpy as np
 import torch
@@ -30,24 +30,24 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
 
     Raises OnefoldTypeError for anything but sizes, a sequence, an array or a tensor of the dtype.
     """
-    dtype = layout.pop("dtype", None) or torch.get_default_dtype()
+    given: TypedLayout = {**layout, "dtype": layout.get("dtype") or torch.get_default_dtype()}
     sizes = [int(size) for size in data if isinstance(size, (int, np.integer))]
     if len(sizes) == len(data):
-        return empty(sizes or 0, dtype=dtype, **layout)
+        return empty(sizes or 0, **given)
     if len(data) > 1:
         raise OnefoldTypeError(f"Tensor(...) takes sizes or one sequence or tensor, but got {data}")
     (value,) = data
     if isinstance(value, torch.Size):
-        return empty(value, dtype=dtype, **layout)
-    if isinstance(value, Tensor) and not layout:
-        if value.dtype != dtype:
+        return empty(value, **given)
+    if isinstance(value, Tensor) and not layout.keys() - {"dtype"}:
+        if value.dtype != given["dtype"]:
             raise OnefoldTypeError(
-                f"expected {dtype} (got {value.dtype}); use flow.tensor(x, dtype=...) or x.to(...)"
+                f"expected {given['dtype']} (got {value.dtype}); use flow.tensor(x, dtype=...)"
             )
         return detach(value)
     if not hasattr(value, "__len__"):
         raise OnefoldTypeError(f"Tensor(...): data must be a sequence (got {type(value).__name__})")
-    return tensor(value, dtype=dtype, **layout)
+    return tensor(value, **given)
 
 
 @register_function
@@ -66,7 +66,7 @@ def init_tensor(self: Tensor, data: Sequence[object], layout: TypedLayout) -> No
 @register_function
 def new(self: Tensor, *data: object, **layout: Unpack[Layout]) -> Tensor:
     """`Tensor(*data)` with self's dtype, device or (broadcast) placement."""
-    return legacy_tensor(data, layout_beside(self, {**layout}))
+    return legacy_tensor(data, layout_beside(self, cast_type("TypedLayout", layout)))
 
 
 class TensorType(type):
@@ -150,14 +150,12 @@ def _read(kind: object) -> tuple[torch.dtype, str | None]:
                 if package == module and name in table:
                     return table[name].dtype, table[name].device_type
     raise OnefoldTypeError(
-        "a type of tensors is a dtype, a typed tensor such as flow.FloatTensor or its name, such as "
-        f"'torch.cuda.FloatTensor', but got {kind!r}"
+        "a type of tensors is a dtype, a typed tensor such as flow.FloatTensor, or its name, such "
+        f"as 'torch.cuda.FloatTensor', but got {kind!r}"
     )
 
 
-def type_of(
-    self: Tensor, dtype: object | None = None, non_blocking: bool = False
-) -> Tensor | str:
+def type_of(self: Tensor, dtype: object | None = None, non_blocking: bool = False) -> Tensor | str:
     """The name of the tensor's type, which is torch's; with `dtype`, the tensor cast to that type.
 
     >>> import onefold as flow

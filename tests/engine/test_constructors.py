@@ -96,7 +96,7 @@ def test_types_that_are_none(world):
     for kind in ("FloatTensor", "torch.FloatTensors", 3, float):
         with pytest.raises(OnefoldTypeError):
             flow.ones(2).type(kind)
-    with pytest.raises(OnefoldRuntimeError, match="use .dtype"):
+    with pytest.raises(OnefoldRuntimeError, match=r"use .dtype"):
         flow.ones(2).to(torch.float8_e5m2).type()
 
 
@@ -138,7 +138,8 @@ def test_a_global_tensor_gives_global_ones(world):
 
 
 @pytest.mark.parametrize(
-    ("size", "stride"), [((2, 3), (3, 1)), ((2, 3), (1, 2)), ((2, 3, 4), (4, 8, 1)), ((0, 2), (2, 1))]
+    ("size", "stride"),
+    [((2, 3), (3, 1)), ((2, 3), (1, 2)), ((2, 3, 4), (4, 8, 1)), ((0, 2), (2, 1))],
 )
 def test_empty_strided(size, stride, world):
     wanted = torch.empty_strided(size, stride)
@@ -184,7 +185,10 @@ def test_asarray(world):
     shared, copied = flow.asarray(array), flow.asarray(array, copy=True)
     array[0] = 7
     assert shared.tolist() == [7, 1] and copied.tolist() == [1, 1]
-    assert flow.asarray(3.5).shape == () and flow.asarray([1, 2], dtype=flow.float32).tolist() == [1, 2]
+    assert flow.asarray(3.5).shape == () and flow.asarray([1, 2], dtype=flow.float32).tolist() == [
+        1,
+        2,
+    ]
     assert not flow.asarray(x).requires_grad and flow.asarray(x, requires_grad=True) is x
     assert flow.asarray(array, requires_grad=True).is_leaf
     with pytest.raises(ValueError, match="alias"):
@@ -209,7 +213,7 @@ def test_scalar_tensor(world):
 
 def test_to_a_class_is_an_error_that_says_so(world):
     for kind in (flow.Tensor, flow.FloatTensor, torch.FloatTensor):
-        with pytest.raises(OnefoldTypeError, match="got the class .*x.type"):
+        with pytest.raises(OnefoldTypeError, match=r"got the class .*x\.type"):
             flow.ones(2).to(kind)
     x = flow.ones(2)
     assert x.to(flow.float64, False, True).dtype == flow.float64

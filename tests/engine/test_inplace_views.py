@@ -139,7 +139,10 @@ def test_resize_refuses(world):
         assert x.resize(2, 2).shape == (2, 2)
     with pytest.warns(UserWarning, match="deprecated"):
         assert x.resize_as(flow.ones(2, 2)).shape == (2, 2)
-    with pytest.warns(UserWarning), pytest.raises(OnefoldRuntimeError, match="resize_"):
+    with (
+        pytest.warns(UserWarning, match="deprecated"),
+        pytest.raises(OnefoldRuntimeError, match="resize_"),
+    ):
         x.resize(3)
 
 

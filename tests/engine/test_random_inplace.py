@@ -100,7 +100,7 @@ def test_random_without_bounds(dtype, most):
     dtype = getattr(torch, dtype)
     for x in (flow.zeros(20_000, dtype=dtype).random_().to_torch(),
               torch.zeros(20_000, dtype=dtype).random_()):  # fmt: skip
-        assert 0 <= x.min() and most * 0.99 <= x.max().item() <= most
+        assert x.min() >= 0 and most * 0.99 <= x.max().item() <= most
 
 
 def test_probabilities_of_each_element(world):
@@ -108,7 +108,10 @@ def test_probabilities_of_each_element(world):
     flow.manual_seed(3)
     local = flow.bernoulli(flow.tensor(p))
     assert local.dtype == p.dtype and local.to_torch()[p == 0].sum() == 0
-    assert local.to_torch()[p == 1].eq(1).all() and set(local.to_torch().unique().tolist()) == {0, 1}
+    assert local.to_torch()[p == 1].eq(1).all() and set(local.to_torch().unique().tolist()) == {
+        0,
+        1,
+    }
     for layout in layouts():
         flow.manual_seed(3)
         x = flow.tensor(p, **layout)

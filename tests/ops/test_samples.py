@@ -42,8 +42,8 @@ NOT_SAMPLED = {
             as_strided_ fill_diagonal_ resize resize_as set_ slice_update squeeze_ swapaxes_
             swapdims_ t_ transpose_ unsqueeze_""",
         "engine/test_constructors.py": """
-            as_tensor asarray empty_strided frombuffer init_tensor legacy_tensor new new_empty_strided
-            scalar_tensor type""",
+            as_tensor asarray empty_strided frombuffer init_tensor legacy_tensor new
+            new_empty_strided scalar_tensor type""",
         "engine/test_tensor_attributes.py": """
             ccol_indices coalesce col_indices crow_indices data_ptr eig get_device indices
             is_complex is_conj is_floating_point is_neg is_nonzero is_pinned is_same_size is_set_to
@@ -94,7 +94,9 @@ def test_every_public_op_has_a_sample():
     missing = sorted(
         name
         for name, function in known.items()
-        if name not in sampled and name not in NOT_SAMPLED and function not in functions
+        if name not in sampled
+        and name not in NOT_SAMPLED
+        and function not in functions
         and name.removesuffix("_") not in INPLACE  # tests/engine/test_inplace.py
     )
     assert missing == [], "add a sample to tests/samples, or a reason to NOT_SAMPLED"

@@ -9,7 +9,7 @@ from ...errors import OnefoldRuntimeError
 from ..names import register_as
 from ..tensor import Tensor
 
-_SPARSE = "sparse tensors are not offered, all are dense; use nonzero() for indices"
+_SPARSE = "sparse tensors are not supported, all are dense; use nonzero() for indices"
 _REMOVED = "torch has removed it"
 
 # What to do instead of calling the function, by its name.
@@ -34,7 +34,6 @@ def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
     return call
 
 
-NOT_OFFERED = frozenset(_INSTEAD)
+UNSUPPORTED = frozenset(_INSTEAD)
 for _name, _what in _INSTEAD.items():
-    register_as(_name, _refusal(_name, _what), f"Not offered: {_what}.")
-
+    register_as(_name, _refusal(_name, _what), f"Not supported: {_what}.")
