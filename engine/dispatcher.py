@@ -38,7 +38,7 @@ class Takes(Protocol[P]):
 
 def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and hashable attributes."""
-    return _define(op, ("x",))
+    return _define(op, ("input",))
 
 
 def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
@@ -50,12 +50,15 @@ def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     assert op.makes_views
     assert op.saves == ()
     assert not op.saves_output
-    return _define(op, ("x",))
+    return _define(op, ("input",))
 
 
-def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
-    """The function that runs an op of two tensors and hashable attributes."""
-    return _define(op, ("a", "b"))
+def binary(op: Takes[P], second: str = "other") -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+    """The function that runs an op of two tensors and hashable attributes.
+
+    `second` is the name of the second tensor, by which it may be passed.
+    """
+    return _define(op, ("input", second))
 
 
 def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:

@@ -48,23 +48,23 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
 
 
 @register_function
-def detach(self: Tensor) -> Tensor:
+def detach(input: Tensor) -> Tensor:
     """The tensor without the history of its computation: a view, through which it can be changed.
 
     In-place methods of either change the value of both, and the history of the named one only.
     """
     if interpreter.current is not None:
-        interpreter.current.before_sharing(self)
-    return link(from_shards(self.shards, self.meta), stand_in(self), DETACH)
+        interpreter.current.before_sharing(input)
+    return link(from_shards(input.shards, input.meta), stand_in(input), DETACH)
 
 
 @register_function
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
-    if base_of(self) is not None and not self._step.detaches:
+    if base_of(input) is not None and not input._step.detaches:
         raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
-    self.node = None
-    return self
+    input.node = None
+    return input
 
 
 class HookHandle(Generic[H]):

@@ -158,34 +158,37 @@ def fitted(value: object, target: Tensor) -> Tensor:
 
 
 @register_function
-def copy_(self: Tensor, source: Tensor) -> Tensor:
-    """Take the value of `source`, which may have another dtype, placement and sbp."""
-    if not isinstance(source, Tensor):
-        raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(source).__name__}")
+def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+    """Take the value of `other`, which may have another dtype, placement and sbp.
+
+    `non_blocking` is torch's hint: copies are ordered with the ops here.
+    """
+    if not isinstance(other, Tensor):
+        raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(other).__name__}")
     check_change(self, "copy_")
-    if source.is_global != self.is_global:
+    if other.is_global != self.is_global:
         raise MixedTensorsError(
-            f"copy_: cannot copy between a local and a global tensor ({source.meta!r} into "
+            f"copy_: cannot copy between a local and a global tensor ({other.meta!r} into "
             f"{self.meta!r}); convert the source with to_global or to_local first"
         )
-    value = names.cast(source, self.dtype) if source.dtype != self.dtype else source
+    value = names.cast(other, self.dtype) if other.dtype != self.dtype else other
     if value.shape != self.shape:
         value = names.expand(value, self.shape)
     return assign(self, value, "copy_")
 
 
 @register_function
-def fill_(self: Tensor, value: Tensor | Number) -> Tensor:
+def fill_(input: Tensor, value: Tensor | Number) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
-    check_change(self, "fill_")
-    return assign(self, tensor_ops.full_like(self, value), "fill_")
+    check_change(input, "fill_")
+    return assign(input, tensor_ops.full_like(input, value), "fill_")
 
 
 @register_function
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Every element becomes 0."""
-    check_change(self, "zero_")
-    return assign(self, tensor_ops.full_like(self, 0), "zero_")
+    check_change(input, "zero_")
+    return assign(input, tensor_ops.full_like(input, 0), "zero_")
 
 
 @register_function

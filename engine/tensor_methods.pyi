@@ -124,7 +124,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan(self, /) -> Tensor:
         """`atan` of each element."""
-    def arctan2(self, b: Tensor, /) -> Tensor:
+    def arctan2(self, other: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def arctanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -169,7 +169,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan(self, /) -> Tensor:
         """`atan` of each element."""
-    def atan2(self, b: Tensor, /) -> Tensor:
+    def atan2(self, other: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def atanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -203,7 +203,7 @@ class TensorMethods:
     def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bmm(self, b: Tensor) -> Tensor:
+    def bmm(self, mat2: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
@@ -271,8 +271,8 @@ class TensorMethods:
         """The complex conjugate; a real tensor itself."""
     def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
         """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
-    def copy_(self, source: Tensor) -> Self:
-        """Take the value of `source`, which may have another dtype, placement and sbp."""
+    def copy_(self, other: Tensor, non_blocking: builtins.bool = False) -> Self:
+        """Take the value of `other`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def corrcoef(self) -> Tensor:
         """The correlation coefficients of the rows, whose columns are observations."""
@@ -290,7 +290,7 @@ class TensorMethods:
         aweights: Tensor | None = None,
     ) -> Tensor:
         """The covariance matrix of the rows, whose columns are observations."""
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """The tensor on the cpu (a global one on the same ranks)."""
     def cross(
         self,
@@ -301,7 +301,10 @@ class TensorMethods:
     def crow_indices(self, *args: object, **kwargs: object) -> NoReturn:
         """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def cuda(
-        self, device: builtins.int | None = None, non_blocking: builtins.bool = False
+        self,
+        device: str | builtins.int | torch.device | None = None,
+        non_blocking: builtins.bool = False,
+        memory_format: torch.memory_format | None = None,
     ) -> Tensor:
         """The tensor on cuda (a global one on the same ranks)."""
     def cummax(self, dim: builtins.int | Sequence[builtins.int]) -> Cummax:
@@ -358,7 +361,7 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def dot(self, b: Tensor) -> Tensor:
+    def dot(self, tensor: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def double(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
@@ -418,9 +421,9 @@ class TensorMethods:
     def floor(self, /) -> Tensor:
         """`floor` of each element."""
     def floor_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def fmax(self, b: Tensor, /) -> Tensor:
+    def fmax(self, other: Tensor, /) -> Tensor:
         """`fmax` of each element."""
-    def fmin(self, b: Tensor, /) -> Tensor:
+    def fmin(self, other: Tensor, /) -> Tensor:
         """`fmin` of each element."""
     def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def frac(self, /) -> Tensor:
@@ -438,7 +441,7 @@ class TensorMethods:
         """Every element becomes the number of trials, of chance `p`, up to the first success."""
     def geqrf(self) -> Geqrf:
         """torch.geqrf on every shard; see torch's documentation."""
-    def ger(self, b: Tensor) -> Tensor:
+    def ger(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def get_device(self) -> builtins.int:
         """The number of the cuda device that holds this process's shard; -1 for the cpu."""
@@ -467,7 +470,7 @@ class TensorMethods:
         mode: builtins.int = 0,
     ) -> Tensor:
         """torch.hash_tensor on every shard; see torch's documentation."""
-    def heaviside(self, b: Tensor, /) -> Tensor:
+    def heaviside(self, values: Tensor, /) -> Tensor:
         """`heaviside` of each element."""
     def hermitian(self) -> Tensor:
         """The conjugate transpose of a matrix: `x.H`."""
@@ -491,7 +494,7 @@ class TensorMethods:
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
-    def hypot(self, b: Tensor, /) -> Tensor:
+    def hypot(self, other: Tensor, /) -> Tensor:
         """`hypot` of each element."""
     def i0(self) -> Tensor:
         """torch.i0 on every shard; see torch's documentation."""
@@ -628,9 +631,9 @@ class TensorMethods:
         """Every element becomes the exponential of a normal number of this mean and deviation."""
     def log_softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """The logarithm of `softmax(input, dim)`, computed without overflow."""
-    def logaddexp(self, b: Tensor, /) -> Tensor:
+    def logaddexp(self, other: Tensor, /) -> Tensor:
         """`logaddexp` of each element."""
-    def logaddexp2(self, b: Tensor, /) -> Tensor:
+    def logaddexp2(self, other: Tensor, /) -> Tensor:
         """`logaddexp2` of each element."""
     def logcumsumexp(self, dim: builtins.int | Sequence[builtins.int]) -> Tensor:
         """torch.logcumsumexp on every shard; see torch's documentation."""
@@ -679,7 +682,7 @@ class TensorMethods:
     @overload
     def max(self, dim: Tensor) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
-    def maximum(self, b: Tensor, /) -> Tensor:
+    def maximum(self, other: Tensor, /) -> Tensor:
         """`maximum` of each element."""
     def mean(
         self,
@@ -704,9 +707,9 @@ class TensorMethods:
     @overload
     def min(self, dim: Tensor) -> Tensor:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
-    def minimum(self, b: Tensor, /) -> Tensor:
+    def minimum(self, other: Tensor, /) -> Tensor:
         """`minimum` of each element."""
-    def mm(self, b: Tensor) -> Tensor:
+    def mm(self, mat2: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def mode(
         self, dim: builtins.int | Sequence[builtins.int] = -1, keepdim: builtins.bool = False
@@ -738,7 +741,7 @@ class TensorMethods:
     ) -> Tensor:
         """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S)."""
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mv(self, b: Tensor) -> Tensor:
+    def mv(self, vec: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def mvlgamma(self, p: builtins.float | str) -> Tensor:
         """torch.mvlgamma on every shard; see torch's documentation."""
@@ -893,7 +896,7 @@ class TensorMethods:
     ) -> Self:
         """Every element becomes a normal number of this mean and standard deviation."""
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def numpy(self) -> np.ndarray:
+    def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The logical value as a numpy array; see `whole` for when it communicates."""
     def orgqr(self, input2: Tensor) -> Tensor:
         """torch.orgqr on every shard; see torch's documentation."""
@@ -905,7 +908,7 @@ class TensorMethods:
         transpose: builtins.bool = False,
     ) -> Tensor:
         """torch.ormqr on every shard; see torch's documentation."""
-    def outer(self, b: Tensor) -> Tensor:
+    def outer(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""
@@ -916,7 +919,7 @@ class TensorMethods:
     def polygamma(self, n: builtins.int) -> Tensor: ...
     def positive(self) -> Tensor:
         """The tensor, as a view; raises OnefoldRuntimeError for builtins.bool."""
-    def pow(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def pow(self, exponent: Tensor | complex | np.number[Any]) -> Tensor: ...
     def prelu(self, weight: Tensor) -> Tensor:
         """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
     def prod(
@@ -957,8 +960,8 @@ class TensorMethods:
         """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
     def reciprocal(self, /) -> Tensor:
         """`reciprocal` of each element."""
-    def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory of this process's shards until `stream` has done its present work."""
+    def record_stream(self, s: torch.Stream) -> None:
+        """Keep the memory of this process's shards until the stream `s` has done its present work."""
     def register_hook(
         self, hook: Callable[[Tensor], Tensor | None]
     ) -> HookHandle[Callable[[Tensor], Tensor | None]]:
@@ -1002,7 +1005,7 @@ class TensorMethods:
     def resize_as(self, tensor: Tensor) -> Tensor:
         """The elements under the shape of another tensor; torch deprecates it for `reshape`."""
     def resize_as_(
-        self, other: Tensor, *, memory_format: torch.memory_format | None = None
+        self, the_template: Tensor, *, memory_format: torch.memory_format | None = None
     ) -> Self:
         """Give the tensor the shape of another one; see `resize_`."""
     def resolve_conj(self) -> Tensor:
@@ -1174,10 +1177,10 @@ class TensorMethods:
         """The sum over the dims that broadcasting from `size` would make."""
     def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True) -> Svd:
         """torch.svd on every shard; see torch's documentation."""
-    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
-    def swapaxes_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        """`transpose`, under numpy's name."""
+    def swapaxes_(self, axis0: builtins.int, axis1: builtins.int) -> Self:
+        """`transpose`, under numpy's name."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
@@ -1370,7 +1373,7 @@ class TensorMethods:
     def __truediv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __matmul__(self, other: Tensor) -> Tensor: ...
     def __neg__(self, /) -> Tensor: ...
-    def __pow__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __pow__(self, exponent: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __floordiv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __mod__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __abs__(self, /) -> Tensor: ...
@@ -1453,7 +1456,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan_(self, /) -> Self:
         """`atan` of each element."""
-    def arctan2_(self, b: Tensor, /) -> Self:
+    def arctan2_(self, other: Tensor, /) -> Self:
         """`atan2` of each element."""
     def arctanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -1463,7 +1466,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan_(self, /) -> Self:
         """`atan` of each element."""
-    def atan2_(self, b: Tensor, /) -> Self:
+    def atan2_(self, other: Tensor, /) -> Self:
         """`atan2` of each element."""
     def atanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -1544,9 +1547,9 @@ class TensorMethods:
     def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def gt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def heaviside_(self, b: Tensor, /) -> Self:
+    def heaviside_(self, values: Tensor, /) -> Self:
         """`heaviside` of each element."""
-    def hypot_(self, b: Tensor, /) -> Self:
+    def hypot_(self, other: Tensor, /) -> Self:
         """`hypot` of each element."""
     def i0_(self) -> Self:
         """torch.i0 on every shard; see torch's documentation."""
@@ -1628,7 +1631,7 @@ class TensorMethods:
         """torch.nextafter on every shard; see torch's documentation."""
     def not_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def polygamma_(self, n: builtins.int) -> Self: ...
-    def pow_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def pow_(self, exponent: Tensor | complex | np.number[Any]) -> Self: ...
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Self:
         """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
     def quick_gelu_(self, /) -> Self:
@@ -1709,7 +1712,7 @@ class TensorMethods:
     def xlogy_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ifloordiv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __imod__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def __ipow__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ipow__(self, exponent: Tensor | complex | np.number[Any]) -> Self: ...
     def __iand__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ior__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ixor__(self, other: Tensor | complex | np.number[Any]) -> Self: ...

@@ -56,8 +56,10 @@ def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 
 @register_function
-def numpy(self: Tensor) -> np.ndarray:
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """The logical value as a numpy array; see `whole` for when it communicates.
+
+    `force` changes nothing: tensors that require grad and those on a GPU have arrays anyway.
 
     A cpu tensor that is local shares its memory with the array, as far as `to_torch` does.
     """

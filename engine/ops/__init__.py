@@ -7,7 +7,7 @@ import torch
 
 from ..names import all_names, find_name, names, register_name
 from ..tensor import Tensor, add_inplace_method, add_method
-from .unsupported import UNSUPPORTED
+from .unsupported_methods import UNSUPPORTED
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -18,7 +18,7 @@ absolute=abs arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arc
 arctanh=atanh broadcast_to=expand clip=clamp concat=cat concatenate=cat divide=div
 fix=trunc ger=outer greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid
 moveaxis=movedim multiply=mul negative=neg not_equal=ne row_stack=vstack subtract=sub
-swapaxes=transpose swapdims=transpose
+swapdims=transpose
 linalg.matmul=matmul linalg.matrix_exp=matrix_exp linalg.vector_norm=vector_norm
 special.digamma=digamma special.erf=erf special.erfc=erfc special.erfinv=erfinv special.exp2=exp2
 special.expit=sigmoid special.expm1=expm1 special.gammainc=igamma special.gammaincc=igammac

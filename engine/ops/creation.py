@@ -32,6 +32,14 @@ Size = Sequence[int]
 Maker = Callable[[Box, torch.device], torch.Tensor]
 
 
+# What torch's functions of creation are asked for that is so here anyway.
+_DENSE: dict[str, tuple[object, ...]] = {
+    "layout": (torch.strided, None),
+    "memory_format": (torch.contiguous_format, torch.preserve_format, None),
+    "pin_memory": (False, None),
+}
+
+
 class Source:
     """A creation as an op: what a capturing interpreter sees, and how eager runs it."""
 
@@ -56,6 +64,7 @@ def make(
     **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
+    unknown = {key: value for key, value in unknown.items() if value not in _DENSE.get(key, ())}
     if unknown:
         raise OnefoldTypeError(
             f"{what}() got an unexpected keyword argument {next(iter(unknown))!r}; layouts are "

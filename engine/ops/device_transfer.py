@@ -114,17 +114,23 @@ def to_dense(
 
 
 @register_function
-def cpu(self: Tensor) -> Tensor:
+def cpu(self: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
     """The tensor on the cpu (a global one on the same ranks)."""
     return to(self, "cpu")
 
 
 @register_function
-def cuda(self: Tensor, device: int | None = None, non_blocking: bool = False) -> Tensor:
+def cuda(
+    self: Tensor,
+    device: DeviceLike | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
     """The tensor on cuda (a global one on the same ranks)."""
     if self.is_global and device is None:
         return _to_type(self, "cuda")
-    return to(self, "cuda" if device is None else f"cuda:{device}")
+    number = f"cuda:{device}" if isinstance(device, int) else device
+    return to(self, "cuda" if number is None else number)
 
 
 @register_function

@@ -264,19 +264,25 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
 
 
 @register_function
-def expand(self: Tensor, *sizes: Dims) -> Tensor:
+def expand(input: Tensor, *sizes: Dims) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
     wanted = unpack(sizes)
-    shape = self.meta.shape
+    shape = input.meta.shape
     new = len(wanted) - len(shape)
     if new >= 0:  # else the op says what is wrong
         wanted = tuple(
             -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(wanted)
         )
-    return _expand(self, wanted)
+    return _expand(input, wanted)
+
+
+@register_function
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose`, under numpy's name."""
+    return _transpose(input, axis0, axis1)
 
 
 @register_function

@@ -50,25 +50,25 @@ def _scaled_mm(
 ) -> Tensor:
     """The product of two float8 matrices with one scale for each, or for each row and column."""
 
-def abs(x: Tensor, /) -> Tensor:
+def abs(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def abs_(x: Tensor, /) -> Tensor:
+def abs_(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def absolute(x: Tensor, /) -> Tensor:
+def absolute(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def acos(x: Tensor, /) -> Tensor:
+def acos(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def acos_(x: Tensor, /) -> Tensor:
+def acos_(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def acosh(x: Tensor, /) -> Tensor:
+def acosh(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def acosh_(x: Tensor, /) -> Tensor:
+def acosh_(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
@@ -190,7 +190,7 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = Fa
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, as (min, max)."""
 
-def angle(x: Tensor, /) -> Tensor:
+def angle(input: Tensor, /) -> Tensor:
     """`angle` of each element."""
 
 def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -209,43 +209,43 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
 
-def arccos(x: Tensor, /) -> Tensor:
+def arccos(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def arccos_(x: Tensor, /) -> Tensor:
+def arccos_(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def arccosh(x: Tensor, /) -> Tensor:
+def arccosh(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def arccosh_(x: Tensor, /) -> Tensor:
+def arccosh_(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def arcsin(x: Tensor, /) -> Tensor:
+def arcsin(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def arcsin_(x: Tensor, /) -> Tensor:
+def arcsin_(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def arcsinh(x: Tensor, /) -> Tensor:
+def arcsinh(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def arcsinh_(x: Tensor, /) -> Tensor:
+def arcsinh_(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def arctan(x: Tensor, /) -> Tensor:
+def arctan(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def arctan2(a: Tensor, b: Tensor, /) -> Tensor:
+def arctan2(input: Tensor, other: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def arctan_(x: Tensor, /) -> Tensor:
+def arctan_(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def arctanh(x: Tensor, /) -> Tensor:
+def arctanh(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
-def arctanh_(x: Tensor, /) -> Tensor:
+def arctanh_(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -308,31 +308,31 @@ def asarray(
 ) -> Tensor:
     """`obj` as a tensor: a tensor, an array, what has `__dlpack__` or a buffer, a number, a list."""
 
-def asin(x: Tensor, /) -> Tensor:
+def asin(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def asin_(x: Tensor, /) -> Tensor:
+def asin_(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def asinh(x: Tensor, /) -> Tensor:
+def asinh(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def asinh_(x: Tensor, /) -> Tensor:
+def asinh_(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def atan(x: Tensor, /) -> Tensor:
+def atan(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def atan2(a: Tensor, b: Tensor, /) -> Tensor:
+def atan2(input: Tensor, other: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def atan_(x: Tensor, /) -> Tensor:
+def atan_(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def atanh(x: Tensor, /) -> Tensor:
+def atanh(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
-def atanh_(x: Tensor, /) -> Tensor:
+def atanh_(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 @overload
@@ -471,7 +471,7 @@ def bitwise_left_shift(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def bitwise_not(x: Tensor, /) -> Tensor:
+def bitwise_not(input: Tensor, /) -> Tensor:
     """`bitwise_not` of each element."""
 
 def bitwise_or(
@@ -501,7 +501,7 @@ def blackman_window(
 def block_diag(*tensors: Tensor) -> Tensor:
     """torch.block_diag on every shard; see torch's documentation."""
 
-def bmm(a: Tensor, b: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_like(
@@ -512,7 +512,7 @@ def broadcast_like(
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
 
-def broadcast_to(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def broadcast_to(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
 def bucketize(
@@ -538,10 +538,10 @@ def cdist(
 ) -> Tensor:
     """torch.cdist on every shard; see torch's documentation."""
 
-def ceil(x: Tensor, /) -> Tensor:
+def ceil(input: Tensor, /) -> Tensor:
     """`ceil` of each element."""
 
-def ceil_(x: Tensor, /) -> Tensor:
+def ceil_(input: Tensor, /) -> Tensor:
     """`ceil` of each element."""
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -711,16 +711,16 @@ def copysign(
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of the rows, whose columns are observations."""
 
-def cos(x: Tensor, /) -> Tensor:
+def cos(input: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
-def cos_(x: Tensor, /) -> Tensor:
+def cos_(input: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
-def cosh(x: Tensor, /) -> Tensor:
+def cosh(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
-def cosh_(x: Tensor, /) -> Tensor:
+def cosh_(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
@@ -807,10 +807,10 @@ def deg2rad_(input: Tensor, /) -> Tensor:
 def det(input: Tensor) -> Tensor:
     """torch.det on every shard; see torch's documentation."""
 
-def detach(self: Tensor) -> Tensor:
+def detach(input: Tensor) -> Tensor:
     """The tensor without the history of its computation: a view, through which it can be changed."""
 
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -842,7 +842,7 @@ def diff(
 ) -> Tensor:
     """torch.diff on every shard; see torch's documentation."""
 
-def digamma(x: Tensor, /) -> Tensor:
+def digamma(input: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
 def dist(
@@ -871,7 +871,7 @@ def divide(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(a: Tensor, b: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -935,7 +935,7 @@ def empty(
     """A tensor whose values are not set; see `zeros`."""
 
 def empty_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -943,7 +943,7 @@ def empty_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Unset values in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def empty_strided(
     size: Sequence[int],
@@ -964,43 +964,43 @@ def eq(
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
 
-def erf(x: Tensor, /) -> Tensor:
+def erf(input: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erf_(x: Tensor, /) -> Tensor:
+def erf_(input: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erfc(x: Tensor, /) -> Tensor:
+def erfc(input: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
-def erfc_(x: Tensor, /) -> Tensor:
+def erfc_(input: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
-def erfinv(x: Tensor, /) -> Tensor:
+def erfinv(input: Tensor, /) -> Tensor:
     """`erfinv` of each element."""
 
-def exp(x: Tensor, /) -> Tensor:
+def exp(input: Tensor, /) -> Tensor:
     """`exp` of each element."""
 
-def exp2(x: Tensor, /) -> Tensor:
+def exp2(input: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
-def exp2_(x: Tensor, /) -> Tensor:
+def exp2_(input: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
-def exp_(x: Tensor, /) -> Tensor:
+def exp_(input: Tensor, /) -> Tensor:
     """`exp` of each element."""
 
-def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expand_copy(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand_copy(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """What `expand` gives, in memory of its own."""
 
-def expm1(x: Tensor, /) -> Tensor:
+def expm1(input: Tensor, /) -> Tensor:
     """`expm1` of each element."""
 
-def expm1_(x: Tensor, /) -> Tensor:
+def expm1_(input: Tensor, /) -> Tensor:
     """`expm1` of each element."""
 
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -1024,13 +1024,13 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False)
 def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """The value in the shape, dtype and layout of `input`."""
 
-def fill_(self: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def fill_(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
 
-def fix(x: Tensor, /) -> Tensor:
+def fix(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
-def fix_(x: Tensor, /) -> Tensor:
+def fix_(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -1053,20 +1053,20 @@ def float_power(
 ) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is builtins.complex."""
 
-def floor(x: Tensor, /) -> Tensor:
+def floor(input: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
-def floor_(x: Tensor, /) -> Tensor:
+def floor_(input: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
 def floor_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def fmax(a: Tensor, b: Tensor, /) -> Tensor:
+def fmax(input: Tensor, other: Tensor, /) -> Tensor:
     """`fmax` of each element."""
 
-def fmin(a: Tensor, b: Tensor, /) -> Tensor:
+def fmin(input: Tensor, other: Tensor, /) -> Tensor:
     """`fmin` of each element."""
 
 def fmod(
@@ -1083,10 +1083,10 @@ def fold(
 ) -> Tensor:
     """torch.fold on every shard; see torch's documentation."""
 
-def frac(x: Tensor, /) -> Tensor:
+def frac(input: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
-def frac_(x: Tensor, /) -> Tensor:
+def frac_(input: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
 def fractional_max_pool2d(
@@ -1155,7 +1155,7 @@ def full(
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
 
 def full_like(
-    x: Tensor,
+    input: Tensor,
     fill_value: Tensor | builtins.complex | np.number[Any],
     *,
     dtype: torch.dtype | None = None,
@@ -1164,7 +1164,7 @@ def full_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
@@ -1201,7 +1201,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 def geqrf(input: Tensor) -> Geqrf:
     """torch.geqrf on every shard; see torch's documentation."""
 
-def ger(a: Tensor, b: Tensor) -> Tensor:
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def get_device(self: Tensor) -> int:
@@ -1353,7 +1353,7 @@ def hash_tensor(
 ) -> Tensor:
     """torch.hash_tensor on every shard; see torch's documentation."""
 
-def heaviside(a: Tensor, b: Tensor, /) -> Tensor:
+def heaviside(input: Tensor, values: Tensor, /) -> Tensor:
     """`heaviside` of each element."""
 
 def hermitian(input: Tensor) -> Tensor:
@@ -1390,7 +1390,6 @@ def histogram(
 def histogramdd(
     input: Tensor,
     bins: int | Sequence[int] | Sequence[Tensor],
-    *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
@@ -1412,7 +1411,7 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
 
-def hypot(a: Tensor, b: Tensor, /) -> Tensor:
+def hypot(input: Tensor, other: Tensor, /) -> Tensor:
     """`hypot` of each element."""
 
 def i0(input: Tensor) -> Tensor:
@@ -1539,7 +1538,7 @@ def isclose(
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
 
-def isfinite(x: Tensor, /) -> Tensor:
+def isfinite(input: Tensor, /) -> Tensor:
     """`isfinite` of each element."""
 
 def isin(
@@ -1547,16 +1546,16 @@ def isin(
 ) -> Tensor:
     """torch.isin on every shard; see torch's documentation."""
 
-def isinf(x: Tensor, /) -> Tensor:
+def isinf(input: Tensor, /) -> Tensor:
     """`isinf` of each element."""
 
-def isnan(x: Tensor, /) -> Tensor:
+def isnan(input: Tensor, /) -> Tensor:
     """`isnan` of each element."""
 
-def isneginf(x: Tensor, /) -> Tensor:
+def isneginf(input: Tensor, /) -> Tensor:
     """`isneginf` of each element."""
 
-def isposinf(x: Tensor, /) -> Tensor:
+def isposinf(input: Tensor, /) -> Tensor:
     """`isposinf` of each element."""
 
 def isreal(input: Tensor) -> Tensor:
@@ -1647,7 +1646,7 @@ def less_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def lgamma(x: Tensor, /) -> Tensor:
+def lgamma(input: Tensor, /) -> Tensor:
     """`lgamma` of each element."""
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -1690,28 +1689,28 @@ def local_to_global(
 ) -> Tensor:
     """The global tensor of which this local tensor is this rank's part."""
 
-def log(x: Tensor, /) -> Tensor:
+def log(input: Tensor, /) -> Tensor:
     """`log` of each element."""
 
-def log10(x: Tensor, /) -> Tensor:
+def log10(input: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
-def log10_(x: Tensor, /) -> Tensor:
+def log10_(input: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
-def log1p(x: Tensor, /) -> Tensor:
+def log1p(input: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
-def log1p_(x: Tensor, /) -> Tensor:
+def log1p_(input: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
-def log2(x: Tensor, /) -> Tensor:
+def log2(input: Tensor, /) -> Tensor:
     """`log2` of each element."""
 
-def log2_(x: Tensor, /) -> Tensor:
+def log2_(input: Tensor, /) -> Tensor:
     """`log2` of each element."""
 
-def log_(x: Tensor, /) -> Tensor:
+def log_(input: Tensor, /) -> Tensor:
     """`log` of each element."""
 
 def log_sigmoid(input: Tensor, /) -> Tensor:
@@ -1720,10 +1719,10 @@ def log_sigmoid(input: Tensor, /) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
 
-def logaddexp(a: Tensor, b: Tensor, /) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, /) -> Tensor:
     """`logaddexp` of each element."""
 
-def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor, /) -> Tensor:
     """`logaddexp2` of each element."""
 
 def logcumsumexp(input: Tensor, dim: int | Sequence[int]) -> Tensor:
@@ -1736,7 +1735,7 @@ def logical_and(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def logical_not(x: Tensor, /) -> Tensor:
+def logical_not(input: Tensor, /) -> Tensor:
     """`logical_not` of each element."""
 
 def logical_or(
@@ -2027,7 +2026,7 @@ def max_unpool3d(
 ) -> Tensor:
     """torch.max_unpool3d on every shard; see torch's documentation."""
 
-def maximum(a: Tensor, b: Tensor, /) -> Tensor:
+def maximum(input: Tensor, other: Tensor, /) -> Tensor:
     """`maximum` of each element."""
 
 def mean(
@@ -2062,13 +2061,13 @@ def min(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
 def min(input: Tensor, dim: Tensor) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
-def minimum(a: Tensor, b: Tensor, /) -> Tensor:
+def minimum(input: Tensor, other: Tensor, /) -> Tensor:
     """`minimum` of each element."""
 
 def mish(input: Tensor, /) -> Tensor:
     """x * tanh(softplus(x))"""
 
-def mm(a: Tensor, b: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def mode(input: Tensor, dim: int | Sequence[int] = -1, keepdim: bool = False) -> Mode:
@@ -2167,7 +2166,7 @@ def multiply(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def mv(a: Tensor, b: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def mvlgamma(input: Tensor, p: float | str) -> Tensor:
@@ -2257,16 +2256,16 @@ def ne(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def neg(x: Tensor, /) -> Tensor:
+def neg(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def neg_(x: Tensor, /) -> Tensor:
+def neg_(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def negative(x: Tensor, /) -> Tensor:
+def negative(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def negative_(x: Tensor, /) -> Tensor:
+def negative_(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
 def new_empty(
@@ -2368,7 +2367,7 @@ def ones(
     """A tensor of ones; see `zeros`."""
 
 def ones_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -2376,7 +2375,7 @@ def ones_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Ones in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """torch.orgqr on every shard; see torch's documentation."""
@@ -2386,7 +2385,7 @@ def ormqr(
 ) -> Tensor:
     """torch.ormqr on every shard; see torch's documentation."""
 
-def outer(a: Tensor, b: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(
@@ -2440,7 +2439,7 @@ def positive(input: Tensor) -> Tensor:
 
 def pow(
     input: Tensor | builtins.complex | np.number[Any],
-    other: Tensor | builtins.complex | np.number[Any],
+    exponent: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
@@ -2496,15 +2495,16 @@ def rand(
     """Uniform numbers in [0, 1); the same for every layout."""
 
 def rand_like(
-    x: Tensor,
+    input: Tensor,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Uniform numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Uniform numbers in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def randint(
     low: int = 0,
@@ -2521,17 +2521,18 @@ def randint(
     """Integers in [low, high); `randint(high, size)` starts at 0."""
 
 def randint_like(
-    x: Tensor,
-    low: int,
+    input: Tensor,
+    low: int = 0,
     high: int | None = None,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Integers in [low, high), laid out as input (partial becomes broadcast); see `randint`."""
 
 def randn(
     *sizes: int | Sequence[int],
@@ -2545,15 +2546,16 @@ def randn(
     """Standard normal numbers; the same for every layout."""
 
 def randn_like(
-    x: Tensor,
+    input: Tensor,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Standard normal numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Standard normal numbers in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def randperm(
     n: int,
@@ -2573,10 +2575,10 @@ def ravel(input: Tensor) -> Tensor:
 def real(input: Tensor) -> Tensor:
     """The real part, as a view; a real tensor itself."""
 
-def reciprocal(x: Tensor, /) -> Tensor:
+def reciprocal(input: Tensor, /) -> Tensor:
     """`reciprocal` of each element."""
 
-def reciprocal_(x: Tensor, /) -> Tensor:
+def reciprocal_(input: Tensor, /) -> Tensor:
     """`reciprocal` of each element."""
 
 def relu(input: Tensor, /) -> Tensor:
@@ -2607,7 +2609,7 @@ def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one."""
 
 def resize_as_(
-    self: Tensor, other: Tensor, *, memory_format: torch.memory_format | None = None
+    input: Tensor, the_template: Tensor, *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
     """Give the tensor the shape of another one; see `resize_`."""
 
@@ -2618,8 +2620,8 @@ def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: no negation is put off."""
 
 def result_type(
-    tensor1: Tensor | builtins.complex | np.number[Any],
-    tensor2: Tensor | builtins.complex | np.number[Any],
+    tensor: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
 ) -> torch.dtype:
     """The dtype that arithmetic on the two gives."""
 
@@ -2711,10 +2713,10 @@ def rrelu(
 ) -> Tensor:
     """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
 
-def rsqrt(x: Tensor, /) -> Tensor:
+def rsqrt(input: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
-def rsqrt_(x: Tensor, /) -> Tensor:
+def rsqrt_(input: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
 def rsub(
@@ -2803,7 +2805,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
 
-def sgn(x: Tensor, /) -> Tensor:
+def sgn(input: Tensor, /) -> Tensor:
     """`sgn` of each element."""
 
 def sigmoid(input: Tensor, /) -> Tensor:
@@ -2812,19 +2814,19 @@ def sigmoid(input: Tensor, /) -> Tensor:
 def sigmoid_(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
-def sign(x: Tensor, /) -> Tensor:
+def sign(input: Tensor, /) -> Tensor:
     """`sign` of each element."""
 
-def signbit(x: Tensor, /) -> Tensor:
+def signbit(input: Tensor, /) -> Tensor:
     """`signbit` of each element."""
 
 def silu(input: Tensor, /) -> Tensor:
     """x * sigmoid(x)"""
 
-def sin(x: Tensor, /) -> Tensor:
+def sin(input: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
-def sin_(x: Tensor, /) -> Tensor:
+def sin_(input: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
 def sinc(input: Tensor, /) -> Tensor:
@@ -2833,10 +2835,10 @@ def sinc(input: Tensor, /) -> Tensor:
 def sinc_(input: Tensor, /) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
-def sinh(x: Tensor, /) -> Tensor:
+def sinh(input: Tensor, /) -> Tensor:
     """`sinh` of each element."""
 
-def sinh_(x: Tensor, /) -> Tensor:
+def sinh_(input: Tensor, /) -> Tensor:
     """`sinh` of each element."""
 
 def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
@@ -2899,26 +2901,24 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
-def split_with_sizes(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
 def split_with_sizes_copy(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """What `split_with_sizes` gives, in memory of its own."""
 
-def sqrt(x: Tensor, /) -> Tensor:
+def sqrt(input: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
-def sqrt_(x: Tensor, /) -> Tensor:
+def sqrt_(input: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
-def square(x: Tensor, /) -> Tensor:
+def square(input: Tensor, /) -> Tensor:
     """`square` of each element."""
 
-def square_(x: Tensor, /) -> Tensor:
+def square_(input: Tensor, /) -> Tensor:
     """`square` of each element."""
 
 def square_relu(input: Tensor, /) -> Tensor:
@@ -2999,8 +2999,8 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Svd:
     """torch.svd on every shard; see torch's documentation."""
 
-def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose`, under numpy's name."""
 
 def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
@@ -3020,16 +3020,16 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
 
-def tan(x: Tensor, /) -> Tensor:
+def tan(input: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
-def tan_(x: Tensor, /) -> Tensor:
+def tan_(input: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
-def tanh(x: Tensor, /) -> Tensor:
+def tanh(input: Tensor, /) -> Tensor:
     """`tanh` of each element."""
 
-def tanh_(x: Tensor, /) -> Tensor:
+def tanh_(input: Tensor, /) -> Tensor:
     """`tanh` of each element."""
 
 def tanhshrink(input: Tensor, /) -> Tensor:
@@ -3180,10 +3180,10 @@ def true_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def trunc(x: Tensor, /) -> Tensor:
+def trunc(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
-def trunc_(x: Tensor, /) -> Tensor:
+def trunc_(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -3237,7 +3237,7 @@ def unsafe_split(
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
 def unsafe_split_with_sizes(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
@@ -3321,7 +3321,7 @@ def xlogy_(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Every element becomes 0."""
 
 def zeros(
@@ -3335,7 +3335,7 @@ def zeros(
     """A tensor of zeros."""
 
 def zeros_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
@@ -3343,4 +3343,4 @@ def zeros_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Zeros in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Zeros in the shape, dtype and layout of input (partial becomes broadcast)."""

@@ -12,6 +12,7 @@ from ...kernels import pointwise_ref as elementwise
 from .. import interpreter
 from ..argument_types import Dims, Layout, TypedLayout
 from ..dispatcher import unary
+from ..generator import Generator
 from ..meta import Meta
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
@@ -96,44 +97,66 @@ def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
 
 class _Like(Protocol):
     def __call__(
-        self, x: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
+        self, input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
     ) -> Tensor: ...
 
 
 def _like(make: Entry, what: str, value: float | None = None) -> _Like:
     """The function `make` of sizes, with the shape of a tensor; `value` is that of its elements."""
 
-    def call(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]) -> Tensor:
-        plain = not layout and (dtype is None or dtype is x.meta.dtype)
+    def call(
+        input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
+    ) -> Tensor:
+        plain = not layout and (dtype is None or dtype is input.meta.dtype)
         if plain and value is not None and interpreter.current is None:
-            return constant_like(x, value)
-        return make(x.shape, **layout_like(x, {"dtype": dtype, **layout}))
+            return constant_like(input, value)
+        return make(input.shape, **layout_like(input, {"dtype": dtype, **layout}))
 
-    doc = f"{what} in the shape, dtype and layout of x (partial becomes broadcast)."
+    doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
     return register_as(f"{make.__name__}_like", call, doc)
 
 
 zeros_like = _like(zeros, "Zeros", 0)
 ones_like = _like(ones, "Ones", 1)
 empty_like = _like(empty, "Unset values")
-rand_like = _like(rand, "Uniform numbers")
-randn_like = _like(randn, "Standard normal numbers")
+
+
+def _random_like(make: Entry, what: str) -> Callable[..., Tensor]:
+    """The function `make` of sizes and a generator, with the shape of a tensor."""
+
+    def call(
+        input: Tensor, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]
+    ) -> Tensor:
+        return make(input.shape, generator=generator, **layout_like(input, layout))
+
+    doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
+    return register_as(f"{make.__name__}_like", call, doc)
+
+
+rand_like = _random_like(rand, "Uniform numbers")
+randn_like = _random_like(randn, "Standard normal numbers")
 
 
 @register_function
-def full_like(x: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
-    """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
-    return full(x.shape, fill_value, **layout_like(x, layout))
+def full_like(input: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
+    """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
+    return full(input.shape, fill_value, **layout_like(input, layout))
 
 
 @register_function
 def randint_like(
-    x: Tensor, low: int, high: int | None = None, **layout: Unpack[TypedLayout]
+    input: Tensor,
+    low: int = 0,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
-    """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Integers in [low, high), laid out as input (partial becomes broadcast); see `randint`."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, x.shape, **layout_like(x, layout))
+    shape = input.shape
+    return randint(low, high, shape, generator=generator, **layout_like(input, layout))
 
 
 # Of the same kind as another tensor, in another shape; replicated where that one is global.

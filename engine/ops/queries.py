@@ -41,9 +41,9 @@ def is_nonzero(input: Tensor) -> bool:
 
 
 @register_function
-def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> torch.dtype:
+def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
     """The dtype that arithmetic on the two gives."""
-    return torch.result_type(_stand_in(tensor1), _stand_in(tensor2))
+    return torch.result_type(_stand_in(tensor), _stand_in(other))
 
 
 def _stand_in(operand: Tensor | Number) -> torch.Tensor | Number:

@@ -57,10 +57,10 @@ def resize_(
 
 @register_function
 def resize_as_(
-    self: Tensor, other: Tensor, *, memory_format: torch.memory_format | None = None
+    input: Tensor, the_template: Tensor, *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
     """Give the tensor the shape of another one; see `resize_`."""
-    return resize_(self, other.shape)
+    return resize_(input, the_template.shape)
 
 
 @register_function

@@ -88,10 +88,10 @@ def share_memory_(self: Tensor) -> Tensor:
 
 
 @register_function
-def record_stream(self: Tensor, stream: torch.Stream) -> None:
-    """Keep the memory of this process's shards until `stream` has done its present work."""
+def record_stream(self: Tensor, s: torch.Stream) -> None:
+    """Keep the memory of this process's shards until the stream `s` has done its present work."""
     for part in self.shards:
-        part.record_stream(stream)
+        part.record_stream(s)
 
 
 @register_function

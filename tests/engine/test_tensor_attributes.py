@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import onefold as flow
-from onefold.engine.ops.unsupported import UNSUPPORTED
+from onefold.engine.ops.unsupported_methods import UNSUPPORTED
 from onefold.engine.sbp import parse
 from onefold.errors import OnefoldRuntimeError
 
