@@ -21,7 +21,7 @@ DIFFERENT = {
     **dict.fromkeys("dsplit hsplit split tensor_split unsafe_split vsplit".split(), PARTS),
     **dict.fromkeys(
         """binary_cross_entropy binary_cross_entropy_with_logits cross_entropy l1_loss mse_loss
-        nll_loss smooth_l1_loss""".split(),
+        kl_div nll_loss smooth_l1_loss""".split(),
         OLD,
     ),
     **dict.fromkeys("random_ uniform_".split(), WORD),
@@ -29,8 +29,6 @@ DIFFERENT = {
     "linear_cross_entropy": "ours came first; it has no linear bias and no weights of classes",
     "new": "a constructor, which takes sizes or data; there are no storages",
     "polygamma": "as torch's function, with the number first; as a method n comes alone",
-    "rrelu": "numbers come from the default generator, as those of layers do",
-    "unfold": "the function is the method's, that of torch.nn.functional is there",
 }
 
 
