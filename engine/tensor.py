@@ -33,7 +33,6 @@ _new = object.__new__
 # What torch's Python functions pass on although it asks for nothing.
 _NO_EFFECT: dict[str, tuple[object, ...]] = {
     "inplace": (False,),
-    "out": (None,),
     "_stacklevel": (3, 5),
     "size_average": (None,),
     "reduce": (None,),
@@ -328,12 +327,14 @@ class Tensor(TensorAttributes):
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
                 f"{name!r}; convert with x.to_torch() first"
             )
+        named = dict(kwargs or ())
+        out = named.pop("out", None)
         given = {
             key: value
-            for key, value in (kwargs or {}).items()
+            for key, value in named.items()
             if key not in _NO_EFFECT or value not in _NO_EFFECT[key]
         }
-        return ours(*args, **given)
+        return ours(*args, **given) if out is None else names.give_to(out, ours(*args, **given))
 
 
 def from_shards(shards: Shards, meta: Meta, node: Edge | None = None) -> Tensor:
