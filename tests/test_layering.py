@@ -52,6 +52,7 @@ ENGINE = (
     ("meta",),
     ("signature",),
     ("boxing",),
+    ("tensor_attributes",),
     ("tensor",),
     ("op",),
     ("views",),
@@ -69,7 +70,7 @@ ENGINE = (
     ("amp_rules",),
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
-    ("inplace",),
+    ("inplace", "inplace_views"),
     ("ops",),
 )
 
