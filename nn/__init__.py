@@ -6,6 +6,7 @@ from . import (
     functional as functional,
     graph as graph,
     init as init,
+    parallel as parallel,
     utils as utils,
 )
 from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
