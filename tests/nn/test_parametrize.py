@@ -319,6 +319,25 @@ def test_the_state_of_the_older_weight_norm_loads(world):
     np.testing.assert_array_equal(newer.weight.numpy(), mine.weight.numpy())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        ours.weight_norm,
+        ours.spectral_norm,
+        ours.orthogonal,
+        flow.nn.utils.spectral_norm,
+        lambda layer: flow.nn.utils.prune.l1_unstructured(layer, "weight", 5),
+    ],
+)
+def test_parameters_in_shards_are_gathered(make, world):
+    whole = make(flow.nn.Linear(5, 6).double())
+    split = copy.deepcopy(whole).shard_(flow.placement("cpu", [0, 1]), shard_min_size=1)
+    assert all(param.sbp == (flow.sbp.split(0),) for param in split.parameters())
+    x = torch.randn(3, 5, dtype=torch.float64)
+    wanted = losses(whole, placed(x, None))
+    np.testing.assert_allclose(losses(split, placed(x, LAYOUTS["(B)"])), wanted, rtol=1e-9)
+
+
 # In a launched world every process has to draw the same vectors, bases and masks.
 
 
