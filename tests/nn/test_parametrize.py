@@ -229,6 +229,29 @@ def test_buffers_and_unsafe_parametrizations(world):
     assert not layer.parametrizations.weight.original.is_global
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_original_of_another_shape(layout, world):
+    """A triangle of a matrix, as one vector."""
+
+    class Triangle(flow.nn.Module):
+        def forward(self, x):
+            return flow.stack([x[:3], x[1:4], x[2:]])
+
+        def right_inverse(self, x):
+            return flow.cat([x[0], x[1:, 2]])
+
+    _, layer = pair(LAYOUTS[layout], "Linear", (3, 3))
+    weight, before = layer.weight, value_of(layer.weight.detach())
+    P.register_parametrization(layer, "weight", Triangle())
+    assert layer.parametrizations.weight.original is weight and weight.shape == (5,)
+    wanted = torch.stack([before[0], torch.cat([before[0, 1:], before[1:2, 2]]), before[:, 2]])
+    assert torch.equal(value_of(layer.weight.detach()), wanted)
+    layer.weight.sum().backward()
+    assert value_of(weight.grad).tolist() == [1, 2, 3, 2, 1]
+    P.remove_parametrizations(layer, "weight")
+    assert layer.weight is weight and torch.equal(value_of(weight.detach()), wanted)
+
+
 def test_values_are_computed_once_in_a_block(world):
     calls = []
 
