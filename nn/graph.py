@@ -6,10 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper, wraps
+from html import escape
 from typing import Any, TypeVar
 
 from ..engine import interpreter
 from ..engine.grad_mode import no_grad
+from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -360,6 +362,15 @@ class Graph:
     def __repr__(self) -> str:
         tree = GraphTree(self.program, self._debug.op_lines)
         return tree.text(self.name, type(self).__name__, self.config, self._modules)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the text, and who holds which part of what is global."""
+        metas = [
+            (f"{path}.{name}", meta)
+            for path, module in self._modules.items()
+            for name, meta in module._global_metas()
+        ]
+        return f"<pre>{escape(repr(self))}</pre>{as_html(metas)}"
 
     @staticmethod
     def with_dynamic_input_shape(
