@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..engine import boxing, interpreter
 from ..engine.convert import box
 from ..engine.grad_attributes import register_post_accumulate_grad_hook
 from ..engine.inplace import take
+from ..engine.leaf_hooks import LeafCalls, running_pass
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..graph.zero import split_layout
@@ -36,6 +37,8 @@ class ZeroRedundancy:
         self.active = True
         self._layouts: dict[Tensor, _Layout] = {}
         self._watched: set[Tensor] = set()
+        self._pass: LeafCalls | None = None  # the backward pass that runs
+        self._arriving: Callable[[], object] = _nothing  # waits for the last gradient
 
     def watch(self, params: Iterable[Tensor]) -> None:
         """Reduce the gradients of parameters while backward runs, where the stage says so."""
@@ -45,12 +48,30 @@ class ZeroRedundancy:
                 register_post_accumulate_grad_hook(param, self._reduce)
 
     def _reduce(self, param: Tensor) -> None:
+        """Start to reduce a gradient, when the one before has arrived: so two are there at most."""
         grad = param.grad
-        if not self.active or grad is None or interpreter.capturing():
+        if not self.active or grad is None or grad.is_local or interpreter.capturing():
             return
-        shards = self.layout(param, grad)
-        if shards is not param.meta and grad.meta is not shards:
-            param.grad = _boxed(grad, shards)
+        shards = grad.meta.like(nd_sbp=self.layout(param, grad).nd_sbp)
+        if shards.nd_sbp == param.sbp or grad.meta is shards:
+            return
+        running = running_pass()
+        if running is not self._pass:  # one that failed before left something, perhaps
+            self._pass, self._arriving = running, _nothing
+            running.at_end(self._arrived)
+        self._arriving()
+        end = boxing.start(boxing.plan(grad.meta, shards), grad.shards, op="gradients")
+
+        def arrive() -> None:
+            reduced = Tensor(end(), shards)
+            reduced.shared = True
+            param.grad = reduced
+
+        self._arriving = arrive
+
+    def _arrived(self) -> None:
+        last, self._pass, self._arriving = self._arriving, None, _nothing
+        last()
 
     def layout(self, param: Tensor, grad: Tensor) -> Meta:
         """How a parameter is laid out for its update."""
@@ -90,6 +111,10 @@ class ZeroRedundancy:
         ]
         for (param, _), end in zip(split, ends, strict=True):
             take(param, Tensor(end(), param.meta))
+
+
+def _nothing() -> None:
+    """Nothing is on its way."""
 
 
 def _boxed(tensor: Tensor, target: Meta) -> Tensor:
