@@ -20,8 +20,10 @@ _SWITCHES = """
 _NUMBERS = "set_fusion_max_ops_num set_fusion_threshold_mbytes set_stream_num".split()
 
 
-def _setter(name: str, check: Callable[..., object]) -> Callable[..., None]:
-    def setter(value: object = True) -> None:
+def _setter(
+    name: str, check: Callable[..., object], default: bool | None = None
+) -> Callable[..., None]:
+    def setter(value: object = default) -> None:
         check(f"boxing.nccl.{name}", value)
 
     setter.__name__ = setter.__qualname__ = name
@@ -30,6 +32,6 @@ def _setter(name: str, check: Callable[..., object]) -> Callable[..., None]:
 
 
 nccl = SimpleNamespace(
-    **{name: _setter(name, switch) for name in _SWITCHES},
+    **{name: _setter(name, switch, True) for name in _SWITCHES},
     **{name: _setter(name, integer) for name in _NUMBERS},
 )

@@ -350,8 +350,10 @@ def _run(
         seeds = [interpreter.current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
-    before = interpreter.grad_enabled
+    before, current = interpreter.grad_enabled, interpreter.current
     interpreter.grad_enabled = create_graph
+    if current is not None:
+        interpreter.current = current.for_gradients()
     done = False
     try:
         for edge, grad in zip(edges, seeds, strict=True):
@@ -362,7 +364,7 @@ def _run(
             walk.run()
         done = True
     finally:
-        interpreter.grad_enabled = before
+        interpreter.grad_enabled, interpreter.current = before, current
         if not done:
             walk.undo()
 

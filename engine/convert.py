@@ -23,6 +23,7 @@ from . import boxing, interpreter
 from .autograd_tape import Node
 from .boxing import BoxingPlan
 from .dispatcher import unary
+from .global_mode import OwnDevice
 from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .meta import Meta, check_nd_sbp
 from .names import names, register_function
@@ -174,7 +175,7 @@ class _LocalToGlobal:
         part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
         if part.shards:
             return (to_local(part),)
-        return (names.zeros(x.shape, dtype=x.dtype, device=x.device),)  # not a member
+        return (names.zeros(x.shape, dtype=x.dtype, device=OwnDevice(x.device)),)  # not a member
 
 
 _LOCAL_TO_GLOBAL = _LocalToGlobal()

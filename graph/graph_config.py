@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from ..engine.amp_rules import DTYPES
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
-from .amp import DTYPES
 from .schedules.named_schedules import schedule_named
 from .setting_checks import integer, switch
 from .unsupported import CONFIG, Unsupported, refuse
@@ -70,7 +70,7 @@ class GraphConfig:
     def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
         """Run matrix products in float16 or bfloat16, and what would lose digits in float32.
 
-        Other ops run in the widest dtype of their inputs (`graph/amp.py` has the lists).
+        Other ops run in the widest dtype of their inputs (`engine/amp_rules.py` has the lists).
         Parameters, their gradients and the optimizers' state stay float32. With float16 small
         gradients vanish unless the loss is scaled. Source: Micikevicius et al., "Mixed precision
         training" (2018).

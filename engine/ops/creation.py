@@ -19,6 +19,7 @@ from ...errors import (
 from .. import interpreter
 from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
+from ..global_mode import layout_of_new
 from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta, Shape
 from ..names import register_function
@@ -67,12 +68,16 @@ def make(
             f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "
             "has a placement, a local one a device"
         )
-    if isinstance(device, PlacedDevice):
-        placement, device = device.placement, None
-        sbp = (broadcast,) * placement.ndim if sbp is None else sbp
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
+    if placement is None and sbp is None:
+        layout = layout_of_new(device)
+        if layout is not None:
+            (placement, sbp), device = layout, None
+    if isinstance(device, PlacedDevice):
+        placement, device = device.placement, None
+        sbp = (broadcast,) * placement.ndim if sbp is None else sbp
     if placement is None:
         if sbp is not None:
             raise PlacementError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
-from .. import interpreter
+from .. import global_mode, interpreter
 from ..argument_types import DeviceLike
 from ..autograd_tape import Node
 from ..convert import box, global_to_global, local_to_global, read_device
@@ -97,7 +97,7 @@ def to(
             y = _to_device(y, read_device(device))
         else:
             wanted = torch.device(device)  # only its type counts
-            if wanted.index is not None:
+            if not global_mode.is_enabled() and wanted.index is not None:
                 raise OnefoldRuntimeError(
                     f"to({str(device)!r}): a global tensor keeps its ranks, so the device index is "
                     f"not free; use to({wanted.type!r}) or to_global(placement=...)"
