@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ..engine import boxing, interpreter
 from ..engine.convert import box
@@ -37,8 +39,8 @@ class ZeroRedundancy:
         self.active = True
         self._layouts: dict[Tensor, _Layout] = {}
         self._watched: set[Tensor] = set()
-        self._pass: LeafCalls | None = None  # the backward pass that runs
-        self._arriving: Callable[[], object] = _nothing  # waits for the last gradient
+        # By the backward passes that run: what waits for the last gradient.
+        self._arriving: WeakKeyDictionary[LeafCalls, Callable[[], object]] = WeakKeyDictionary()
 
     def watch(self, params: Iterable[Tensor]) -> None:
         """Reduce the gradients of parameters while backward runs, where the stage says so."""
@@ -56,10 +58,11 @@ class ZeroRedundancy:
         if shards.nd_sbp == param.sbp or grad.meta is shards:
             return
         running = running_pass()
-        if running is not self._pass:  # one that failed before left something, perhaps
-            self._pass, self._arriving = running, _nothing
-            running.at_end(self._arrived)
-        self._arriving()
+        before = self._arriving.get(running)
+        if before is None:
+            running.at_end(partial(self._arrived, running))
+        else:
+            before()
         end = boxing.start(boxing.plan(grad.meta, shards), grad.shards, op="gradients")
 
         def arrive() -> None:
@@ -67,11 +70,10 @@ class ZeroRedundancy:
             reduced.shared = True
             param.grad = reduced
 
-        self._arriving = arrive
+        self._arriving[running] = arrive
 
-    def _arrived(self) -> None:
-        last, self._pass, self._arriving = self._arriving, None, _nothing
-        last()
+    def _arrived(self, running: LeafCalls) -> None:
+        self._arriving.pop(running)()
 
     def layout(self, param: Tensor, grad: Tensor) -> Meta:
         """How a parameter is laid out for its update."""
@@ -111,10 +113,6 @@ class ZeroRedundancy:
         ]
         for (param, _), end in zip(split, ends, strict=True):
             take(param, Tensor(end(), param.meta))
-
-
-def _nothing() -> None:
-    """Nothing is on its way."""
 
 
 def _boxed(tensor: Tensor, target: Meta) -> Tensor:
