@@ -42,7 +42,8 @@ class LeafCalls:
         """Call what is left: hooks of leaves that not every node gave a gradient, then the ends."""
         for leaf in list(self._waiting):
             self._call(leaf)
-        for end in self._ends:
+        ends, self._ends = self._ends, []  # they may hold this pass
+        for end in ends:
             end()
 
     def at_end(self, end: Callable[[], object]) -> None:

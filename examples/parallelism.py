@@ -1,10 +1,10 @@
-"""The parallelism strategies on one matrix multiplication: data, model, pipeline, mixed, graphs.
+"""The parallelism strategies in ten lines each: data, model, pipeline, mixed, graphs, shards.
 
     python examples/parallelism.py
     python -m onefold.distributed.launch --nproc_per_node 4 examples/parallelism.py
 
 Every program prints the logical shapes, which each process knows, and checks its result against
-the same multiplication on one rank.
+the same computation on one rank.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 import onefold as flow
 from onefold import nn
+from onefold.parallel import COLUMN, ROW, tensor_parallel
 
 BROADCAST = flow.sbp.broadcast
 
@@ -163,6 +164,33 @@ def training(device: str) -> None:
         show("", line)
 
 
+def feed_forward() -> tuple[nn.Module, flow.Tensor, np.ndarray]:
+    """A model of ordinary layers, its input and what one rank makes of it."""
+    model = nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3))
+    x = flow.randn(4, 5)
+    return model, x, model(x).numpy()
+
+
+def layers(device: str) -> None:
+    """The layers of a model are split by a table of names, as in Megatron-LM."""
+    placement = flow.placement(device, ranks=[0, 1])
+    model, x, expected = feed_forward()
+    tensor_parallel(model, placement, {"0.*": COLUMN, "2.*": ROW})
+    out = model(x.to_global(placement, BROADCAST))
+    show("layers", f"{tuple(out.shape)} as {out.sbp}")
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def shards(device: str) -> None:
+    """The data is split, and so are the parameters, which each layer gathers when it is called."""
+    placement = flow.placement(device, ranks=[0, 1])
+    model, x, expected = feed_forward()
+    model.shard_(placement, shard_min_size=8)
+    out = model(x.to_global(placement, BROADCAST).to_global(sbp=flow.sbp.split(0)))
+    show("shards", f"{tuple(out.shape)} as {out.sbp}, the weights as {model[0].weight.sbp}")
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 PROGRAMS = {
     "data": (data_parallel, 2),
     "model": (model_parallel, 2),
@@ -170,6 +198,8 @@ PROGRAMS = {
     "mixed": (mixed, 4),
     "graph": (graph, 4),
     "training": (training, 4),
+    "layers": (layers, 2),
+    "shards": (shards, 2),
 }
 
 

@@ -16,11 +16,15 @@ from ..errors import AutogradError
 
 
 class Gather(NamedTuple):
-    """A parameter in the table of its module, and its layout while it is used."""
+    """A parameter in the table of its module, and its layout while it is used.
+
+    With `again` backward gathers it again; else the tape keeps it.
+    """
 
     table: dict[str, Any]
     name: str
     sbp: NdSbp
+    again: bool
 
 
 @contextmanager
@@ -36,9 +40,9 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
                 whole = to_global(param, sbp=place.sbp, grad_sbp=param.sbp)
                 before.append((place, param))
                 place.table[place.name] = whole
-                if keeping is not None:
+                if keeping is not None and place.again:
                     keeping.add(param, whole)
-        if keeping is None or not before:
+        if keeping is None or keeping.is_empty:
             yield
         else:
             with saved_tensors_hooks(keeping.pack, keeping.unpack):
@@ -65,6 +69,10 @@ class _Keeping:
         self._kept: dict[int, tuple[Tensor, _Shards]] = {}  # by id of the first shard
         outer = autograd_tape.saved_hooks[-1:]
         self._outer = outer[0] if outer else None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._kept
 
     def add(self, param: Tensor, whole: Tensor) -> None:
         if whole.shards:

@@ -24,7 +24,7 @@ from ..engine.tensor import Tensor
 from ..engine.views import leave
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.graph_config import GraphModule
-from ..graph.setting_checks import integer
+from ..graph.setting_checks import integer, switch
 from ..graph.zero import split_layout
 from .layout_rules import LayoutRule, layouts
 from .module_hooks import Hooked
@@ -130,15 +130,22 @@ class Module(Hooked):
         return self._apply(lambda t: to_global(t, placement, chosen[names_of[id(t)]]))
 
     def shard_(
-        self, placement: Placement | None = None, dim: int = 0, *, shard_min_size: int = 1024
+        self,
+        placement: Placement | None = None,
+        dim: int = 0,
+        *,
+        shard_min_size: int = 1024,
+        reshard_after_forward: bool = True,
     ) -> Self:
         """Split every parameter over the ranks that have it whole, in place, and gather it for use.
 
         Each rank keeps its shard along `dim`, and so do gradients and the optimizer's state. A
         parameter of which a shard would have fewer than `shard_min_size` elements stays as it is.
         The call of the module that reads a parameter gathers it, and again in backward, so that it
-        is whole only while it is used; its gradient is reduced to shards. A local module is
-        broadcast over `placement` first. Inside a graph a parameter is gathered once. Rajbhandari
+        is whole only while it is used; its gradient is reduced to shards. Without
+        `reshard_after_forward`, and inside a graph, it is gathered once and kept for backward. A
+        local module is broadcast over `placement` first. Raises PlacementError without one, and
+        OnefoldTypeError or OnefoldValueError for a `dim` or size that is none. Rajbhandari
         et al., "ZeRO" (2020), stage 3; torch has it as `fully_shard`.
 
         >>> import onefold as flow
@@ -149,6 +156,7 @@ class Module(Hooked):
         """
         integer("shard_: shard_min_size", shard_min_size, least=1)
         integer("shard_: dim", dim, least=0)
+        switch("shard_: reshard_after_forward", reshard_after_forward)
         local = any(t.is_local for t in [*self.parameters(), *self.buffers()])
         if local and placement is None:
             raise PlacementError(
@@ -161,7 +169,8 @@ class Module(Hooked):
         whole = {name: param.meta for name, param in params.items()}
         chosen = {n: split_layout(meta, shard_min_size, dim=dim) for n, meta in whole.items()}
         self.to_global(sbp=lambda name, tensor: chosen.get(name))
-        add_gathers(self, {n: w.nd_sbp for n, w in whole.items() if chosen[n] != w.nd_sbp})
+        split = {n: meta.nd_sbp for n, meta in whole.items() if chosen[n] != meta.nd_sbp}
+        add_gathers(self, split, reshard_after_forward)
         return self
 
     def to_local(self) -> Self:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ..engine import boxing, interpreter
 from ..engine.convert import box
 from ..engine.grad_attributes import register_post_accumulate_grad_hook
 from ..engine.inplace import take
+from ..engine.leaf_hooks import LeafCalls, running_pass
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor, from_shards
 from ..graph.zero import split_layout
@@ -36,6 +39,8 @@ class ZeroRedundancy:
         self.active = True
         self._layouts: dict[Tensor, _Layout] = {}
         self._watched: set[Tensor] = set()
+        # By the backward passes that run: what waits for the last gradient.
+        self._arriving: WeakKeyDictionary[LeafCalls, Callable[[], object]] = WeakKeyDictionary()
 
     def watch(self, params: Iterable[Tensor]) -> None:
         """Reduce the gradients of parameters while backward runs, where the stage says so."""
@@ -45,12 +50,30 @@ class ZeroRedundancy:
                 register_post_accumulate_grad_hook(param, self._reduce)
 
     def _reduce(self, param: Tensor) -> None:
+        """Start to reduce a gradient, when the one before has arrived: so two are there at most."""
         grad = param.grad
-        if not self.active or grad is None or interpreter.capturing():
+        if not self.active or grad is None or grad.is_local or interpreter.capturing():
             return
-        shards = self.layout(param, grad)
-        if shards is not param.meta and grad.meta is not shards:
-            param.grad = _boxed(grad, shards)
+        shards = grad.meta.like(nd_sbp=self.layout(param, grad).nd_sbp)
+        if shards.nd_sbp == param.sbp or grad.meta is shards:
+            return
+        running = running_pass()
+        before = self._arriving.get(running)
+        if before is None:
+            running.at_end(partial(self._arrived, running))
+        else:
+            before()
+        end = boxing.start(boxing.plan(grad.meta, shards), grad.shards, op="gradients")
+
+        def arrive() -> None:
+            reduced = Tensor(end(), shards)
+            reduced.shared = True
+            param.grad = reduced
+
+        self._arriving[running] = arrive
+
+    def _arrived(self, running: LeafCalls) -> None:
+        self._arriving.pop(running)()
 
     def layout(self, param: Tensor, grad: Tensor) -> Meta:
         """How a parameter is laid out for its update."""

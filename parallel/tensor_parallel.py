@@ -136,7 +136,8 @@ class _Replicate:
         if x.requires_grad:
             back = _with(x.sbp, self.axis, broadcast) if x.sbp[self.axis].is_partial else x.sbp
             y = to_global(x, sbp=target, grad_sbp=back)
-            self._last = ref(x), x.version, ref(y)
+            if y.requires_grad:
+                self._last = ref(x), x.version, ref(y)
             return y
         return to_global(x, sbp=target)
 

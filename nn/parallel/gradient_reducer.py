@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ...engine import interpreter
 from ...engine.grad_attributes import register_post_accumulate_grad_hook
@@ -12,11 +12,27 @@ from ...engine.tensor import Tensor
 from ...optim.gradient_layouts import begin_aligned, with_gradients
 
 
-class _Started(NamedTuple):
-    """A bucket that is on its way."""
+class _Round:
+    """The buckets of one backward pass."""
 
-    params: list[Tensor]
-    end: Callable[[], list[Tensor]]
+    def __init__(self, buckets: int) -> None:
+        self.waiting: list[list[Tensor]] = [[] for _ in range(buckets)]
+        self.ends: list[tuple[list[Tensor], Callable[[], list[Tensor]]]] = []
+
+    def start(self, index: int) -> None:
+        """Let go of a bucket."""
+        params, grads = with_gradients(self.waiting[index])
+        self.waiting[index] = []
+        self.ends.append((params, begin_aligned(params, grads)))
+
+    def finish(self) -> None:
+        """Let go of what is left, where some parameters had no gradient, and wait for all."""
+        for index, params in enumerate(self.waiting):
+            if params:
+                self.start(index)
+        for params, end in self.ends:
+            for param, grad in zip(params, end(), strict=True):
+                param.grad = grad
 
 
 class GradientReducer:
@@ -38,36 +54,17 @@ class GradientReducer:
             size += param.meta.nbytes
             register_post_accumulate_grad_hook(param, self._ready)
         self._bucket_of = {id(p): i for i, bucket in enumerate(self.buckets) for p in bucket}
-        self._pass: LeafCalls | None = None
-        self._waiting: list[list[Tensor]] = []
-        self._started: list[_Started] = []
+        self.rounds: WeakKeyDictionary[LeafCalls, _Round] = WeakKeyDictionary()
 
     def _ready(self, param: Tensor) -> None:
         """Hear that a backward pass has made the gradient of a parameter."""
         if not self.enabled or interpreter.capturing():
             return
         running = running_pass()
-        if running is not self._pass:  # one that failed before left something, perhaps
-            self._pass = running
-            self._waiting = [[] for _ in self.buckets]
-            self._started = []
-            running.at_end(self._end)
-        index = self._bucket_of[id(param)]
-        self._waiting[index].append(param)
-        if len(self._waiting[index]) == len(self.buckets[index]):
-            self._start(index)
-
-    def _start(self, index: int) -> None:
-        params, grads = with_gradients(self._waiting[index])
-        self._waiting[index] = []
-        self._started.append(_Started(params, begin_aligned(params, grads)))
-
-    def _end(self) -> None:
-        """Reduce what is left, in buckets with parameters that had no gradient, and wait."""
-        for index, params in enumerate(self._waiting):
-            if params:
-                self._start(index)
-        started, self._started, self._pass = self._started, [], None
-        for params, end in started:
-            for param, grad in zip(params, end(), strict=True):
-                param.grad = grad
+        if running not in self.rounds:
+            self.rounds[running] = _Round(len(self.buckets))
+            running.at_end(self.rounds[running].finish)
+        now, index = self.rounds[running], self._bucket_of[id(param)]
+        now.waiting[index].append(param)
+        if len(now.waiting[index]) == len(self.buckets[index]):
+            now.start(index)

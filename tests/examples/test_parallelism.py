@@ -25,7 +25,7 @@ def lines(command, **more):
 def test_programs_print_the_same_launched_and_virtual():
     virtual = lines([sys.executable, PROGRAM])
     launched = lines([*LAUNCHER, PROGRAM])
-    assert len(virtual) == 11
+    assert len(virtual) == 13
     assert virtual[0].split() == "data: (4, 8) as (onefold.sbp.split(dim=0),)".split()
     assert launched == virtual
 
@@ -109,6 +109,6 @@ def test_an_unknown_program_is_refused():
     )
     assert done.returncode == 2
     assert (
-        "unknown programs ['magic']; choose from data, model, pipeline, mixed, graph, training"
-        in done.stderr
+        "unknown programs ['magic']; choose from data, model, pipeline, mixed, graph, training, "
+        "layers, shards" in done.stderr
     )

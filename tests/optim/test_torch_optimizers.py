@@ -199,7 +199,7 @@ class Train(nn.Graph):
         flow.manual_seed(0)
         self.model = nn.Linear(6, 4, bias=name != "Muon").to(flow.float64)
         if layout:
-            self.model.to_global(**layout)
+            self.model.to_global(layout["placement"], flow.sbp.broadcast).to_global(**layout)
         options = {"lr": 0.05}
         self.optimizer = getattr(flow.optim, name)(self.model.parameters(), **options)
         self.add_optimizer(self.optimizer)

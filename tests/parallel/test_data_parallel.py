@@ -184,7 +184,7 @@ def test_buckets_leave_while_backward_runs(world):
     loss = model(x).square().mean()
     seen = []
     model.module.first.weight.register_post_accumulate_grad_hook(
-        lambda _: seen.append(len(model._reducer._started))
+        lambda _: seen.extend(len(round.ends) for round in model._reducer.rounds.values())
     )
     with flow.profiler.comm() as log:
         loss.backward()
@@ -220,6 +220,30 @@ def test_a_backward_that_failed_leaves_nothing_behind(world):
     assert model.module.weight.grad is None
     model(x.detach()).sum().backward()
     assert model.module.weight.grad.numpy().tolist() == [[4.0] * 4] * 2
+
+
+def test_a_backward_inside_of_another(world):
+    p = flow.placement("cpu", [0, 1])
+    flow.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(4, 4), process_group=p, bucket_cap_mb=MANY)
+    wanted = copy.deepcopy(model.module)
+    x = flow.randn(4, 4, placement=p, sbp=S0)
+
+    def losses(model):
+        h = model(x)
+
+        @flow.enable_grad()
+        def inner(grad):
+            (model(x) * 2).sum().backward()
+
+        h.register_hook(inner)
+        return model(h.tanh()).square().sum()
+
+    for each in (model, wanted):
+        losses(each).backward()
+    for found, right in zip(model.module.parameters(), wanted.parameters(), strict=True):
+        assert short(found.grad.sbp) == "(B)"
+        np.testing.assert_allclose(found.grad.numpy(), right.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_in_a_graph(world):

@@ -95,6 +95,10 @@ def test_bytes_are_those_of_zero_stage_3(world):
     assert forward.total_bytes(0) == parts
     assert backward.count("all_gather") == backward.count("reduce_scatter") == 2
     assert backward.count() == 4 and backward.total_bytes(0) == 2 * parts
+    kept = nn.Linear(64, 64, bias=False).shard_(p, reshard_after_forward=False)
+    with flow.profiler.comm() as log:
+        kept(x).square().sum().backward()
+    assert [r.kind for r in log.records] == ["all_gather", "reduce_scatter"]
 
 
 def test_attention_gathers_the_projection_that_it_reads(world):
