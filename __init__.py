@@ -85,7 +85,7 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = ("backends", "comm", "cuda", "distributions", "hub", "testing", "utils")
+ON_DEMAND = ("_C", "backends", "comm", "cuda", "distributions", "hub", "testing", "utils")
 
 
 def __getattr__(name: str) -> _ModuleType:

@@ -19,6 +19,7 @@ from torch import (
 )
 
 from . import (
+    _C as _C,
     amp as amp,
     backends as backends,
     comm as comm,
