@@ -18,6 +18,7 @@ from . import (
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
 )
@@ -48,6 +49,7 @@ from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
 from .func import vmap
 from .graph.stages.compile_stages import PipelineWarning
+from .nn.layout_rules import LocalPartsWarning
 from .optim import swa_utils as _swa_utils
 
 __version__ = "0.1.0"
@@ -85,7 +87,7 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = ("_C", "backends", "comm", "cuda", "distributions", "hub", "testing", "utils")
+ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils".split())
 
 
 def __getattr__(name: str) -> _ModuleType:
@@ -98,14 +100,14 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autocast autograd
-        bfloat16 bool cdouble cfloat checkpoint complex128 complex64 default_generator device double
-        dtype enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch func get_autocast_dtype get_default_dtype get_num_threads get_rng_state half
-        iinfo inference_mode initial_seed int int16 int32 int64 int8 is_autocast_enabled
-        is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim placement profiler sbp
-        seed set_default_dtype set_grad_enabled set_num_threads set_printoptions set_rng_state short
-        signal special to_dlpack uint8 vmap
+        FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
+        autocast autograd bfloat16 bool cdouble cfloat checkpoint complex128 complex64
+        default_generator device double dtype enable_grad env errors fft finfo float float16 float32
+        float64 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
+        get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
+        int8 is_autocast_enabled is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
+        parallel placement profiler sbp seed set_default_dtype set_grad_enabled set_num_threads
+        set_printoptions set_rng_state short signal special to_dlpack uint8 vmap
         """.split(),
     ]
 )

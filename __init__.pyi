@@ -22,6 +22,7 @@ from . import (
     _C as _C,
     amp as amp,
     backends as backends,
+    boxing as boxing,
     comm as comm,
     cuda as cuda,
     distributions as distributions,
@@ -32,6 +33,7 @@ from . import (
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
     testing as testing,
@@ -571,6 +573,7 @@ from .engine.values import (
 from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
+from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 
 bfloat16: dtype
 bool: dtype
@@ -600,6 +603,7 @@ __version__: str
 __all__ = [
     "FallbackWarning",
     "Generator",
+    "LocalPartsWarning",
     "OnefoldError",
     "PipelineWarning",
     "Size",
@@ -1001,6 +1005,7 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "parallel",
     "pdist",
     "permute",
     "permute_copy",

@@ -18,7 +18,6 @@ import torch
 from .distributed import collectives
 from .distributed.point_to_point import transfer
 from .distributed.world import world
-from .engine.argument_types import DeviceLike
 from .engine.convert import read_device
 from .engine.grad_mode import no_grad
 from .engine.tensor import Tensor
@@ -193,7 +192,7 @@ def recv(
     src: int,
     shape: Sequence[int] | None = None,
     dtype: torch.dtype | None = None,
-    device: DeviceLike | None = None,
+    device: str | torch.device | None = None,
     *,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -209,7 +208,7 @@ def recv(
         )
     if out is not None:
         _value(out)
-    on = read_device(device) if out is None else out.device
+    on = read_device(device) if out is None else out.shards[0].device
     if shape is None or dtype is None:
         (length,) = transfer([], [(src, (1,), torch.int64, torch.device("cpu"))])
         (meta,) = transfer([], [(src, (int(length),), torch.uint8, torch.device("cpu"))])

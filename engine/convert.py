@@ -20,7 +20,6 @@ from ..errors import (
     user_line,
 )
 from . import boxing, interpreter
-from .argument_types import DeviceLike
 from .autograd_tape import Node
 from .boxing import BoxingPlan
 from .dispatcher import unary
@@ -88,7 +87,7 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     return _box(x, target, grad_sbp)
 
 
-def read_device(device: DeviceLike | None) -> torch.device:
+def read_device(device: str | int | torch.device | None) -> torch.device:
     """The device that a user named for a local tensor; "cuda" is the current one."""
     try:
         found = torch.device("cpu" if device is None else device)

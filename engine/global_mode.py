@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import torch
-
 from ..errors import OnefoldTypeError, PlacementError, SbpError
 from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp
@@ -22,8 +20,8 @@ _modes: list[tuple[Placement, NdSbp] | None] = []
 class global_mode:
     """A block, or function, whose creation functions make global tensors of one layout.
 
-    `device` arguments are ignored there, and a global tensor's `.device` is its placement's type,
-    so that programs written for local tensors run on global ones. `global_mode(False)` switches an
+    `device` arguments are ignored there, so that programs written for local tensors run on global
+    ones. `global_mode(False)` switches an
     outer block off. Raises PlacementError and SbpError for what is no layout.
 
     >>> import onefold as flow
@@ -90,7 +88,7 @@ class OwnDevice(str):
     __slots__ = ()
 
 
-def layout_of_new(device: str | torch.device | None) -> tuple[Placement, NdSbp] | None:
+def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
     return _modes[-1] if _modes and not isinstance(device, OwnDevice) else None
 

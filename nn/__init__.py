@@ -1,6 +1,12 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
-from . import functional as functional, graph as graph, init as init, utils as utils
+from . import (
+    functional as functional,
+    graph as graph,
+    init as init,
+    parallel as parallel,
+    utils as utils,
+)
 from .container import (
     ModuleDict as ModuleDict,
     ModuleList as ModuleList,

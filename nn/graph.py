@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from typing import Any, TypeVar
 
 from ..engine import interpreter
@@ -218,6 +218,7 @@ class Graph:
             self._check_inputs(form, metas)
             with same_tables(self._modules) as check:
 
+                @wraps(self.build)
                 def build(*args: object, **kwargs: object) -> object:
                     result = self.build(*args, **kwargs)
                     check()
