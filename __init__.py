@@ -51,6 +51,7 @@ from .func import vmap
 from .graph.stages.compile_stages import PipelineWarning
 from .nn.layout_rules import LocalPartsWarning
 from .optim import swa_utils as _swa_utils
+from .utils.visualize import visualize_layout
 
 __version__ = "0.1.0"
 
@@ -107,7 +108,7 @@ __all__ = sorted(
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
         parallel placement profiler sbp seed set_default_dtype set_grad_enabled set_num_threads
-        set_printoptions set_rng_state short signal special to_dlpack uint8 vmap
+        set_printoptions set_rng_state short signal special to_dlpack uint8 visualize_layout vmap
         """.split(),
     ]
 )

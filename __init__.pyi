@@ -574,6 +574,7 @@ from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
+from .utils.visualize import visualize_layout as visualize_layout
 
 bfloat16: dtype
 bool: dtype
@@ -1164,6 +1165,7 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "view_copy",
+    "visualize_layout",
     "vmap",
     "vsplit",
     "vstack",

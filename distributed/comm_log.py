@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from ..errors import user_line
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,15 @@ def _row(record: CommRecord) -> tuple[str, ...]:
 
 
 _active: list[CommLog] = []
+
+# Functions that are called with the name of an op and its exchange of data, and carry that out.
+watchers: list[Callable[[str, Callable[[], Any]], Any]] = []
+
+
+def watched(op: str, exchange: Callable[[], R]) -> R:
+    """Carry out an exchange of data of an op through the newest watcher; there must be one."""
+    result: R = watchers[-1](op, exchange)
+    return result
 
 
 def active() -> bool:

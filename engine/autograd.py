@@ -133,7 +133,10 @@ class _Backward:
         if not self.retain_graph:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
-        grads = node.op.vjp(parents, dy, y, *args)
+        if interpreter.current is None:
+            grads = node.op.vjp(parents, dy, y, *args)
+        else:
+            grads = interpreter.current.run_vjp(node, node.op.vjp, (parents, dy, y, *args))
         given = dy
         for parent, part in zip(parents, grads):  # noqa: B905 (the argument costs 0.1 us)
             if parent is None or part is None:

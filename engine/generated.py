@@ -31,6 +31,7 @@ def function(text: str, name: str, title: str, names: dict[str, object]) -> Func
     Example: `function("def double(x): return 2 * x", "double", "example", {})`.
     """
     found: dict[str, Function] = {}
+    names.setdefault("__name__", __name__)  # else its lines would pass for the user's
     exec(_code(text, title), names, found)
     return found[name]
 

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from .autograd_tape import Edge
+    from .autograd_tape import Edge, Node
     from .tensor import Tensor
 
 R = TypeVar("R")
@@ -45,9 +45,17 @@ class Interpreter:
         """Run a module: `forward(*args, **kwargs)`."""
         return forward(*args, **kwargs)
 
+    def run_vjp(self, node: Node, vjp: Callable[..., R], args: tuple[object, ...]) -> R:
+        """Run the vjp of a node of the tape: `vjp(*args)`."""
+        return vjp(*args)
+
     def start_backward(self, gradient: Tensor) -> Tensor:
         """The gradient with which `backward()` starts, given the one that the program asked for."""
         return gradient
+
+    def step_optimizer(self, optimizer: object, update: Callable[[], None]) -> None:
+        """Run the update of an optimizer's step: `update()`."""
+        update()
 
     def clip_gradients(
         self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool

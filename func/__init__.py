@@ -1,7 +1,7 @@
 """Transforms of functions (`flow.func`): gradients, Jacobians, and functions over rows."""
 
+from ..nn.functional_call import functional_call as functional_call
 from .batching import vmap as vmap
-from .functional_call import functional_call as functional_call
 from .gradients import (
     grad as grad,
     grad_and_value as grad_and_value,

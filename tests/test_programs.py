@@ -10,7 +10,7 @@ from onefold.engine.names import names
 from onefold.engine.sbp import partial_sum, split
 from onefold.testing.program_builder import CallStep, Input
 from onefold.testing.program_calls import STEPS
-from onefold.testing.programs import (
+from onefold.testing.random_programs import (
     Program,
     check_program,
     draw_programs,

@@ -44,7 +44,7 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         program = plan.programs[here.rank] = made
     if here.launched:
         current_op.name = op
-    return program(shards)
+    return comm_log.watched(op, lambda: program(shards)) if comm_log.watchers else program(shards)
 
 
 def start(
@@ -68,7 +68,10 @@ def start(
     if begin is None:
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     current_op.name = op
-    return begin(shards)
+    if not comm_log.watchers:
+        return begin(shards)
+    end = comm_log.watched(op, lambda: begin(shards))
+    return lambda: comm_log.watched(op, end) if comm_log.watchers else end()
 
 
 def _in_two(

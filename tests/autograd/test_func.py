@@ -241,25 +241,3 @@ def test_a_module_is_called_with_other_tensors():
     for name, slope in slopes.items():
         torch.testing.assert_close(slope.to_torch(), wanted[name])
     assert {name: value.tolist() for name, value in model.state_dict().items()} == before
-    for names, text in (({"other": x}, "unexpected"), ({}, "missing")):
-        with pytest.raises(RuntimeError, match=text):
-            call(model, ours(names), flow.tensor(x), strict=True)
-    with pytest.raises(RuntimeError, match="more than one"):
-        call(model, [mine, mine], flow.tensor(x))
-
-
-def test_shared_parameters_are_replaced_together():
-    class Tied(flow.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = flow.nn.Linear(2, 2, bias=False), flow.nn.Linear(2, 2, bias=False)
-            self.b.weight = self.a.weight
-
-        def forward(self, x):
-            return self.b(self.a(x))
-
-    model, x, two = Tied(), flow.ones(1, 2), {"a.weight": flow.eye(2) * 2}
-    call = flow.func.functional_call
-    assert call(model, two, x).tolist() == [[4, 4]]
-    wanted = model.b(flow.ones(1, 2) * 2).tolist()
-    np.testing.assert_allclose(call(model, two, x, tie_weights=False).tolist(), wanted)

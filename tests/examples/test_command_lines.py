@@ -9,8 +9,12 @@ from source_tree import REPO
 FOLDER = REPO / "examples"
 OPTIONS = {
     "gpt.py": ["--strategy", "--ranks", "--graph", "--schedule", "--checkpoint", "--list"],
+    "llama.py": ["--strategy", "--ranks", "--graph", "--kv-heads", "--sample", "--curve"],
     "mnist.py": ["--strategy", "--ranks", "--graph", "--schedule"],
     "parallelism.py": ["--device"],
+    "resnet.py": ["--strategy", "--ranks", "--graph", "--curve"],
+    "unet.py": ["--strategy", "--ranks", "--graph", "--picture", "--curve"],
+    "vit.py": ["--strategy", "--ranks", "--graph", "--dropout", "--curve"],
 }
 
 

@@ -109,7 +109,7 @@ def test_the_picture_shows_every_parameter(tmp_path):
     with virtual_world():
         layout = mnist.Layout.of("mixed", [0, 1, 2, 3], "cpu")
         path = tmp_path / "layout.png"
-        mnist.layout_picture.save(mnist.LeNet(layout), str(path), "mixed")
+        mnist.flow.visualize_layout(mnist.LeNet(layout), path, title="mixed")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -31,7 +31,7 @@ from onefold.graph.ir import Program, ProgramStep, Value, show, verify
 from onefold.graph.memory.memory_plan import plan_memory
 from onefold.graph.passes.in_place import in_place
 from onefold.testing.manual_layouts import make_local
-from onefold.testing.programs import onefold_tensors, programs
+from onefold.testing.random_programs import onefold_tensors, programs
 from onefold.testing.sample_checks import value_of
 
 B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)

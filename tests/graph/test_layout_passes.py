@@ -15,7 +15,7 @@ from onefold.graph.ir import verify
 from onefold.graph.passes.boxing_chains import merge_boxings
 from onefold.graph.passes.pass_utils import same_bits
 from onefold.testing.manual_layouts import make_global
-from onefold.testing.programs import onefold_tensors, programs, run_onefold
+from onefold.testing.random_programs import onefold_tensors, programs, run_onefold
 from onefold.testing.sample_checks import value_of
 from onefold.testing.strategies import nd_sbps
 

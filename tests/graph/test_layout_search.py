@@ -19,7 +19,7 @@ from onefold.graph.passes.in_place import in_place
 from onefold.graph.passes.layout_graph import LayoutGraph
 from onefold.graph.passes.layout_search import modelled_time, search_layouts
 from onefold.testing.manual_layouts import make_global
-from onefold.testing.programs import onefold_tensors, programs
+from onefold.testing.random_programs import onefold_tensors, programs
 from onefold.testing.sample_checks import value_of
 
 B, P, S0, S1 = sbp.broadcast, sbp.partial_sum, sbp.split(0), sbp.split(1)

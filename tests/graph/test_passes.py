@@ -9,7 +9,7 @@ from onefold import nn, sbp
 from onefold.graph.ir import ProgramStep, Value, Variable, show, verify
 from onefold.graph.passes.cse import eliminate_common
 from onefold.graph.passes.dead_code import eliminate_dead
-from onefold.testing.programs import onefold_tensors, programs, run_onefold
+from onefold.testing.random_programs import onefold_tensors, programs, run_onefold
 from onefold.testing.sample_checks import value_of
 
 

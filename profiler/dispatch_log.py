@@ -1,4 +1,4 @@
-"""Profiler: what a block of a program did: its communication, and what the dispatcher decided."""
+"""dispatch: what the dispatcher decided in a block: plans, fallbacks, collectives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from .distributed.comm_log import CommLog, comm
-from .engine import interpreter
-from .engine.dispatch_counters import counters
+from ..distributed.comm_log import comm
+from ..engine import interpreter
+from ..engine.dispatch_counters import counters
 
 R = TypeVar("R")
-
-__all__ = ["CommLog", "DispatchLog", "OpCounts", "comm", "dispatch"]
 
 
 @dataclass

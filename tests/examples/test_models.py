@@ -1,0 +1,130 @@
+"""ResNet, Llama, ViT and UNet: one loss curve under every strategy, world and mode."""
+
+import sys
+from functools import cache
+
+import numpy as np
+import pytest
+from launched import run_ranks
+from source_tree import REPO
+
+from onefold.distributed.world import virtual_world
+
+sys.path.insert(0, str(REPO / "examples"))
+import layouts
+import llama
+import resnet
+import train_loop
+import unet
+import vit
+
+MODELS = {
+    # At a higher rate ReLU's kink makes more of a difference in the last bit.
+    resnet: "--steps 3 --batch 8 --width 4 --lr 0.002",
+    llama: "--steps 3 --batch 8 --width 32 --layers 2 --length 16",
+    vit: "--steps 3 --batch 8 --width 16 --layers 2",
+    unet: "--steps 3 --batch 8 --width 8",
+}
+STRATEGIES = [name for name in layouts.STRATEGIES if name != "single"]
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+
+
+def arguments(model, strategy, ranks, *more):
+    words = [*MODELS[model].split(), "--strategy", strategy, "--ranks", str(ranks), *more]
+    return model.parse(words)
+
+
+def losses_of(model, strategy, ranks, *more):
+    return train_loop.train(arguments(model, strategy, ranks, *more), model.make)[1]
+
+
+@cache
+def single(model):
+    with virtual_world():
+        return losses_of(model, "single", 1)
+
+
+def assert_same(losses, wanted):
+    np.testing.assert_allclose(losses, wanted, rtol=0, atol=1e-4)
+
+
+# A warning, such as that an op gathers its inputs, is an error in every test.
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@each_model
+def test_losses_do_not_depend_on_the_strategy(model, strategy):
+    for ranks in (1, 2, 4, 8):
+        with virtual_world():
+            assert_same(losses_of(model, strategy, ranks), single(model))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@each_model
+def test_a_graph_gives_the_losses_of_eager(model, strategy):
+    found = []
+    for more in ([], ["--graph"]):
+        with virtual_world():
+            found.append(losses_of(model, strategy, 2, *more))
+    assert found[0] == found[1]
+
+
+def test_losses_do_not_depend_on_the_number_of_processes():
+    def program():
+        return [losses_of(model, "mixed", 2, "--graph") for model in MODELS]
+
+    wanted = [single(model) for model in MODELS]
+    for losses in run_ranks(2, program, timeout=200):
+        assert_same(losses, wanted)
+
+
+@pytest.mark.parametrize("strategy", layouts.STRATEGIES)
+def test_a_cache_changes_no_byte_of_what_llama_writes(strategy):
+    texts = []
+    for cached in (True, False):
+        with virtual_world():
+            model, _ = train_loop.train(arguments(llama, strategy, 4), llama.make)
+            llama.flow.manual_seed(1)
+            texts.append(llama.generate(model, b"def ", 12, cached))
+    assert texts[0] == texts[1]
+    assert texts[0].startswith(b"def ")
+    assert len(texts[0]) == 16
+
+
+def test_images_are_made_and_drawn(tmp_path):
+    with virtual_world():
+        model, _ = train_loop.train(arguments(unet, "mixed", 4), unet.make)
+        images = unet.sample(model, 2, steps=3)
+    assert images.shape == (2, 1, 28, 28)
+    assert images.isfinite().all()
+    unet.draw(images, str(tmp_path / "made.png"))
+    assert (tmp_path / "made.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_they_learn(tmp_path):
+    curve = tmp_path / "curve.png"
+    words = "--steps 30 --batch 32 --width 32 --layers 2 --strategy mixed --graph --curve"
+    with virtual_world():
+        args = vit.parse([*words.split(), str(curve)])
+        _, losses = train_loop.train(args, vit.make)
+    assert np.mean(losses[-5:]) < 2.1 < losses[0]  # all digits alike would be 2.3
+    assert curve.read_bytes().startswith(b"\x89PNG")
+
+
+@each_model
+def test_whole_programs_run(model, monkeypatch, capsys):
+    words = MODELS[model].replace("--steps 3", "--steps 1")
+    monkeypatch.setattr(sys, "argv", [model.__name__, *words.split(), "--strategy", "dp"])
+    with virtual_world():
+        model.main()
+    assert "1 steps, last loss " in capsys.readouterr().out
+
+
+def test_bad_arguments_are_refused(capsys):
+    for words, said in (
+        ("--ranks 0", "--ranks must be at least 1, not 0"),
+        ("--strategy magic", "invalid choice: 'magic' (choose from 'single', 'dp'"),
+    ):
+        with pytest.raises(SystemExit):
+            vit.parse(words.split())
+        assert said in capsys.readouterr().err
