@@ -97,7 +97,7 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = ("backends", "boxing", "comm", "cuda", "distributions", "hub", "testing", "utils")
+ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils".split())
 
 
 def __getattr__(name: str) -> _ModuleType:

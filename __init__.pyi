@@ -26,6 +26,7 @@ from torch import (
 )
 
 from . import (
+    _C as _C,
     amp as amp,
     backends as backends,
     boxing as boxing,

@@ -22,7 +22,9 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("rotary_layouts",),
     (
+        "_C",
         "amp",
         "backends",
         "boxing",
