@@ -11,15 +11,19 @@ from types import ModuleType as _ModuleType
 import torch as _torch
 
 from . import (
+    amp as amp,
     errors as errors,
     fft as fft,
+    func as func,
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
 from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
     Generator,
@@ -43,8 +47,10 @@ from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
+from .func import vmap
 from .graph.stages.compile_stages import PipelineWarning
-from .optim import grad_scaler as amp, swa_utils as _swa_utils
+from .nn.layout_rules import LocalPartsWarning
+from .optim import swa_utils as _swa_utils
 from .utils.visualize import visualize_layout
 
 __version__ = "0.1.0"
@@ -68,6 +74,10 @@ short, int, long, half, float, double, cfloat, cdouble = (
     int16, int32, int64, float16, float32, float64, complex64, complex128
 )  # fmt: skip
 
+# Settings of the process.
+get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
+set_printoptions = _torch.set_printoptions
+
 # Every op under its name.
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
 
@@ -77,7 +87,8 @@ def is_tensor(value: object) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-ON_DEMAND = ("testing", "utils")  # they import what a program may never need
+# They import what a program may never need.
+ON_DEMAND = ("backends", "boxing", "comm", "cuda", "distributions", "hub", "testing", "utils")
 
 
 def __getattr__(name: str) -> _ModuleType:
@@ -90,13 +101,14 @@ __all__ = sorted(
     [
         *_PUBLIC,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
-        bool cdouble cfloat checkpoint complex128 complex64 default_generator device double dtype
-        enable_grad env errors fft finfo float float16 float32 float64 from_dlpack from_numpy
-        from_torch get_default_dtype get_rng_state half iinfo inference_mode initial_seed int
-        int16 int32 int64 int8 is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
-        placement profiler sbp seed set_default_dtype set_grad_enabled set_rng_state short signal
-        special to_dlpack uint8 visualize_layout
+        FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
+        autocast autograd bfloat16 bool cdouble cfloat checkpoint complex128 complex64
+        default_generator device double dtype enable_grad env errors fft finfo float float16 float32
+        float64 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
+        get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
+        int8 is_autocast_enabled is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
+        parallel placement profiler sbp seed set_default_dtype set_grad_enabled set_num_threads
+        set_printoptions set_rng_state short signal special to_dlpack uint8 visualize_layout vmap
         """.split(),
     ]
 )

@@ -11,22 +11,39 @@ from torch import (
     dtype as dtype,
     finfo as finfo,
     get_default_dtype as get_default_dtype,
+    get_num_threads as get_num_threads,
     iinfo as iinfo,
     set_default_dtype as set_default_dtype,
+    set_num_threads as set_num_threads,
+    set_printoptions as set_printoptions,
 )
 
 from . import (
+    amp as amp,
+    backends as backends,
+    boxing as boxing,
+    comm as comm,
+    cuda as cuda,
+    distributions as distributions,
     errors as errors,
     fft as fft,
+    func as func,
+    hub as hub,
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
     testing as testing,
     utils as utils,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import (
+    autocast as autocast,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_enabled as is_autocast_enabled,
+)
 from .engine.dispatch_counters import FallbackWarning as FallbackWarning
 from .engine.generator import (
     Generator as Generator,
@@ -553,8 +570,9 @@ from .engine.values import (
     to_dlpack as to_dlpack,
 )
 from .errors import OnefoldError as OnefoldError
+from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
-from .optim import grad_scaler as amp
+from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .utils.visualize import visualize_layout as visualize_layout
 
 bfloat16: dtype
@@ -585,6 +603,7 @@ __version__: str
 __all__ = [
     "FallbackWarning",
     "Generator",
+    "LocalPartsWarning",
     "OnefoldError",
     "PipelineWarning",
     "Size",
@@ -644,6 +663,7 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "attention_varlen",
+    "autocast",
     "autograd",
     "avg_pool1d",
     "avg_pool2d",
@@ -795,6 +815,7 @@ __all__ = [
     "from_torch",
     "full",
     "full_like",
+    "func",
     "gather",
     "gaussian_nll_loss",
     "gcd",
@@ -802,7 +823,9 @@ __all__ = [
     "geglu",
     "gelu",
     "geqrf",
+    "get_autocast_dtype",
     "get_default_dtype",
+    "get_num_threads",
     "get_rng_state",
     "glu",
     "gradient",
@@ -854,6 +877,7 @@ __all__ = [
     "int64",
     "int8",
     "interpolate",
+    "is_autocast_enabled",
     "is_grad_enabled",
     "is_tensor",
     "isclose",
@@ -981,6 +1005,7 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "parallel",
     "pdist",
     "permute",
     "permute_copy",
@@ -1046,6 +1071,8 @@ __all__ = [
     "selu",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_num_threads",
+    "set_printoptions",
     "set_rng_state",
     "sgn",
     "short",
@@ -1138,6 +1165,7 @@ __all__ = [
     "view_as_real",
     "view_copy",
     "visualize_layout",
+    "vmap",
     "vsplit",
     "vstack",
     "where",

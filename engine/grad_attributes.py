@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, check_gradient, hooks, retained
-from .autograd_tape import Edge, Leaf
+from .autograd_tape import Edge, Leaf, LeafHook
+from .leaf_hooks import LeafHookHandle
 from .names import register_function
 from .tensor import Tensor
 from .views import DETACH, base_of, link, stand_in
@@ -90,6 +91,26 @@ def register_hook(self: Tensor, hook: Hook) -> HookHandle:
         raise AutogradError("cannot register a hook on a tensor that does not require gradient")
     hooks.setdefault(self.node, []).append(hook)
     return HookHandle(self.node, hook)
+
+
+@register_function
+def register_post_accumulate_grad_hook(self: Tensor, hook: LeafHook) -> LeafHookHandle:
+    """Call `hook(tensor)` when a backward pass has added all of this leaf's gradient to `.grad`.
+
+    The hook may read and replace `.grad`; what it returns does not count. Raises AutogradError for
+    a tensor that is no leaf, or does not require a gradient.
+
+    >>> import onefold as flow
+    >>> w = flow.ones(2, requires_grad=True)
+    >>> handle = w.register_post_accumulate_grad_hook(lambda w: print(w.grad.tolist()))
+    >>> (w * w).sum().backward()
+    [2.0, 2.0]
+    """
+    if self.node is None:
+        raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+    if not isinstance(self.node, Leaf):
+        raise AutogradError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    return LeafHookHandle(self.node, hook)
 
 
 @register_function

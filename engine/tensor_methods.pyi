@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from .grad_attributes import HookHandle
+from .leaf_hooks import LeafHookHandle
 from .ops.argreduce import ValuesAndIndices
 from .ops.extremum import MinMax
 from .ops.torch_results import (
@@ -24,6 +25,7 @@ from .ops.torch_results import (
     Svd,
     TriangularSolve,
 )
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import Sbp
 from .tensor import Tensor
@@ -687,7 +689,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -699,7 +701,7 @@ class TensorMethods:
         fill_value: Tensor | complex | np.number[Any],
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -709,7 +711,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -720,7 +722,7 @@ class TensorMethods:
         data: object,
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -730,7 +732,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -808,6 +810,10 @@ class TensorMethods:
         """`reciprocal` of each element."""
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
+    def register_post_accumulate_grad_hook(
+        self, hook: Callable[[Tensor], object]
+    ) -> LeafHookHandle:
+        """Call `hook(tensor)` when a backward pass has added all of this leaf's gradient to `.grad`."""
     def relu(self, /) -> Tensor:
         """x where x > 0, else 0."""
     def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from html import escape
 from typing import Any, TypeVar
 
@@ -34,6 +34,16 @@ from .graph_text import GraphTree
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
+
+# OneFlow's wrappers of what is assigned to a graph.
+_PROXIES = dict.fromkeys(
+    [
+        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
+        "ProxyParameterList", "ProxySequential", "ProxyTensor",
+    ],
+    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
+    "make settings on module.to(nn.graph.GraphModule)",
+)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -220,6 +230,7 @@ class Graph:
             self._check_inputs(form, metas)
             with same_tables(self._modules) as check:
 
+                @wraps(self.build)
                 def build(*args: object, **kwargs: object) -> object:
                     result = self.build(*args, **kwargs)
                     check()
@@ -405,3 +416,7 @@ class _Traced(Graph):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
+def __getattr__(name: str) -> object:
+    raise refuse(_PROXIES, __name__, name)

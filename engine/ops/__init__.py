@@ -48,7 +48,8 @@ NOT_PUBLIC = frozenset(
     cdouble cfloat char check_meta_consistency contiguous copy_ cpu cuda data deep_copy describe
     detach div_ double expand_as fill_ float mul_ new_empty new_full new_ones new_tensor new_zeros
     sub_ global_to_global half int is_contiguous item local_to_global long mm_nt mm_tn numpy
-    ones_like_whole register_hook reshape_as retain_grad reversed_dims rows_tn
+    ones_like_whole register_hook register_post_accumulate_grad_hook reshape_as retain_grad
+    reversed_dims rows_tn
     set_data set_grad set_requires_grad setitem setitem_ short sum_rows sum_to to to_bool
     to_consistent to_format to_index to_torch tolist type_as view view_as zero_ getitem
     """.split()

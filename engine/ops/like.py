@@ -10,6 +10,7 @@ from ...kernels import pointwise_ref as elementwise
 from .. import interpreter
 from ..argument_types import Dims, Layout, TypedLayout
 from ..dispatcher import unary
+from ..global_mode import OwnDevice
 from ..meta import Meta
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
@@ -73,7 +74,7 @@ def _layout_of(x: Tensor, layout: TypedLayout) -> TypedLayout:
         return layout
     if x.is_local:
         given = layout.get("placement") is not None or layout.get("sbp") is not None
-        return layout if given else {**layout, "device": x.device}
+        return layout if given else {**layout, "device": OwnDevice(x.device)}
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
 
 
@@ -125,7 +126,7 @@ def randint_like(
 def whole_beside(x: Tensor) -> Layout:
     """Where x is, for a tensor that every rank has the whole of."""
     if x.is_local:
-        return {"device": x.meta.device}
+        return {"device": OwnDevice(x.meta.device)}
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
 
 
