@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/pytest -n auto --dist worksteal
 INTERPRETED := TRITON_INTERPRET=1 ONEFOLD_KERNELS=triton
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test kernels gpu check lint types format api stubs budget clean
+.PHONY: help setup demo test kernels gpu check lint types format api stubs ops budget clean
 
 help:
 	@echo "make demo    train on MNIST with mixed parallelism"
@@ -17,7 +17,7 @@ help:
 	@echo "make gpu     run the tests and the benchmark of kernels, on a machine with a GPU"
 	@echo "make check   lint, types, kernels and tests, as CI does (35 minutes on 2 cores)"
 	@echo "make setup, lint, types, format, api (rewrite tests/public_api.txt)," \
-	  "stubs (rewrite what type checkers see), budget (of the compiled kernels), clean"
+	  "stubs (rewrite what type checkers see), ops (rewrite docs/ops.md), budget (of the compiled kernels), clean"
 
 setup: $(STAMP)
 
@@ -74,6 +74,9 @@ api: $(STAMP)
 
 stubs: $(STAMP)
 	$(VENV)/bin/python tests/stubs.py
+
+ops: $(STAMP)
+	$(VENV)/bin/python tests/ops_page.py
 
 budget: $(STAMP)
 	$(VENV)/bin/python -m onefold.kernels.aot --write

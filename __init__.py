@@ -11,15 +11,19 @@ from types import ModuleType as _ModuleType
 import torch as _torch
 
 from . import (
+    amp as amp,
     errors as errors,
     fft as fft,
+    func as func,
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
 from .engine.dispatch_counters import FallbackWarning
 from .engine.generator import (
     Generator,
@@ -44,8 +48,10 @@ from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
 from .errors import OnefoldError
+from .func import vmap
 from .graph.stages.compile_stages import PipelineWarning
-from .optim import grad_scaler as amp, swa_utils as _swa_utils
+from .nn.layout_rules import LocalPartsWarning
+from .optim import swa_utils as _swa_utils
 
 __version__ = "0.1.0"
 
@@ -59,7 +65,6 @@ finfo, iinfo = _torch.finfo, _torch.iinfo
 get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
 can_cast, promote_types = _torch.can_cast, _torch.promote_types
 broadcast_shapes = _torch.broadcast_shapes
-get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
 bool, uint8, int8, int16, int32, int64 = (
     _torch.bool, _torch.uint8, _torch.int8, _torch.int16, _torch.int32, _torch.int64
 )  # fmt: skip
@@ -75,6 +80,10 @@ float8_e4m3fn, float8_e5m2 = _torch.float8_e4m3fn, _torch.float8_e5m2
 strided, contiguous_format = _torch.strided, _torch.contiguous_format
 preserve_format, channels_last = _torch.preserve_format, _torch.channels_last
 
+# Settings of the process.
+get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
+set_printoptions = _torch.set_printoptions
+
 # Every op under its name.
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
 globals().update(_CPU_TENSORS)
@@ -85,7 +94,8 @@ def is_tensor(value: object) -> _builtins.bool:
     return isinstance(value, Tensor)
 
 
-ON_DEMAND = ("testing", "utils")  # they import what a program may never need
+# They import what a program may never need.
+ON_DEMAND = ("backends", "boxing", "comm", "cuda", "distributions", "hub", "testing", "utils")
 
 
 def __getattr__(name: str) -> _ModuleType:
@@ -99,15 +109,17 @@ __all__ = sorted(
         *_PUBLIC,
         *_CPU_TENSORS,
         *"""
-        FallbackWarning Generator OnefoldError PipelineWarning Size Tensor amp autograd bfloat16
-        bool broadcast_shapes can_cast cdouble cfloat chalf channels_last checkpoint complex128
-        complex32 complex64 contiguous_format default_generator device double dtype enable_grad
-        env errors fft finfo float float16 float32 float64 float8_e4m3fn float8_e5m2 from_dlpack
-        from_numpy from_torch get_default_dtype get_num_threads get_rng_state half iinfo
-        inference_mode initial_seed int int16 int32 int64 int8 is_grad_enabled is_tensor linalg
-        long manual_seed nn no_grad optim placement preserve_format profiler promote_types sbp
-        seed set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads
-        set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
+        FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
+        autocast autograd bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf
+        channels_last checkpoint complex128 complex32 complex64 contiguous_format
+        default_generator device double dtype enable_grad env errors fft finfo float float16
+        float32 float64 float8_e4m3fn float8_e5m2 from_dlpack from_numpy from_torch func
+        get_autocast_dtype get_default_dtype get_num_threads get_rng_state half iinfo
+        inference_mode initial_seed int int16 int32 int64 int8 is_autocast_enabled is_grad_enabled
+        is_tensor linalg long manual_seed nn no_grad optim parallel placement preserve_format
+        profiler promote_types sbp seed set_default_dtype set_default_tensor_type set_grad_enabled
+        set_num_threads set_printoptions set_rng_state short signal special strided to_dlpack
+        uint16 uint32 uint64 uint8 vmap
         """.split(),
     ]
 )

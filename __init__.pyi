@@ -21,21 +21,36 @@ from torch import (
     promote_types as promote_types,
     set_default_dtype as set_default_dtype,
     set_num_threads as set_num_threads,
+    set_printoptions as set_printoptions,
     strided as strided,
 )
 
 from . import (
+    amp as amp,
+    backends as backends,
+    boxing as boxing,
+    comm as comm,
+    cuda as cuda,
+    distributions as distributions,
     errors as errors,
     fft as fft,
+    func as func,
+    hub as hub,
     linalg as linalg,
     nn as nn,
     optim as optim,
+    parallel as parallel,
     profiler as profiler,
     special as special,
     testing as testing,
     utils as utils,
 )
 from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .engine.autocast import (
+    autocast as autocast,
+    get_autocast_dtype as get_autocast_dtype,
+    is_autocast_enabled as is_autocast_enabled,
+)
 from .engine.dispatch_counters import FallbackWarning as FallbackWarning
 from .engine.generator import (
     Generator as Generator,
@@ -679,8 +694,9 @@ from .engine.values import (
     to_dlpack as to_dlpack,
 )
 from .errors import OnefoldError as OnefoldError
+from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
-from .optim import grad_scaler as amp
+from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 
 BFloat16Tensor: TensorType
 BoolTensor: TensorType
@@ -739,6 +755,7 @@ __all__ = [
     "Generator",
     "HalfTensor",
     "IntTensor",
+    "LocalPartsWarning",
     "LongTensor",
     "OnefoldError",
     "PipelineWarning",
@@ -819,6 +836,7 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "attention_varlen",
+    "autocast",
     "autograd",
     "avg_pool1d",
     "avg_pool2d",
@@ -1005,6 +1023,7 @@ __all__ = [
     "frombuffer",
     "full",
     "full_like",
+    "func",
     "gather",
     "gather_nd",
     "gaussian_nll_loss",
@@ -1015,6 +1034,7 @@ __all__ = [
     "gelu",
     "geqrf",
     "ger",
+    "get_autocast_dtype",
     "get_default_dtype",
     "get_device",
     "get_num_threads",
@@ -1077,6 +1097,7 @@ __all__ = [
     "int8",
     "interpolate",
     "inverse",
+    "is_autocast_enabled",
     "is_complex",
     "is_conj",
     "is_floating_point",
@@ -1232,6 +1253,7 @@ __all__ = [
     "outer",
     "pad",
     "pairwise_distance",
+    "parallel",
     "pdist",
     "permute",
     "permute_copy",
@@ -1312,6 +1334,7 @@ __all__ = [
     "set_default_tensor_type",
     "set_grad_enabled",
     "set_num_threads",
+    "set_printoptions",
     "set_rng_state",
     "sgn",
     "short",
@@ -1424,6 +1447,7 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "view_copy",
+    "vmap",
     "vsplit",
     "vstack",
     "where",

@@ -39,12 +39,15 @@ class OnefoldIndexError(OnefoldError, IndexError):
     """An index or a dim is out of range."""
 
 
-class PlacementError(OnefoldValueError):
-    """A placement is malformed, names ranks outside the world, or does not fit the others."""
+class PlacementError(OnefoldRuntimeError, OnefoldValueError):
+    """A placement is malformed, names ranks outside the world, or does not fit the others.
+
+    OneFlow raises RuntimeError for these, so it is one too.
+    """
 
 
-class SbpError(OnefoldValueError):
-    """An sbp or nd_sbp is malformed or does not fit its tensor or placement."""
+class SbpError(OnefoldRuntimeError, OnefoldValueError):
+    """An sbp or nd_sbp is malformed or does not fit its tensor or placement; also as above."""
 
 
 class ShapeError(OnefoldRuntimeError, OnefoldValueError):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from .engine.placed_device import PlacedDevice
 from .engine.placement import Placement
 from .engine.sbp import Sbp
 from .engine.tensor import Tensor
@@ -57,7 +58,7 @@ def fftfreq(
     d: float = 1.0,
     *,
     dtype: torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
@@ -195,7 +196,7 @@ def rfftfreq(
     d: float = 1.0,
     *,
     dtype: torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 import torch
 
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import SbpLike
 
@@ -15,13 +16,13 @@ Number: TypeAlias = bool | int | float | complex
 NumberLike: TypeAlias = Number | np.number[Any]
 Dims: TypeAlias = int | Sequence[int]
 Sizes: TypeAlias = int | Sequence[int]  # of each dim of a window: one for all, or one per dim
-DeviceLike: TypeAlias = str | int | torch.device
+DeviceLike: TypeAlias = str | int | torch.device | PlacedDevice
 
 
 class Layout(TypedDict, total=False):
     """Where a new tensor is made, as keywords: `def zeros_like(x, **layout: Unpack[Layout])`."""
 
-    device: str | torch.device | None
+    device: DeviceLike | None
     placement: Placement | None
     sbp: SbpLike | None
     requires_grad: bool

@@ -17,17 +17,16 @@ from ..errors import (
 )
 from . import interpreter
 from .autograd_tape import CHANGED, Edge, Leaf, Node, Output, Packed, PackedArgs, unpack_out
+from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
 from .tensor import Tensor, from_shards, tensor_ops
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
-HookAfter: TypeAlias = Callable[[Tensor], None]
 
 # Beside the edges, since almost none has one.
 hooks: WeakKeyDictionary[Edge, list[Hook]] = WeakKeyDictionary()
-hooks_after: WeakKeyDictionary[Edge, list[HookAfter]] = WeakKeyDictionary()  # of leaves
 retained: WeakSet[Edge] = WeakSet()
 
 
@@ -47,8 +46,9 @@ class _Backward:
         self.before: list[tuple[Edge, Tensor | None]] = []  # the .grad that this pass replaced
         self.sums: dict[Edge, Tensor] = {}  # the .grad that this pass added up, seen by nobody yet
         # Asked once: the length of a weak dictionary takes longer than the rest of a step.
-        self.watched = bool(hooks) or bool(retained) or bool(hooks_after)
-        self.direct = stop is None and not hooks and not hooks_after
+        self.watched = bool(hooks) or bool(retained)
+        self.direct = stop is None and not hooks
+        self.leaves: LeafCalls | None = None  # where leaves have hooks
 
     def add(self, edge: Edge, grad: Tensor) -> None:
         newest = self.next
@@ -98,8 +98,14 @@ class _Backward:
                 self.collect(edge, grad)
             else:
                 self.accumulate(edge, grad)
-                if self.watched and type(edge) is Leaf:
-                    _run_hooks_after(edge)
+                if self.leaves is not None:
+                    self.leaves.arrived(edge)
+
+    def run_with_leaves(self, edges: Sequence[Edge]) -> None:
+        """`run`, with the hooks of leaves."""
+        with LeafCalls(edges, self.direct) as self.leaves:
+            self.run()
+            self.leaves.end()
 
     def visit(self, node: Node, grad: Any) -> None:
         args, out = node.args, node.out
@@ -141,6 +147,8 @@ class _Backward:
                 parent.grad = given = part  # made by the vjp, for this leaf alone
             else:
                 self.accumulate(parent, part)  # no need to wait for its other gradients
+        if self.leaves is not None and self.direct:
+            self.leaves.visited(parents, grads)
 
     def wanted(self, parents: Iterable[Edge | None]) -> tuple[Edge | None, ...]:
         """The parents through which the gradients asked for are reached; None for the others."""
@@ -280,13 +288,6 @@ def _run_hooks(edge: Edge, grad: Tensor) -> Tensor:
     return grad
 
 
-def _run_hooks_after(leaf: Leaf) -> None:
-    tensor = leaf.tensor()
-    if tensor is not None:
-        for hook in list(hooks_after.get(leaf, ())):
-            hook(tensor)
-
-
 def _seed(index: int, output: Tensor, gradient: Tensor | None) -> Tensor:
     """The gradient with which backward starts at `output`."""
     if output.node is None:
@@ -349,16 +350,21 @@ def _run(
         seeds = [interpreter.current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
-    before = interpreter.grad_enabled
+    before, current = interpreter.grad_enabled, interpreter.current
     interpreter.grad_enabled = create_graph
+    if current is not None:
+        interpreter.current = current.for_gradients()
     done = False
     try:
         for edge, grad in zip(edges, seeds, strict=True):
             walk.add(edge, grad)
-        walk.run()
+        if stop is None and hooked_leaves:
+            walk.run_with_leaves(edges)
+        else:
+            walk.run()
         done = True
     finally:
-        interpreter.grad_enabled = before
+        interpreter.grad_enabled, interpreter.current = before, current
         if not done:
             walk.undo()
 

@@ -9,6 +9,7 @@ from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
 from .argument_types import Layout
 from .autograd_tape import Node, Output, Packed, saved_hooks
+from .global_mode import OwnDevice
 from .meta import Meta
 from .op import Arg, Needs
 from .sbp import without_partial
@@ -126,7 +127,7 @@ def _own(gradient: Tensor) -> Tensor:
 def zeros_of(meta: Meta) -> Tensor:
     """Zeros, broadcast where the meta is partial."""
     if meta.placement is None:
-        return tensor_ops.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
+        return tensor_ops.zeros(meta.shape, dtype=meta.dtype, device=OwnDevice(meta.device))
     layout: Layout = {"placement": meta.placement, "sbp": without_partial(meta.nd_sbp)}
     return tensor_ops.zeros(meta.shape, dtype=meta.dtype, **layout)
 

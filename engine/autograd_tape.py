@@ -12,6 +12,8 @@ from .meta import Meta
 from .op import Arg, Needs
 from .tensor import Tensor, from_shards
 
+LeafHook: TypeAlias = Callable[[Tensor], object]
+
 
 class Differentiable(Protocol):
     """What a node needs of the op that made it."""
@@ -45,7 +47,7 @@ class Edge:
 class Leaf(Edge):
     """The end of the tape at a tensor that requires grad: gradients add up here."""
 
-    __slots__ = ("grad", "tensor")
+    __slots__ = ("grad", "hooks", "tensor")
 
     is_leaf = True
 
@@ -53,6 +55,7 @@ class Leaf(Edge):
         self.seq = next(interpreter.sequence)
         self.tensor = ref(tensor)
         self.grad: Tensor | None = None
+        self.hooks: tuple[LeafHook, ...] = ()  # called when the gradient was added to `grad`
 
 
 class Node(Edge):

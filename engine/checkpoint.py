@@ -27,6 +27,7 @@ class _Region:
         # Inside another checkpoint, the inputs are activations which that one makes again.
         self.args = [_held(arg) for arg in args]
         self.kwargs = {key: _held(value) for key, value in kwargs.items()}
+        self.interpreter = interpreter.current
         self.moment = next(interpreter.sequence)
         self.random = default_generator.get_state()
         self.saved = 0
@@ -66,8 +67,10 @@ class _Region:
         default_generator.set_state(self.random)
         autograd_tape.saved_hooks.append((keep, _no_unpack))
         current = interpreter.current
+        mode = self.interpreter.repeated_under(current) if self.interpreter else current
+        repeats = current.repetition() if current else nullcontext()
         try:
-            with interpreter.grad_mode(True), current.repetition() if current else nullcontext():
+            with interpreter.grad_mode(True), repeats, interpreter.using(mode):
                 self.function(*args, **kwargs)
         finally:
             autograd_tape.saved_hooks.pop()

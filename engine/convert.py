@@ -20,10 +20,10 @@ from ..errors import (
     user_line,
 )
 from . import boxing, interpreter
-from .argument_types import DeviceLike
 from .autograd_tape import Node
 from .boxing import BoxingPlan
 from .dispatcher import unary
+from .global_mode import OwnDevice
 from .local_shards import joined_shape, own_parts, parts, tell_problem, unbalanced
 from .meta import Meta, check_nd_sbp
 from .names import names, register_function
@@ -87,7 +87,7 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
     return _box(x, target, grad_sbp)
 
 
-def read_device(device: DeviceLike | None) -> torch.device:
+def read_device(device: str | int | torch.device | None) -> torch.device:
     """The device that a user named for a local tensor; "cuda" is the current one."""
     try:
         found = torch.device("cpu" if device is None else device)
@@ -175,7 +175,7 @@ class _LocalToGlobal:
         part = box(dy, Meta.of(dy.shape, dy.dtype, y.placement, dual(y.nd_sbp)))
         if part.shards:
             return (to_local(part),)
-        return (names.zeros(x.shape, dtype=x.dtype, device=x.device),)  # not a member
+        return (names.zeros(x.shape, dtype=x.dtype, device=OwnDevice(x.device)),)  # not a member
 
 
 _LOCAL_TO_GLOBAL = _LocalToGlobal()

@@ -9,6 +9,7 @@ compiled once, and shown by tracebacks and debuggers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ if plan.aliases:
     {first}.shared = y.shared = True"""
 
 
+@cache
 def source(form: Form) -> str:
     """The text of a function `define(op, plans)` that returns the entry of an op.
 

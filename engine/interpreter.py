@@ -55,6 +55,14 @@ class Interpreter:
         """The norm of the gradients of the parameters together, by which they are clipped later."""
         raise NotImplementedError
 
+    def for_gradients(self) -> Interpreter | None:
+        """What runs the ops of a backward that starts now."""
+        return self
+
+    def repeated_under(self, interpreter: Interpreter | None) -> Interpreter | None:
+        """What runs again, while `interpreter` is current, what ran under this one."""
+        return interpreter
+
     def adding(self, edge: Edge) -> AbstractContextManager[None]:
         """The block in which two gradients that arrived at an edge of the tape are added."""
         return nullcontext()
@@ -78,6 +86,9 @@ class Through(Interpreter):
     def run(self, call: Callable[..., R], op: object, args: tuple[object, ...]) -> R:
         with using(self.inner):
             return call(*args)
+
+    def for_gradients(self) -> Interpreter | None:
+        return self
 
 
 def _handed_on(name: str) -> Callable[..., object]:

@@ -78,7 +78,7 @@ def op_time(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta]) -> fl
 
 def _work(op: Op, metas: Sequence[Meta | None], outputs: Sequence[Meta], kind: str) -> float:
     """Modelled seconds of the whole logical op on one device."""
-    moved = sum(meta.nbytes for meta in (*metas, *outputs) if meta is not None)
+    moved = sum([meta.nbytes for meta in (*metas, *outputs) if meta is not None])
     return op.flops(metas, outputs) * FLOP_TIME[kind] + moved * BYTE_TIME[kind]
 
 

@@ -18,6 +18,7 @@ from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import NdSbp
 from .tensor_attributes import TensorAttributes
@@ -152,12 +153,8 @@ class Tensor(TensorAttributes):
         return self.meta.nd_sbp
 
     @property
-    def device(self) -> torch.device:
-        if self.meta.device is None:
-            raise OnefoldRuntimeError(
-                "Only local tensors have 'device'. Please use '.placement' for global tensors."
-            )
-        return self.meta.device
+    def device(self) -> torch.device | PlacedDevice:
+        return self.meta.device or PlacedDevice(self.meta.global_placement)
 
     @overload
     def size(self) -> torch.Size: ...

@@ -13,6 +13,7 @@ from torch.storage import TypedStorage, UntypedStorage
 
 from .generator import Generator
 from .grad_attributes import HookHandle
+from .leaf_hooks import LeafHookHandle
 from .ops.argreduce import ValuesAndIndices
 from .ops.extremum import MinMax
 from .ops.torch_results import (
@@ -27,6 +28,7 @@ from .ops.torch_results import (
     Svd,
     TriangularSolve,
 )
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import Sbp
 from .tensor import Tensor
@@ -302,7 +304,7 @@ class TensorMethods:
         """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def cuda(
         self,
-        device: str | builtins.int | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         non_blocking: builtins.bool = False,
         memory_format: torch.memory_format | None = None,
     ) -> Tensor:
@@ -796,7 +798,7 @@ class TensorMethods:
         self,
         *data: object,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -806,7 +808,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -818,7 +820,7 @@ class TensorMethods:
         stride: Sequence[builtins.int],
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -830,7 +832,7 @@ class TensorMethods:
         fill_value: Tensor | complex | np.number[Any],
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -840,7 +842,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -851,7 +853,7 @@ class TensorMethods:
         data: object,
         *,
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -861,7 +863,7 @@ class TensorMethods:
         self,
         *size: builtins.int | Sequence[builtins.int],
         dtype: torch.dtype | None = None,
-        device: str | torch.device | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
         sbp: Sbp | Iterable[Sbp] | None = None,
         requires_grad: builtins.bool = False,
@@ -962,14 +964,12 @@ class TensorMethods:
         """`reciprocal` of each element."""
     def record_stream(self, s: torch.Stream) -> None:
         """Keep the memory of this process's shards until the stream `s` has done its present work."""
-    def register_hook(
-        self, hook: Callable[[Tensor], Tensor | None]
-    ) -> HookHandle[Callable[[Tensor], Tensor | None]]:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     def register_post_accumulate_grad_hook(
-        self, hook: Callable[[Tensor], None]
-    ) -> HookHandle[Callable[[Tensor], None]]:
-        """Call `hook(tensor)` after backward has added a gradient to this leaf's `.grad`."""
+        self, hook: Callable[[Tensor], object]
+    ) -> LeafHookHandle:
+        """Call `hook(tensor)` when a backward pass has added all of this leaf's gradient to `.grad`."""
     def relu(self, /) -> Tensor:
         """x where x > 0, else 0."""
     def remainder(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 from ..engine import interpreter
+from ..engine.amp_rules import dtype_of_inputs
 from ..engine.autograd_tape import Differentiable, Edge, Leaf, Node, Output
 from ..engine.checkpoint import checkpoint
 from ..engine.convert import BOXING, global_to_global
@@ -27,7 +28,6 @@ from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
 from ..engine.views import link_all
 from ..errors import PlacementError, user_line
-from .amp import dtype_of_inputs
 from .boxing_calls import boxing_calls
 from .captured_values import CapturedValues, Repeatable
 from .graph_config import GraphModule

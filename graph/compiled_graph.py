@@ -21,7 +21,7 @@ from .graph_config import GraphConfig, GraphModule
 from .ir import Clipping, Program, value_in, verify
 from .memory.memory_plan import MemoryPlan, plan_memory
 from .memory_traffic import summary
-from .micro_batches import micro_metas, place_draws
+from .micro_batches import micro_metas, place_draws, whole_inputs
 from .pass_table import Compilation, rewritten
 from .program_executor import Executable, Executor, kept_by_outputs
 from .pytree import tree_leaves, tree_map_checked
@@ -127,14 +127,15 @@ def compile_graph(
     debug.start(metas)
     ranks = check_declared(declared(state.views, state.paths))
     micro_batches = config.micro_batches
+    whole = whole_inputs(build, *given, set(config.whole_inputs))
 
     def captured() -> tuple[Program, object]:
-        cut = micro_metas(metas, micro_batches)
+        cut = micro_metas(metas, micro_batches, whole)
         with zero.captured_whole():
             program, returned = _capture(build, given, cut, state)
             if micro_batches > 1 and program.draws:
-                whole, _ = _capture(build, given, metas, state)
-                place_draws(program, whole, micro_batches)
+                of_batch, _ = _capture(build, given, metas, state)
+                place_draws(program, of_batch, micro_batches)
         return program, returned
 
     before, returned = captured()
@@ -143,7 +144,7 @@ def compile_graph(
         before, returned = captured()  # with the layouts that ops now meet
     debug.stage("captured", before)
     verify(before)
-    compilation = Compilation(config, ranks, metas, zero, state.updates)
+    compilation = Compilation(config, ranks, metas, whole, zero, state.updates)
     executable: Executor
     if ranks:
         program = rewritten(before, compilation, "micro-batch")
@@ -152,7 +153,7 @@ def compile_graph(
         def finish(program: Program) -> Program:
             return rewritten(program, end, "end")
 
-        executable = Pipeline(compile_stages(program, ranks, config, metas, finish))
+        executable = Pipeline(compile_stages(program, ranks, config, metas, whole, finish))
     else:
         program = rewritten(before, compilation, "micro-batch", "call", "end")
         executable = Executable(program)

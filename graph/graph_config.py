@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from ..engine.amp_rules import DTYPES
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
-from .amp import DTYPES
 from .schedules.named_schedules import schedule_named
 from .setting_checks import integer, switch
 from .unsupported import CONFIG, Unsupported, refuse
@@ -29,6 +30,7 @@ class GraphConfig:
     """The settings of one graph (`self.config`), as its methods set them."""
 
     micro_batches: int = field(default=1, init=False)
+    whole_inputs: tuple[str, ...] = field(default=(), init=False)  # parameters of build
     schedule: str | None = field(default=None, init=False)
     amp_dtype: torch.dtype | None = field(default=None, init=False)  # of matrix products
     layout_search: bool = field(default=False, init=False)
@@ -39,12 +41,20 @@ class GraphConfig:
     def __getattr__(self, name: str) -> object:
         raise refuse(CONFIG, "GraphConfig", name)
 
-    def set_gradient_accumulation_steps(self, value: int) -> None:
+    def set_gradient_accumulation_steps(self, value: int, *, whole: Sequence[str] = ()) -> None:
         """Cut every call's inputs along dim 0 into this many micro-batches.
 
-        Gradients are the mean over them; a returned scalar gets one entry for each.
+        Gradients are the mean over them; a returned scalar gets one entry for each. `whole` names
+        the parameters of `build` whose tensors are no batch, such as the edges of a graph network:
+        each micro-batch gets all of them.
         """
+        if isinstance(whole, str) or not all(isinstance(name, str) for name in whole):
+            raise OnefoldTypeError(
+                "set_gradient_accumulation_steps: whole must be a tuple of names of build's "
+                f"parameters, but got {whole!r}"
+            )
         self.micro_batches = integer("set_gradient_accumulation_steps: value", value, least=1)
+        self.whole_inputs = tuple(whole)
 
     def set_schedule(self, name: str | None) -> None:
         """Choose the schedule by which a graph with stages runs its micro-batches.
@@ -60,7 +70,7 @@ class GraphConfig:
     def enable_amp(self, mode: bool = True, *, dtype: torch.dtype = torch.float16) -> None:
         """Run matrix products in float16 or bfloat16, and what would lose digits in float32.
 
-        Other ops run in the widest dtype of their inputs (`graph/amp.py` has the lists).
+        Other ops run in the widest dtype of their inputs (`engine/amp_rules.py` has the lists).
         Parameters, their gradients and the optimizers' state stay float32. With float16 small
         gradients vanish unless the loss is scaled. Source: Micikevicius et al., "Mixed precision
         training" (2018).
@@ -133,7 +143,7 @@ class GraphConfig:
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
         options = self.amp_dtype, self.layout_search, self.fuses_add
-        return self.micro_batches, self.schedule, *options
+        return self.micro_batches, self.whole_inputs, self.schedule, *options
 
     def __repr__(self) -> str:
         return (
@@ -150,15 +160,15 @@ class GraphModule:
 
     module: Any
     stage_id: int | None = field(default=None, init=False)
-    stage_placement: Placement | None = field(default=None, init=False)
+    _placement: Placement | None = field(default=None, init=False)
     line: str = field(default="", init=False)  # the user's, where the stage was set
     _checkpointing: bool = field(default=False, init=False)
 
     def set_stage(self, stage_id: int | None = None, placement: Placement | None = None) -> None:
         """Say which pipeline stage the module is, and the ranks to which its inputs go.
 
-        A stage needs a number or a placement; with a placement every tensor that the module is
-        called with is boxed there first.
+        Every tensor that the module is called with is boxed to that placement first. Without one
+        it is the placement of the module's parameters, where all have the same.
         """
         if stage_id is None and placement is None:
             raise OnefoldValueError("set_stage needs a stage_id, a placement, or both")
@@ -171,8 +181,16 @@ class GraphModule:
                 f"set_stage: placement must be an onefold.placement, but got {placement!r}"
             )
         self.stage_id = stage_id
-        self.stage_placement = placement
+        self._placement = placement
         self.line = user_line()
+
+    @property
+    def stage_placement(self) -> Placement | None:
+        """The placement given to `set_stage`, or that of the parameters of a module on a stage."""
+        if self._placement is not None or self.stage_id is None:
+            return self._placement
+        found = {parameter.meta.placement for parameter in self.module.parameters()}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def activation_checkpointing(self) -> bool:
@@ -191,7 +209,7 @@ class GraphModule:
     @property
     def settings(self) -> tuple[object, ...]:
         """What a compiled graph depends on."""
-        return self.stage_id, self.stage_placement, self._checkpointing
+        return self.stage_id, self._placement, self._checkpointing
 
     def to(self, view: object) -> Any:
         """`to(nn.Module)` gives the module back."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 
 from ..engine import interpreter
 from ..engine.convert import box
@@ -16,20 +17,46 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from .capture import Capture
 from .ir import Program, ProgramStep, Value, substitute
+from .pytree import tree_leaves
 from .random_draws import Draws
 
+NONE: frozenset[int] = frozenset()
 
-def micro_metas(metas: Sequence[Meta], count: int) -> list[Meta]:
+
+def whole_inputs(
+    build: Callable[..., object], args: Sequence[object], kwargs: dict[str, object], names: set[str]
+) -> frozenset[int]:
+    """The inputs that each micro-batch gets all of: those of these parameters of `build`."""
+    parameters = [*signature(build).parameters.values()]
+    places = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    rest = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+    places = [*places, *rest * len(args)] if len(args) > len(places) else places
+    values = [*zip(places[: len(args)], args, strict=True), *sorted(kwargs.items())]
+    given = [name for name, _ in values]
+    if not names <= set(given):
+        raise OnefoldValueError(
+            f"set_gradient_accumulation_steps: whole names {min(names - set(given))!r}, but build "
+            f"was called with {', '.join(given)}"
+        )
+    flags = [name in names for name, value in values for _ in tree_leaves(value, "an input")]
+    return frozenset(index for index, is_whole in enumerate(flags) if is_whole)
+
+
+def micro_metas(metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE) -> list[Meta]:
     """The metas of one micro-batch. Raises OnefoldValueError when a dim 0 cannot be cut so."""
     if count == 1:
         return list(metas)
     found = []
     for index, meta in enumerate(metas):
+        if index in whole:
+            found.append(meta)
+            continue
         if meta.ndim == 0 or meta.shape[0] % count:
             raise OnefoldValueError(
                 f"input {index} of the graph has shape {tuple(meta.shape)}, whose dim 0 cannot be "
-                f"cut into {count} micro-batches; make the batch divisible, or change "
-                "config.set_gradient_accumulation_steps"
+                f"cut into {count} micro-batches; make the batch divisible, change "
+                "config.set_gradient_accumulation_steps, or name the parameter of build in its "
+                "whole=(...) if each micro-batch needs all of it"
             )
         found.append(meta.like(shape=(meta.shape[0] // count, *meta.shape[1:])))
     return found
@@ -60,14 +87,16 @@ def _dropouts(program: Program) -> list[tuple[DropoutKey, tuple[int, ...]]]:
     ]
 
 
-def pieces(inputs: Sequence[Tensor], count: int) -> Iterator[list[Tensor]]:
+def pieces(
+    inputs: Sequence[Tensor], count: int, whole: frozenset[int] = NONE
+) -> Iterator[list[Tensor]]:
     """The inputs of each micro-batch, laid out as the whole inputs are."""
     if count == 1 or not inputs:
         for _ in range(count):
             yield list(inputs)
         return
-    metas = micro_metas([x.meta for x in inputs], count)
-    cut = [chunk(x, count, 0) for x in inputs]
+    metas = micro_metas([x.meta for x in inputs], count, whole)
+    cut = [(x,) * count if index in whole else chunk(x, count, 0) for index, x in enumerate(inputs)]
     for micro in zip(*cut, strict=True):
         yield [
             x if x.meta is meta or not x.is_global else box(x, meta)
@@ -83,7 +112,9 @@ def join(results: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     ]
 
 
-def unroll(program: Program, metas: Sequence[Meta], count: int) -> Program:
+def unroll(
+    program: Program, metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE
+) -> Program:
     """The program of a call whose inputs have these metas, from that of one micro-batch.
 
     The inputs are cut, the steps are there for each micro-batch in turn, gradients are added up as
@@ -98,7 +129,7 @@ def unroll(program: Program, metas: Sequence[Meta], count: int) -> Program:
     totals: list[Tensor] = []
     results: list[list[Tensor]] = []
     with interpreter.using(capture), no_grad():
-        for index, piece in enumerate(pieces(inputs, count)):
+        for index, piece in enumerate(pieces(inputs, count, whole)):
             for value, tensor in zip(program.inputs, piece, strict=True):
                 same[value.number] = capture.value_of(tensor)
             if index and program.draws:
@@ -136,14 +167,16 @@ def _begun(program: Program, metas: Sequence[Meta]) -> tuple[Capture, list[Tenso
     return capture, [capture.input(meta, value.name) for meta, value in named]
 
 
-def slicing(program: Program, metas: Sequence[Meta], count: int) -> Program:
+def slicing(
+    program: Program, metas: Sequence[Meta], count: int, whole: frozenset[int] = NONE
+) -> Program:
     """What cuts the inputs of a call, for a program of one micro-batch.
 
     Its outputs are the inputs of each micro-batch in turn.
     """
     capture, inputs = _begun(program, metas)
     with interpreter.using(capture), no_grad():
-        made = [capture.value_of(x) for piece in pieces(inputs, count) for x in piece]
+        made = [capture.value_of(x) for piece in pieces(inputs, count, whole) for x in piece]
     return replace(capture.program, outputs=made)
 
 

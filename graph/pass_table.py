@@ -35,6 +35,7 @@ class Compilation:
     config: GraphConfig = field(default_factory=GraphConfig)
     ranks: Sequence[frozenset[int]] = ()  # of each stage
     metas: Sequence[Meta] = ()  # of a call's inputs
+    whole: frozenset[int] = frozenset()  # the inputs that micro-batches get no part of
     zero: Zero = field(default_factory=lambda: Zero(None))
     updates: Updates | None = None
     read_later: frozenset[int] | None = None  # see `add_updates`
@@ -72,7 +73,11 @@ PASSES: tuple[Pass, ...] = (
     Pass(fuse_add, when=lambda c: c.config.fuses_add),
     Pass(lambda program, zero: zero.rewrite(program), lambda c: {"zero": c.zero}),
     Pass(fuse_chains),
-    Pass(unroll, lambda c: {"metas": c.metas, "count": c.config.micro_batches}, of="call"),
+    Pass(
+        unroll,
+        lambda c: {"metas": c.metas, "count": c.config.micro_batches, "whole": c.whole},
+        of="call",
+    ),
     Pass(align, lambda c: {"layouts": c.zero.update_layouts()}, of="end"),
     Pass(overlap_communication, of="call"),
     Pass(

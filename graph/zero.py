@@ -56,13 +56,16 @@ def plan_zero(
     """
     targets = {}
     for path, meta in params.items():
-        nd_sbp = _split_layout(meta, shard_min_size, (gradients or {}).get(path))
+        nd_sbp = split_layout(meta, shard_min_size, (gradients or {}).get(path))
         if nd_sbp != meta.nd_sbp:
             targets[path] = meta.like(nd_sbp=nd_sbp)
     return ZeroPlan({path: params[path] for path in targets}, targets)
 
 
-def _split_layout(meta: Meta, shard_min_size: int, gradient: Meta | None) -> NdSbp:
+def split_layout(
+    meta: Meta, shard_min_size: int, gradient: Meta | None = None, dim: int | None = None
+) -> NdSbp:
+    """The layout of one parameter as `plan_zero` chooses it, or only among splits of `dim`."""
     if meta.placement is None or any(sbp.is_partial for sbp in meta.nd_sbp):
         return meta.nd_sbp
     mesh = meta.placement.shape
@@ -71,16 +74,23 @@ def _split_layout(meta: Meta, shard_min_size: int, gradient: Meta | None) -> NdS
         axes = [a for a in axes if gradient.nd_sbp[a].is_partial] or axes
     nd_sbp = meta.nd_sbp
     for axis in axes:
-        nd_sbp = _split_along(axis, meta.shape, mesh, nd_sbp, shard_min_size)
+        nd_sbp = _split_along(axis, meta.shape, mesh, nd_sbp, shard_min_size, dim)
     return nd_sbp
 
 
 def _split_along(
-    axis: int, shape: tuple[int, ...], mesh: tuple[int, ...], nd_sbp: NdSbp, shard_min_size: int
+    axis: int,
+    shape: tuple[int, ...],
+    mesh: tuple[int, ...],
+    nd_sbp: NdSbp,
+    shard_min_size: int,
+    only: int | None,
 ) -> NdSbp:
     """`nd_sbp` with the best split along `axis`, or as it is."""
     choices = []
     for dim in range(len(shape)):
+        if only not in (None, dim):
+            continue
         candidate = (*nd_sbp[:axis], split(dim), *nd_sbp[axis + 1 :])
         parts = [1] * len(shape)
         for sbp, ranks in zip(candidate, mesh, strict=True):

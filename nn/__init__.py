@@ -1,10 +1,19 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
-from . import functional as functional, graph as graph, init as init, utils as utils
+from ..graph.unsupported import refuse as _refuse
+from . import (
+    common_types as common_types,
+    functional as functional,
+    graph as graph,
+    init as init,
+    parallel as parallel,
+    utils as utils,
+)
+from .adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from .container import (
+    Container as Container,
     ModuleDict as ModuleDict,
     ModuleList as ModuleList,
-    ParameterList as ParameterList,
     Sequential as Sequential,
 )
 from .convolution import (
@@ -15,6 +24,8 @@ from .convolution import (
     ConvTranspose2d as ConvTranspose2d,
     ConvTranspose3d as ConvTranspose3d,
 )
+from .cross_map_lrn import CrossMapLRN2d as CrossMapLRN2d
+from .data_parallel import DataParallel as DataParallel
 from .graph import Graph as Graph
 from .lazy_layers import (
     LazyBatchNorm1d as LazyBatchNorm1d,
@@ -42,6 +53,10 @@ from .linear import (
     Identity as Identity,
     Linear as Linear,
 )
+from .linear_cross_entropy_loss import (
+    LinearCrossEntropyLoss as LinearCrossEntropyLoss,
+    LinearCrossEntropyOptions as LinearCrossEntropyOptions,
+)
 from .loss_layers import (
     CrossEntropyLoss as CrossEntropyLoss,
     MSELoss as MSELoss,
@@ -55,7 +70,17 @@ from .normalization import (
     LayerNorm as LayerNorm,
     RMSNorm as RMSNorm,
 )
-from .parameter import Parameter as Parameter
+from .oneflow_layers import (
+    CombinedMarginLoss as CombinedMarginLoss,
+    FusedBatchNorm1d as FusedBatchNorm1d,
+    FusedBatchNorm2d as FusedBatchNorm2d,
+    FusedBatchNorm3d as FusedBatchNorm3d,
+    QuickGELU as QuickGELU,
+    RMSLayerNorm as RMSLayerNorm,
+    SquareReLU as SquareReLU,
+)
+from .parameter import Buffer as Buffer, Parameter as Parameter
+from .parameter_containers import ParameterDict as ParameterDict, ParameterList as ParameterList
 from .pooling import AvgPool2d as AvgPool2d, MaxPool2d as MaxPool2d
 from .recurrent import GRU as GRU, LSTM as LSTM, RNN as RNN
 from .recurrent_base import RNNBase as RNNBase
@@ -181,3 +206,8 @@ from .transformer_layers import (
     TransformerDecoderLayer as TransformerDecoderLayer,
     TransformerEncoderLayer as TransformerEncoderLayer,
 )
+from .unsupported_names import LAYERS as _UNSUPPORTED
+
+
+def __getattr__(name: str) -> object:
+    raise _refuse(_UNSUPPORTED, "onefold.nn", name)

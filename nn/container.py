@@ -1,21 +1,42 @@
-"""Containers of modules: Sequential, ModuleList, ModuleDict, ParameterList."""
+"""Containers of modules: Sequential, ModuleList, ModuleDict, and the old Container."""
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self, overload
 
-from ..errors import OnefoldIndexError
+from ..errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError
 from .module import Module
-from .parameter import Parameter
 
 
-def _position(index: int, length: int) -> int:
+def position(index: int, length: int) -> int:
+    """An index from the start; raises OnefoldIndexError where there is no element."""
+    index = operator.index(index)
     if not -length <= index < length:
-        raise OnefoldIndexError(f"index {index} is out of range for {length} modules")
+        raise OnefoldIndexError(f"index {index} is out of range for {length} elements")
     return index % length
+
+
+def pairs(who: str, given: object) -> list[tuple[str, Any]]:
+    """The pairs of a mapping, or of an iterable of pairs. Raises the errors of `dict.update`."""
+    if isinstance(given, Mapping):
+        return list(given.items())
+    if not isinstance(given, Iterable):
+        raise OnefoldTypeError(
+            f"{who} needs a mapping or an iterable of (key, value) pairs, but got "
+            f"{type(given).__name__}"
+        )
+    found = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in given]
+    for index, pair in enumerate(found):
+        if len(pair) != 2:
+            raise OnefoldValueError(
+                f"{who}: element {index} has length {len(pair)}, where 2 is required: key and value"
+            )
+    return [(pair[0], pair[1]) for pair in found]
 
 
 class _Modules(Module):
@@ -37,15 +58,55 @@ class _Modules(Module):
     def __getitem__(self, index: int | slice) -> Module:
         if isinstance(index, slice):
             return self._part(index)
-        found: Module = next(islice(self._modules.values(), _position(index, len(self)), None))
+        found: Module = next(islice(self._modules.values(), position(index, len(self)), None))
         return found
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, list(self._modules)[_position(index, len(self))], module)
+        setattr(self, list(self._modules)[position(index, len(self))], module)
+
+    def __delitem__(self, index: int | slice) -> None:
+        kept = list(self)
+        del kept[index if isinstance(index, slice) else position(index, len(self))]
+        self._renumber(kept)
+
+    def __iadd__(self, modules: Iterable[Module]) -> Self:
+        return self.extend(modules)
+
+    def _renumber(self, modules: Iterable[Module]) -> None:
+        """Hold these modules in this order, with numbers as their names."""
+        self._modules.clear()
+        for module in modules:
+            self.append(module)
 
     def append(self, module: Module) -> Self:
         self.add_module(str(len(self)), module)
         return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Append each of several modules. Raises OnefoldTypeError for what is not iterable."""
+        if not isinstance(modules, Iterable):
+            raise OnefoldTypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, but got "
+                f"{type(modules).__name__}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Self:
+        """Put a module before a position. Raises OnefoldTypeError for what is no module."""
+        if not isinstance(module, Module):
+            raise OnefoldTypeError(f"{type(module).__name__} is not a Module subclass")
+        every = list(self)
+        every.insert(index, module)
+        self._renumber(every)
+        return self
+
+    def pop(self, index: int) -> Module:
+        """Remove a module and return it."""
+        found = self[index]
+        del self[index]
+        return found
 
 
 class Sequential(_Modules):
@@ -74,13 +135,24 @@ class Sequential(_Modules):
     def _part(self, index: slice) -> Sequential:
         return Sequential(OrderedDict(list(self._modules.items())[index]))
 
+    def __add__(self, other: Sequential) -> Sequential:
+        return Sequential(*self, *other)
+
+    def __mul__(self, times: int) -> Sequential:
+        """The modules, the same ones, several times. Raises OnefoldValueError below 1."""
+        if times <= 0:
+            raise OnefoldValueError(f"Sequential can be taken 1 or more times, but got {times}")
+        return Sequential(*list(self) * times)
+
+    __rmul__ = __mul__
+
 
 class ModuleList(_Modules):
     """A list of modules, whose parameters belong to the module that holds it."""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(() if modules is None else modules)
 
     def _part(self, index: slice) -> ModuleList:
         return ModuleList(list(self)[index])
@@ -100,12 +172,10 @@ class ModuleList(_Modules):
             text = texts[0] if alone else f"{len(texts)} x {texts[0]}"
             lines.append(f"{lead}: {text}".replace("\n", "\n  "))
         body = "\n  ".join(lines)
-        return f"ModuleList(\n  {body}\n)" if lines else "ModuleList()"
+        return f"{self._get_name()}(\n  {body}\n)" if lines else f"{self._get_name()}()"
 
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        for module in modules:
-            self.append(module)
-        return self
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
 
 
 class ModuleDict(Module):
@@ -113,8 +183,7 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        for name, module in (modules or {}).items():
-            self.add_module(name, module)
+        self.update(modules or {})
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -144,25 +213,34 @@ class ModuleDict(Module):
     def items(self) -> Iterable[tuple[str, Module]]:
         return list(self._modules.items())
 
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
 
-class ParameterList(Module):
-    """A list of parameters, which belong to the module that holds it."""
+    def pop(self, name: str) -> Module:
+        """Remove a module and return it. Raises KeyError if there is none of this name."""
+        found: Module = self._modules.pop(name)
+        return found
 
-    def __init__(self, values: Iterable[Parameter] = ()) -> None:
+    def clear(self) -> None:
+        """Remove every module."""
+        self._modules.clear()
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add modules, which replace those of their names; from a mapping or (name, module)s."""
+        for name, module in pairs("ModuleDict.update", modules):
+            self[name] = module
+
+
+class Container(Module):
+    """Modules by name, as torch had it before modules could hold others; warns, as torch does."""
+
+    def __init__(self, **kwargs: Module) -> None:
+        warnings.warn(
+            "`nn.Container` is deprecated. All of its functionality is now implemented in "
+            "`nn.Module`. Subclass that instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__()
-        for parameter in values:
-            self.append(parameter)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __iter__(self) -> Iterator[Parameter]:
-        return iter(self._parameters.values())
-
-    def __getitem__(self, index: int) -> Parameter:
-        parameter: Parameter = self._parameters[str(_position(index, len(self)))]
-        return parameter
-
-    def append(self, parameter: Parameter) -> ParameterList:
-        self.register_parameter(str(len(self)), parameter)
-        return self
+        for name, module in kwargs.items():
+            self.add_module(name, module)

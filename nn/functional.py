@@ -1,4 +1,4 @@
-"""The functions of the layers, under torch's names (`flow.nn.functional`)."""
+"""The functions of the layers, with torch's names and parameters (`flow.nn.functional`)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ from typing import NoReturn
 import torch
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
-from ..engine.names import all_names, find_name
+from ..engine.names import all_names
+from ..graph.unsupported import refuse
+from .functional_extras import EXTRAS
+from .linear_cross_entropy_loss import linear_cross_entropy
+from .torch_parameters import like_torchs
+from .unsupported_names import FUNCTIONS as _UNSUPPORTED
 
-# What networks need besides what torch.nn.functional has: gated activations, the loss of a last
-# layer, attention of packed sequences.
-_MORE = ("attention_varlen", "geglu", "linear_cross_entropy", "rotary", "swiglu")
+# What networks need besides what torch.nn.functional has: gated activations, attention of packed
+# sequences, OneFlow's activations.
+_MORE = ("attention_varlen", "geglu", "quick_gelu", "rotary", "square_relu", "swiglu")
 # `unfold` is a tensor method too, of another meaning.
 RENAMED = {"unfold": "im2col"}
-FUNCTIONS = frozenset(
-    {name for name in all_names() if hasattr(torch.nn.functional, name)} | {*_MORE}
-)
 
-globals().update({name: find_name(RENAMED.get(name, name)) for name in FUNCTIONS})
+_OPS = {
+    name: all_names()[RENAMED.get(name, name)]
+    for name in all_names()
+    if hasattr(torch.nn.functional, name) or name in _MORE
+}
+OWN = {name: like_torchs(name, op) for name, op in _OPS.items() if name not in RENAMED}
+# Those that are not the functions of this name of `flow`.
+OWN = {name: made for name, made in OWN.items() if made is not _OPS[name]}
+OWN |= EXTRAS | {"linear_cross_entropy": linear_cross_entropy}
+FUNCTIONS = frozenset({*_OPS, *OWN})
+
+globals().update(_OPS | OWN)
 
 
 def __getattr__(name: str) -> NoReturn:
+    if name in _UNSUPPORTED:
+        raise refuse(_UNSUPPORTED, "onefold.nn.functional", name)
     raise AttributeError(
         f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from typing import Any, TypeVar
 
 from ..engine import interpreter
@@ -32,6 +32,16 @@ from .graph_text import GraphTree
 from .module import Module
 
 __all__ = ["Graph", "GraphConfig", "GraphModule"]
+
+# OneFlow's wrappers of what is assigned to a graph.
+_PROXIES = dict.fromkeys(
+    [
+        "Proxy", "ProxyModule", "ProxyModuleDict", "ProxyModuleList", "ProxyParameterDict",
+        "ProxyParameterList", "ProxySequential", "ProxyTensor",
+    ],
+    "modules that are assigned to a graph stay as they are: test them by their own classes, and "
+    "make settings on module.to(nn.graph.GraphModule)",
+)  # fmt: skip
 
 MAX_COMPILED = 10  # input signatures kept, the latest used
 
@@ -218,6 +228,7 @@ class Graph:
             self._check_inputs(form, metas)
             with same_tables(self._modules) as check:
 
+                @wraps(self.build)
                 def build(*args: object, **kwargs: object) -> object:
                     result = self.build(*args, **kwargs)
                     check()
@@ -394,3 +405,7 @@ class _Traced(Graph):
     @property
     def name(self) -> str:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+
+def __getattr__(name: str) -> object:
+    raise refuse(_PROXIES, __name__, name)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec
 
 import torch
 
@@ -12,7 +16,7 @@ from ..engine.argument_types import TypedLayout
 from ..engine.generator import Generator
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import assign, fitted
-from ..engine.ops.creation import eye
+from ..engine.ops.creation import eye as identity
 from ..engine.ops.like import full_like
 from ..engine.ops.random_creation import random_source
 from ..engine.sbp import broadcast
@@ -21,11 +25,25 @@ from ..engine.values import whole
 from ..errors import OnefoldValueError
 from ..kernels import random_ref as random_kernels
 
+_unset: ContextVar[bool] = ContextVar("_unset", default=False)
+
+
+@contextmanager
+def unset() -> Iterator[None]:
+    """Leave values unset in the block: the functions of this file return tensors as they are."""
+    token = _unset.set(True)
+    try:
+        yield
+    finally:
+        _unset.reset(token)
+
 
 @no_grad
 def _fill(
     x: Tensor, what: str, fill: Callable[..., Any], generator: Generator | None, **options: float
 ) -> Tensor:
+    if _unset.get():
+        return x
     made = random_source(what, x.shape, fill, generator, _layout_of(x), **options)
     return assign(x, made, what)
 
@@ -66,6 +84,8 @@ def trunc_normal_(
 @no_grad
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
+    if _unset.get():
+        return tensor
     return assign(tensor, full_like(tensor, val), "constant_")
 
 
@@ -86,7 +106,7 @@ def eye_(tensor: Tensor) -> Tensor:
         raise OnefoldValueError(
             f"eye_: only tensors with 2 dimensions are supported, but got {tuple(tensor.shape)}"
         )
-    return assign(tensor, eye(*tensor.shape, **_layout_of(tensor)), "eye_")
+    return assign(tensor, identity(*tensor.shape, **_layout_of(tensor)), "eye_")
 
 
 @no_grad
@@ -239,3 +259,37 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 def default_bound(fan_in: int) -> float:
     """The bound of torch's default uniform initialisation of linear and conv layers."""
     return 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+
+
+# The names before functions that change their argument ended with "_".
+
+P = ParamSpec("P")
+
+
+def _old_name(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """The function by its name without the last character; warns, as torch does."""
+    name = function.__name__
+
+    @wraps(function)
+    def old(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    return old
+
+
+uniform = _old_name(uniform_)
+normal = _old_name(normal_)
+constant = _old_name(constant_)
+eye = _old_name(eye_)
+dirac = _old_name(dirac_)
+xavier_uniform = _old_name(xavier_uniform_)
+xavier_normal = _old_name(xavier_normal_)
+kaiming_uniform = _old_name(kaiming_uniform_)
+kaiming_normal = _old_name(kaiming_normal_)
+orthogonal = _old_name(orthogonal_)
+sparse = _old_name(sparse_)

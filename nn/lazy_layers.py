@@ -99,10 +99,14 @@ class LazyModule(Module):
 def _lazy(become: type[Module], dim: int, **defaults: object) -> type[LazyModule]:
     name = f"Lazy{become.__name__}"
     whole = inspect.signature(become, eval_str=True)
+    parameters = [
+        each.replace(default=defaults.get(each.name, each.default))
+        for each in whole.parameters.values()
+    ]
     members = {
         "__doc__": f"`{become.__name__}` that reads its first argument from its first input.",
         "__module__": __name__,
-        "__signature__": whole.replace(parameters=list(whole.parameters.values())[1:]),
+        "__signature__": whole.replace(parameters=parameters[1:]),
         "cls_to_become": become,
         "defaults": defaults,
         "feature_dim": dim,

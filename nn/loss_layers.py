@@ -6,13 +6,7 @@ from ..engine.ops.cross_entropy import cross_entropy, nll_loss
 from ..engine.ops.loss import mse_loss
 from ..engine.tensor import Tensor
 from .module import Module
-
-
-def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction asked for, also by the two arguments that torch once had for it."""
-    if size_average is None and reduce is None:
-        return reduction
-    return "none" if reduce is False else "sum" if size_average is False else "mean"
+from .torch_parameters import reduction_of
 
 
 class _WeightedLoss(Module):
@@ -30,7 +24,7 @@ class _WeightedLoss(Module):
         super().__init__()
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
-        self.reduction = _reduction(reduction, size_average, reduce)
+        self.reduction = reduction_of(reduction, size_average, reduce)
 
 
 class NLLLoss(_WeightedLoss):
@@ -76,7 +70,7 @@ class MSELoss(Module):
         reduce: bool | None = None,
     ) -> None:
         super().__init__()
-        self.reduction = _reduction(reduction, size_average, reduce)
+        self.reduction = reduction_of(reduction, size_average, reduce)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return mse_loss(input, target, reduction=self.reduction)

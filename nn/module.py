@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Self, overload
 
 import torch
 
@@ -15,15 +15,17 @@ from ..engine.inplace import take
 from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
+from ..engine.placed_device import PlacedDevice
 from ..engine.placement import Placement
-from ..engine.sbp import Sbp, SbpLike
 from ..engine.tensor import Tensor
 from ..engine.views import leave
-from ..errors import OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
 from ..graph.graph_config import GraphModule
+from ..graph.setting_checks import integer
+from ..graph.zero import split_layout
+from .layout_rules import LayoutRule, layouts
 from .module_hooks import Hooked
-
-SbpChoice: TypeAlias = Callable[[str, Tensor], SbpLike | None]  # by the name of a parameter
+from .parameter_readers import add_gathers
 
 
 class Module(Hooked):
@@ -99,27 +101,65 @@ class Module(Hooked):
                 tensor.grad = grad
         return self
 
-    def to_global(
-        self, placement: Placement | None = None, sbp: SbpLike | SbpChoice | None = None
-    ) -> Self:
-        """Make every parameter and buffer global, in place; `sbp` may be one value for all.
+    def to_global(self, placement: Placement | None = None, sbp: LayoutRule | None = None) -> Self:
+        """Make every parameter and buffer global, in place.
 
-        `sbp` may also be a function of (name, tensor). What is local is read as the value of the
-        placement's first rank, or as this rank's part where sbp splits.
+        `sbp` is one value for all, a function of (name, tensor), or a dict from patterns of names
+        to values, of which the first that matches counts; None, and no match, leave a tensor's sbp
+        as it is. A local tensor is read as the value of the placement's first rank where it is
+        broadcast, and as this rank's part where sbp splits: this warns (LocalPartsWarning), since a
+        module that every rank made whole should be broadcast first and split then.
+
+        >>> import onefold as flow
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> layer = flow.nn.Linear(4, 2).to_global(p, flow.sbp.broadcast)
+        >>> layer.to_global(sbp={"weight": flow.sbp.split(0)}).weight.sbp
+        (onefold.sbp.split(dim=0),)
         """
-        names_of: dict[int, str] = {}
+        tensors: dict[int, tuple[str, Tensor]] = {}
         for name, tensor in [*self.named_parameters(), *self.named_buffers()]:
-            names_of.setdefault(id(tensor), name)
-
-        def convert(tensor: Tensor) -> Tensor:
-            if callable(sbp) and not isinstance(sbp, Sbp):  # an Sbp is callable as well
-                return to_global(tensor, placement, sbp(names_of[id(tensor)], tensor))
-            return to_global(tensor, placement, sbp)
-
+            tensors.setdefault(id(tensor), (name, tensor))
+        chosen = layouts(dict(tensors.values()), placement, sbp)
+        names_of = {number: name for number, (name, _) in tensors.items()}
         for param in self.parameters():
             if param.grad is not None:
                 names_of[id(param.grad)] = names_of[id(param)]
-        return self._apply(convert)
+        return self._apply(lambda t: to_global(t, placement, chosen[names_of[id(t)]]))
+
+    def shard_(
+        self, placement: Placement | None = None, dim: int = 0, *, shard_min_size: int = 1024
+    ) -> Self:
+        """Split every parameter over the ranks that have it whole, in place, and gather it for use.
+
+        Each rank keeps its shard along `dim`, and so do gradients and the optimizer's state. A
+        parameter of which a shard would have fewer than `shard_min_size` elements stays as it is.
+        The call of the module that reads a parameter gathers it, and again in backward, so that it
+        is whole only while it is used; its gradient is reduced to shards. A local module is
+        broadcast over `placement` first. Inside a graph a parameter is gathered once. Rajbhandari
+        et al., "ZeRO" (2020), stage 3; torch has it as `fully_shard`.
+
+        >>> import onefold as flow
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> layer = flow.nn.Linear(64, 64).shard_(p)
+        >>> layer.weight.sbp, layer.bias.sbp
+        ((onefold.sbp.split(dim=0),), (onefold.sbp.broadcast,))
+        """
+        integer("shard_: shard_min_size", shard_min_size, least=1)
+        integer("shard_: dim", dim, least=0)
+        local = any(t.is_local for t in [*self.parameters(), *self.buffers()])
+        if local and placement is None:
+            raise PlacementError(
+                "shard_: the module is local; give placement=, for instance "
+                'flow.placement("cpu", ranks=[0, 1])'
+            )
+        if placement is not None:
+            self.to_global(placement, lambda name, tensor: None)
+        params = dict(self.named_parameters())
+        whole = {name: param.meta for name, param in params.items()}
+        chosen = {n: split_layout(meta, shard_min_size, dim=dim) for n, meta in whole.items()}
+        self.to_global(sbp=lambda name, tensor: chosen.get(name))
+        add_gathers(self, {n: w.nd_sbp for n, w in whole.items() if chosen[n] != w.nd_sbp})
+        return self
 
     def to_local(self) -> Self:
         """Make every parameter and buffer this rank's local part, in place."""
@@ -148,13 +188,14 @@ class Module(Hooked):
             return self
         known = ("dtype", "device", "tensor", "non_blocking", "memory_format")
         others = {key: value for key, value in kwargs.items() if key not in known}
-        dtype, places = kwargs.get("dtype"), []
+        dtype = kwargs.get("dtype")
+        places: list[str | torch.device | PlacedDevice] = []
         for arg in (*args, kwargs.get("device"), kwargs.get("tensor")):
             if isinstance(arg, torch.dtype):
                 dtype = arg
             elif isinstance(arg, Tensor):
                 dtype = arg.dtype
-                places.append(arg.device if arg.is_local else arg.placement.type)
+                places.append(arg.device)
             elif arg is not None and not isinstance(arg, bool):  # bool: non_blocking
                 places.append(arg)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -205,7 +246,8 @@ class Module(Hooked):
     # Printing.
 
     def _get_name(self) -> str:
-        return type(self).__name__
+        lead = "Parametrized" if "parametrizations" in self._modules else ""
+        return lead + type(self).__name__
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of a layer's repr."""
@@ -216,7 +258,7 @@ class Module(Hooked):
             f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
         ]
         extra = self.extra_repr()
-        if not lines:
+        if not lines and "\n" not in extra:
             return f"{self._get_name()}({extra})"
-        body = "\n  ".join([extra, *lines] if extra else lines)
+        body = "\n  ".join([*extra.split("\n"), *lines] if extra else lines)
         return f"{self._get_name()}(\n  {body}\n)"

@@ -9,6 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..errors import OnefoldRuntimeError
 from .backward_hooks import BackwardHooks
+from .gathered_parameters import Gather, gathered
 from .module_state import Hook, Hooks, State, add_hook
 
 
@@ -27,6 +28,8 @@ class Hooked(State):
     )
 
     _hooked = False  # whether a hook of calls was ever registered
+    _reads_children = False  # whether forward reads submodules' parameters and does not call them
+    _gathers: tuple[Gather, ...] = ()  # parameters that are gathered for each call
 
     def _add_hook(self, hooks: Hooks, hook: Hook, *how: Any) -> RemovableHandle:
         self.__dict__["_hooked"] = True
@@ -77,6 +80,12 @@ class Hooked(State):
         return self._add_hook(self._backward_pre_hooks, hook, prepend)
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self._gathers:
+            return self._call_between_hooks(args, kwargs)
+        with gathered(self._gathers):
+            return self._call_between_hooks(args, kwargs)
+
+    def _call_between_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         called: set[int] = set()
         try:
             for number, hook in list(self._forward_pre_hooks.items()):

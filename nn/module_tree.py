@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
-from .parameter import Parameter
+from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from .module import Module
@@ -39,6 +39,16 @@ def _refuse_torch(name: str, value: object) -> None:
         )
 
 
+class ComputedTensor(Protocol):
+    """An attribute of a module that is computed from other parameters where it is read."""
+
+    def value(self, module: Any, /) -> Tensor:
+        """What reading the attribute gives."""
+
+    def assign(self, module: Any, value: object, /) -> None:
+        """What assigning the attribute does; raises where it cannot be assigned."""
+
+
 class Tree:
     """Named tables of parameters, buffers and other trees; the part of Module that walks them."""
 
@@ -52,8 +62,10 @@ class Tree:
     def __setattr__(self, name: str, value: object) -> None:
         fields = self.__dict__
         _refuse_torch(name, value)
-        if "_parameters" not in fields:
-            if isinstance(value, (Parameter, Tree)):
+        if name in fields.get("_computed", ()):
+            fields["_computed"][name].assign(self, value)
+        elif "_parameters" not in fields:
+            if isinstance(value, (Parameter, Buffer, Tree)):
                 raise OnefoldRuntimeError(
                     f"cannot assign {name!r} before Module.__init__() call: call "
                     "super().__init__() first"
@@ -62,6 +74,9 @@ class Tree:
         elif isinstance(value, Parameter):
             self._remove(name, "_parameters")
             fields["_parameters"][name] = value
+        elif isinstance(value, Buffer):
+            self._remove(name)
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Tree):
             self._remove(name, "_modules")
             fields["_modules"][name] = value
@@ -81,6 +96,8 @@ class Tree:
         for table in _ASSIGNABLE:
             if table in fields and name in fields[table]:
                 return fields[table][name]
+        if name in fields.get("_computed", ()):
+            return fields["_computed"][name].value(self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
@@ -133,9 +150,25 @@ class Tree:
             raise OnefoldRuntimeError("call super().__init__() before registering anything")
         if not isinstance(name, str) or "." in name or not name:
             raise OnefoldValueError(f"a name must be a non-empty string without '.', got {name!r}")
-        tables = (self._parameters, self._buffers, self._modules)
-        if name in self.__dict__ or any(name in table for table in tables):
+        fields = self.__dict__
+        tables = (fields, *(fields[table] for table in _ASSIGNABLE), fields.get("_computed", ()))
+        if any(name in table for table in tables):
             raise OnefoldValueError(f"attribute {name!r} already exists")
+
+    # Tensors that are computed where they are read, such as a weight that is parametrized.
+
+    def _compute(self, name: str, computed: ComputedTensor) -> None:
+        """Let `computed` say what the attribute `name` is, in the place of what it was."""
+        self._remove(name)
+        self.__dict__.setdefault("_computed", {})[name] = computed
+
+    def _restore(self, name: str, tensor: Tensor) -> None:
+        """Let the attribute `name`, which was computed, be a parameter or a buffer again."""
+        del self.__dict__["_computed"][name]
+        if isinstance(tensor, Parameter):
+            self.register_parameter(name, tensor)
+        else:
+            self.register_buffer(name, tensor)
 
     # Walking.
 
@@ -242,6 +275,7 @@ class Tree:
         return found
 
     def __dir__(self) -> list[str]:
-        tables = (self._parameters, self._buffers, self._modules)
+        computed = self.__dict__.get("_computed", {})
+        tables = (self._parameters, self._buffers, self._modules, computed)
         names = {*object.__dir__(self), *(name for table in tables for name in table)}
         return sorted(name for name in names if not name[0].isdigit())

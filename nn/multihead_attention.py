@@ -42,6 +42,8 @@ class MultiheadAttention(Module):
     [torch.Size([5, 3, 8]), torch.Size([3, 5, 5])]
     """
 
+    _reads_children = True  # the weights of the output's projection
+
     in_proj_weight: Parameter | None
     q_proj_weight: Parameter | None
     k_proj_weight: Parameter | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.argument_types import Dims, Layout
+from ..engine.argument_types import Dims, TypedLayout
 from ..engine.ops.batch_norm import group_norm
 from ..engine.ops.creation import empty
 from ..engine.ops.layer_norm import layer_norm
@@ -18,7 +18,27 @@ from .module import Module
 from .parameter import Parameter
 
 
-class LayerNorm(Module):
+class Scaled(Module):
+    """Owns `weight`, ones at first, and `bias`, zeros, each None where it is not wanted."""
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def _make_scale(self, shape: Dims, where: TypedLayout, **wanted: bool) -> None:
+        """Register each of `weight` and `bias` that is named, with this shape and layout."""
+        for name, want in wanted.items():
+            self.register_parameter(name, Parameter(empty(shape, **where)) if want else None)
+
+    def reset_parameters(self) -> None:
+        """Weight 1 and bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        bias = self._parameters.get("bias")
+        if bias is not None:
+            init.zeros_(bias)
+
+
+class LayerNorm(Scaled):
     """Normalisation over the last dims to mean 0 and variance 1, then weight and bias."""
 
     def __init__(
@@ -38,19 +58,12 @@ class LayerNorm(Module):
         self.normalized_shape = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.weight: Parameter | None
-        self.bias: Parameter | None
-        where: Layout = {"device": device, "placement": placement, "sbp": sbp}
-        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            unset = empty(self.normalized_shape, dtype=dtype, **where) if wanted else None
-            self.register_parameter(name, None if unset is None else Parameter(unset))
+        where: TypedLayout = {
+            "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
+        }  # fmt: skip
+        wanted = elementwise_affine and bias
+        self._make_scale(self.normalized_shape, where, weight=elementwise_affine, bias=wanted)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -59,13 +72,11 @@ class LayerNorm(Module):
         return torch.nn.LayerNorm.extra_repr(self)  # type: ignore[arg-type]
 
 
-class RMSNorm(Module):
+class RMSNorm(Scaled):
     """Division by the root mean square over the last dims, then a weight.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
     """
-
-    weight: Parameter | None
 
     def __init__(
         self,
@@ -83,14 +94,11 @@ class RMSNorm(Module):
         self.normalized_shape = tuple(shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        where: Layout = {"device": device, "placement": placement, "sbp": sbp}
-        unset = empty(self.normalized_shape, dtype=dtype, **where) if elementwise_affine else None
-        self.register_parameter("weight", None if unset is None else Parameter(unset))
+        where: TypedLayout = {
+            "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
+        }  # fmt: skip
+        self._make_scale(self.normalized_shape, where, weight=elementwise_affine)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.weight is not None:
-            init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
         return rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -99,15 +107,12 @@ class RMSNorm(Module):
         return torch.nn.RMSNorm.extra_repr(self)  # type: ignore[arg-type]
 
 
-class GroupNorm(Module):
+class GroupNorm(Scaled):
     """Groups of channels normalised for each sample, then a weight and a bias for each channel.
 
     Source: Wu and He, "Group Normalization" (2018). Raises OnefoldValueError when the channels do
     not divide into the groups.
     """
-
-    weight: Parameter | None
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -131,17 +136,11 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        where: Layout = {"device": device, "placement": placement, "sbp": sbp}
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            unset = empty(num_channels, dtype=dtype, **where) if wanted else None
-            self.register_parameter(name, None if unset is None else Parameter(unset))
+        where: TypedLayout = {
+            "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
+        }  # fmt: skip
+        self._make_scale(num_channels, where, weight=affine, bias=affine and bias)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -1,4 +1,4 @@
-"""Parameter: a tensor of a module that an optimizer trains."""
+"""Parameter and Buffer: tensors that belong to the module they are assigned to."""
 
 from __future__ import annotations
 
@@ -33,3 +33,23 @@ class Parameter(Tensor):
 
     def __repr__(self, *args: object) -> str:
         return f"Parameter containing:\n{describe(self)}"
+
+
+class Buffer(Tensor):
+    """A tensor that becomes a buffer of the module it is assigned to.
+
+    One that is not `persistent` is no part of the state dict. Raises OnefoldTypeError when `data`
+    is no Tensor.
+    """
+
+    __slots__ = ("persistent",)
+
+    def __init__(self, data: Tensor, *, persistent: bool = True) -> None:
+        if not isinstance(data, Tensor):
+            raise OnefoldTypeError(
+                f"nn.Buffer needs an onefold Tensor, but got {type(data).__name__}; make one with "
+                "flow.tensor(data)"
+            )
+        hold(self, data.shards, data.meta)
+        data.shared = self.shared = True
+        self.persistent = persistent

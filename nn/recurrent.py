@@ -8,7 +8,7 @@ from ..engine.placement import Placement
 from ..engine.sbp import SbpLike
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldValueError
-from .recurrent_base import BATCHED, RNNBase
+from .recurrent_base import BATCHED, BatchSizes, RNNBase
 
 
 class _Unprojected(RNNBase):
@@ -139,14 +139,12 @@ class LSTM(RNNBase):
         )  # fmt: skip
 
     def get_expected_cell_size(
-        self, input: Tensor, batch_sizes: Tensor | None
+        self, input: Tensor, batch_sizes: BatchSizes
     ) -> tuple[int, int, int]:
         """The shape of the cell state for this input."""
         return (*self.get_expected_hidden_size(input, batch_sizes)[:2], self.hidden_size)
 
-    def _state_shapes(
-        self, input: Tensor, batch_sizes: Tensor | None
-    ) -> list[tuple[int, int, int]]:
+    def _state_shapes(self, input: Tensor, batch_sizes: BatchSizes) -> list[tuple[int, int, int]]:
         cell = self.get_expected_cell_size(input, batch_sizes)
         return [*super()._state_shapes(input, batch_sizes), cell]
 

@@ -23,6 +23,7 @@ from .parameter import Parameter
 from .utils.rnn import PackedSequence
 
 State = Tensor | tuple[Tensor, Tensor]  # LSTMs have two
+BatchSizes = Tensor | tuple[int, ...] | None  # of a packed sequence, at each time step
 
 
 class RNNBase(Module):
@@ -74,16 +75,19 @@ class RNNBase(Module):
             for suffix in ("", "_reverse")[: self._directions]:
                 columns = input_size if layer == 0 else wide
                 shapes = {"weight_ih": (rows, columns), "weight_hh": (rows, self._output_size)}
-                if bias:
-                    shapes |= {"bias_ih": (rows, columns), "bias_hh": (rows, columns)}
                 if proj_size:
                     shapes["weight_hr"] = (proj_size, hidden_size)
-                names = {name: f"{name}_l{layer}{suffix}" for name in shapes}
-                for name, shape in shapes.items():
-                    made = empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
-                    made = bias_of(made) if name.startswith("bias") else made
-                    self.register_parameter(names[name], Parameter(made))
-                self._names.append([*names.values()])
+                made = {
+                    name: empty(shape, dtype=dtype, device=device, placement=placement, sbp=sbp)
+                    for name, shape in shapes.items()
+                }
+                last = {"weight_hr": made.pop("weight_hr")} if proj_size else {}
+                if bias:
+                    made |= {f"bias_{kind}": bias_of(made["weight_ih"]) for kind in ("ih", "hh")}
+                names = {f"{name}_l{layer}{suffix}": each for name, each in (made | last).items()}
+                for name, each in names.items():
+                    self.register_parameter(name, Parameter(each))
+                self._names.append(list(names))
         self.reset_parameters()
 
     @property
@@ -109,7 +113,7 @@ class RNNBase(Module):
         for weight in self.parameters():
             init.uniform_(weight, -bound, bound)
 
-    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+    def check_input(self, input: Tensor, batch_sizes: BatchSizes) -> None:
         """Raise unless the input has the weights' dtype, and the dims and the size that fit."""
         dtype = getattr(self, self._names[0][0]).dtype
         if input.dtype != dtype:
@@ -127,13 +131,15 @@ class RNNBase(Module):
             )
 
     def get_expected_hidden_size(
-        self, input: Tensor, batch_sizes: Tensor | None
+        self, input: Tensor, batch_sizes: BatchSizes
     ) -> tuple[int, int, int]:
-        """The shape of the hidden state for this input."""
-        if batch_sizes is not None:
+        """The shape of the hidden state for this input; `batch_sizes` may be numbers."""
+        if batch_sizes is None:
+            batch = input.shape[0 if self.batch_first else 1]
+        elif isinstance(batch_sizes, Tensor):
             batch = known_values(batch_sizes)[0]
         else:
-            batch = input.shape[0 if self.batch_first else 1]
+            batch = batch_sizes[0]
         return (self.num_layers * self._directions, batch, self._output_size)
 
     def check_hidden_size(
@@ -146,9 +152,7 @@ class RNNBase(Module):
         if tuple(hx.shape) != expected_hidden_size:
             raise OnefoldRuntimeError(msg.format(expected_hidden_size, list(hx.shape)))
 
-    def _state_shapes(
-        self, input: Tensor, batch_sizes: Tensor | None
-    ) -> list[tuple[int, int, int]]:
+    def _state_shapes(self, input: Tensor, batch_sizes: BatchSizes) -> list[tuple[int, int, int]]:
         """The shape of each state."""
         return [self.get_expected_hidden_size(input, batch_sizes)]
 
@@ -193,16 +197,16 @@ class RNNBase(Module):
     def _run(
         self, input: Tensor, given: list[Tensor] | None, batch_sizes: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
-        self.check_input(input, batch_sizes)
-        shapes = self._state_shapes(input, batch_sizes)
+        sizes = None if batch_sizes is None else known_values(batch_sizes)
+        self.check_input(input, sizes)
+        shapes = self._state_shapes(input, sizes)
         if given is None:
             given = [input.new_zeros(shape) for shape in shapes]
         for index, (state, shape) in enumerate(zip(given, shapes, strict=True)):
             name = f"hidden[{index}]" if len(shapes) > 1 else "hidden"
             self.check_hidden_size(state, shape, f"Expected {name} size {{}}, got {{}}")
         weights = [weight for weights in self.all_weights for weight in weights]
-        sizes = None if batch_sizes is None else known_values(batch_sizes)
-        first = self.batch_first and batch_sizes is None
+        first = self.batch_first and sizes is None
         how = Recurrence(self.bias, self.num_layers, self.bidirectional, first, sizes)
         dropout = self.dropout if self.training else 0.0
         output, *last = sequence(self.mode.lower(), input, given, weights, how, dropout)

@@ -7,25 +7,22 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..engine.argument_types import Layout
+from ..engine.argument_types import TypedLayout
 from ..engine.ops.batch_norm import batch_norm, instance_norm
-from ..engine.ops.creation import empty, ones, tensor, zeros
+from ..engine.ops.creation import ones, tensor, zeros
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike, broadcast
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
-from . import init
 from .module import Module
-from .parameter import Parameter
+from .normalization import Scaled
 
 
-class _RunningNorm(Module):
+class RunningNorm(Scaled):
     """Owns `weight`, `bias`, `running_mean`, `running_var`, each (num_features,) or None."""
 
     _version = 2
     ndims: ClassVar[tuple[int, ...]]  # of inputs
-    weight: Parameter | None
-    bias: Parameter | None
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -50,17 +47,17 @@ class _RunningNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        where: Layout = {"device": device, "placement": placement, "sbp": sbp}
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            unset = empty(num_features, dtype=dtype, **where) if wanted else None
-            self.register_parameter(name, None if unset is None else Parameter(unset))
+        where: TypedLayout = {
+            "dtype": dtype, "device": device, "placement": placement, "sbp": sbp
+        }  # fmt: skip
+        self._make_scale(num_features, where, weight=affine, bias=affine and bias)
         mean = variance = count = None
         if track_running_stats:
-            mean = zeros(num_features, dtype=dtype, **where)
-            variance = ones(num_features, dtype=dtype, **where)
+            mean, variance = zeros(num_features, **where), ones(num_features, **where)
             if placement is not None:
                 where["sbp"] = (broadcast,) * placement.ndim
-            count = tensor(0, dtype=torch.int64, **where)
+            where["dtype"] = torch.int64
+            count = tensor(0, **where)
         self.register_buffer("running_mean", mean)
         self.register_buffer("running_var", variance)
         self.register_buffer("num_batches_tracked", count)
@@ -85,10 +82,7 @@ class _RunningNorm(Module):
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and no statistics."""
         self.reset_running_stats()
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
     def _check_input(self, input: Tensor) -> None:
         if input.ndim not in self.ndims:
@@ -99,7 +93,7 @@ class _RunningNorm(Module):
         return str(_NormBase.extra_repr(self))  # type: ignore[arg-type]
 
 
-class _BatchNorm(_RunningNorm):
+class _BatchNorm(RunningNorm):
     """Each channel normalised over the whole logical batch, however it is split over ranks."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -172,7 +166,7 @@ class SyncBatchNorm(_BatchNorm):
         return module
 
 
-class _InstanceNorm(_RunningNorm):
+class _InstanceNorm(RunningNorm):
     """Each channel of each sample normalised on its own."""
 
     def __init__(

@@ -16,6 +16,7 @@ from ..engine.views import snapshot
 from ..errors import OnefoldTypeError, OnefoldValueError
 from . import layer_table
 from .module import Module
+from .torch_parameters import implicit_dim
 
 _ROW = re.compile(r"(\w+)\((.*?)\): (\w+)\((.*)\)")
 _NAME = re.compile(r"[a-z_]\w*")
@@ -52,7 +53,15 @@ class TableLayer(Module):
     def _softmax_dim(self, input: Tensor) -> int:
         """`dim`, or the one that torch takes for None."""
         dim: int | None = vars(self)["dim"]
-        return dim if dim is not None else 0 if input.ndim in (0, 1, 3) else 1
+        return implicit_dim(input) if dim is None else dim
+
+    def _channel_dim(self, input: Tensor) -> int:
+        """The dim of channels of images (N, C, H, W) or (C, H, W)."""
+        if input.ndim not in (3, 4):
+            raise OnefoldValueError(
+                f"{type(self).__name__}: expected input to be 3D or 4D, got {input.ndim}D instead"
+            )
+        return -3
 
     def extra_repr(self) -> str:
         return self.of_torch.extra_repr(self)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..engine import boxing, interpreter
 from ..engine.convert import box
@@ -27,8 +27,38 @@ def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
     Gradients that go from the same layout to broadcast travel together, in buckets; the others
     are boxed one by one.
     """
+    found, buckets = _boxed_alone(params, grads)
+    for bucket in buckets:
+        together = _begin_together([grads[i] for i in bucket], params[bucket[0]].meta)
+        _put(found, bucket, together())
+    return _shared(found)
+
+
+def begin_aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> Callable[[], list[Tensor]]:
+    """Start what `aligned` does; what is returned waits for it.
+
+    All ranks start such work in one order, and wait for it in one order.
+    """
+    found, buckets = _boxed_alone(params, grads)
+    ends = [
+        (bucket, _begin_together([grads[i] for i in bucket], params[bucket[0]].meta))
+        for bucket in buckets
+    ]
+
+    def end() -> list[Tensor]:
+        for bucket, together in ends:
+            _put(found, bucket, together())
+        return _shared(found)
+
+    return end
+
+
+def _boxed_alone(
+    params: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[list[Tensor], list[list[int]]]:
+    """The gradients, boxed where they travel alone, and the buckets of the others."""
     found = list(grads)
-    buckets: dict[object, list[int]] = {}
+    alike: dict[object, list[int]] = {}
     for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
         meta = param.meta
         if meta.partial:
@@ -37,15 +67,19 @@ def aligned(params: Sequence[Tensor], grads: Sequence[Tensor]) -> list[Tensor]:
             continue
         elif _in_bucket(grad.meta, meta):
             key = (grad.meta.placement, grad.meta.nd_sbp, grad.dtype)
-            buckets.setdefault(key, []).append(index)
+            alike.setdefault(key, []).append(index)
         else:
             plan = boxing.plan(grad.meta, meta)
             found[index] = from_shards(boxing.run(plan, grad.shards, op="gradients"), meta)
-    for indices in buckets.values():
-        for bucket in _cut(indices, params):
-            together = _together([grads[i] for i in bucket], params[bucket[0]].meta)
-            for index, grad in zip(bucket, together, strict=True):
-                found[index] = grad
+    return found, [bucket for indices in alike.values() for bucket in _cut(indices, params)]
+
+
+def _put(found: list[Tensor], bucket: Sequence[int], grads: Sequence[Tensor]) -> None:
+    for index, grad in zip(bucket, grads, strict=True):
+        found[index] = grad
+
+
+def _shared(found: list[Tensor]) -> list[Tensor]:
     for grad in found:
         grad.shared = True  # buckets and slices are views
     return found
@@ -78,15 +112,19 @@ def _cut(indices: list[int], params: Sequence[Tensor]) -> list[list[int]]:
     return buckets
 
 
-def _together(grads: Sequence[Tensor], like: Meta) -> list[Tensor]:
-    """Box the gradients as one flat tensor."""
+def _begin_together(grads: Sequence[Tensor], like: Meta) -> Callable[[], list[Tensor]]:
+    """Start to box the gradients as one flat tensor."""
     source = flat_meta([grad.meta for grad in grads])
-    target = source.like(nd_sbp=like.nd_sbp)
+    plan = boxing.plan(source, source.like(nd_sbp=like.nd_sbp))
     flat = flatten(*[grad.shards for grad in grads])
-    moved = boxing.run(boxing.plan(source, target), flat, op="gradients")
-    parts = unflatten([grad.shape for grad in grads], moved)
-    metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
-    return [from_shards(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
+    wait = boxing.start(plan, flat, op="gradients", consumes=True)
+
+    def end() -> list[Tensor]:
+        parts = unflatten([grad.shape for grad in grads], wait())
+        metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
+        return [from_shards(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
+
+    return end
 
 
 def not_in_build(what: str, instead: str) -> None:

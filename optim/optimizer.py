@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,9 +17,11 @@ from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
 from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldTypeError, OnefoldValueError
+from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build, with_gradients
+from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
 Group: TypeAlias = dict[str, Any]  # parameters under "params", and options by name
@@ -63,6 +65,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
+        self._zero: ZeroRedundancy | None = None
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "
@@ -105,6 +108,44 @@ class Optimizer:
         made = {**self.defaults, **group, "params": params}
         _check_rate(made.get("lr"))
         self.param_groups.append(made)
+        if self._zero is not None:
+            self._zero.watch(params)
+
+    def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024) -> Self:
+        """Split what eager training keeps of broadcast parameters over their ranks; returns itself.
+
+        Stage 1 splits the state: each rank updates its shards, which are gathered when the step
+        ends. In stage 2 each gradient is also reduced to shards as soon as backward has made it.
+        The state stays global: `state_dict()` has logical values. Parameters whose shards would
+        have fewer than `shard_min_size` elements stay as they are. Stage 3 is `module.shard_()`,
+        and a graph has `config.enable_zero`. Raises OnefoldValueError for an optimizer that
+        evaluates the loss again. Rajbhandari et al., "ZeRO" (2020).
+
+        >>> import onefold as flow
+        >>> p = flow.placement("cpu", [0, 1])
+        >>> layer = flow.nn.Linear(64, 64).to_global(p, flow.sbp.broadcast)
+        >>> adam = flow.optim.Adam(layer.parameters()).enable_zero(stage=1)
+        >>> layer(flow.ones(4, 64, placement=p, sbp=flow.sbp.split(0))).sum().backward()
+        >>> adam.step()
+        >>> layer.weight.sbp, adam.state[layer.weight]["exp_avg"].sbp
+        ((onefold.sbp.broadcast,), (onefold.sbp.split(dim=0),))
+        """
+        switch("enable_zero: mode", mode)
+        advice = "; stage 3 is module.shard_()"
+        integer("enable_zero: stage", stage, least=1, most=2, advice=advice)
+        integer("enable_zero: shard_min_size", shard_min_size, least=1)
+        if self.needs_closure:
+            raise OnefoldValueError(
+                f"enable_zero: {type(self).__name__} moves all parameters together, and cannot "
+                "update them in shards; use another optimizer, or module.shard_()"
+            )
+        if self._zero is not None:
+            self._zero.active = False
+        self._zero = ZeroRedundancy(stage, shard_min_size) if mode else None
+        if self._zero is not None:
+            for group in self.param_groups:
+                self._zero.watch(group["params"])
+        return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
@@ -150,18 +191,24 @@ class Optimizer:
         chosen = [with_gradients(group["params"]) for group in self.param_groups]
         params = [param for params, _ in chosen for param in params]
         grads = [grad for _, grads in chosen for grad in grads]
-        laid = aligned(params, grads)
+        zero = self._zero
+        laid = (aligned if zero is None else zero.aligned)(params, grads)
         for param, grad, before in zip(params, laid, grads, strict=True):
             if grad is not before:
                 param.grad = grad
         rest = iter(laid)
         for group, (params, _) in zip(self.param_groups, chosen, strict=True):
             if params:
-                for param in params:
-                    writable(param)
                 grads = list(islice(rest, len(params)))
+                parts = params
+                if zero is not None:
+                    parts, grads = zero.split(params, grads)
+                for part in parts:
+                    writable(part)
                 own = Given(rate_of(group), given.scale, given.found_inf)
-                self.apply(group, params, params, grads, own)
+                self.apply(group, params, parts, grads, own)
+                if zero is not None:
+                    zero.gather(params, parts)
                 now = interpreter.stamp()
                 for param in params:
                     param.version = now

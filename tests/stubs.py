@@ -346,13 +346,29 @@ def exported(names):
     return f"__all__ = {sorted(names)!r}"
 
 
+def own_function(name):
+    """The stub of a function of nn.functional that is not the op of its name."""
+    function = functional.OWN[name]
+    found = signature(function)
+    given = found.replace(
+        parameters=list(map(written, found.parameters.values())), return_annotation=found.empty
+    )
+    result = Tensor if found.return_annotation is found.empty else found.return_annotation
+    doc = inspect.cleandoc(function.__doc__).splitlines()[0].replace('"', "'")
+    return f'def {name}{given} -> {rendered(result)}:\n    """{doc}"""'
+
+
 def functional_stub():
+    ops = sorted(functional.FUNCTIONS - set(functional.OWN))
     lines = [
         f"from ..engine.ops.functions import {functional.RENAMED.get(name, name)} as {name}"
-        for name in sorted(functional.FUNCTIONS)
+        for name in ops
     ]
-    lines += ["FUNCTIONS: list[str]", "RENAMED: dict[str, str]", exported(functional.FUNCTIONS)]
-    return HEADER.format("The functions behind the layers.") + "\n" + "\n".join(lines) + "\n"
+    body = "\n".join(map(own_function, sorted(functional.OWN)))
+    lines += [imports(body, "onefold.nn"), "FUNCTIONS: list[str]", "RENAMED: dict[str, str]"]
+    lines += ["OWN: dict[str, Any]", exported(functional.FUNCTIONS), body]
+    text = "\n".join(["from typing import Any", *lines])
+    return HEADER.format("The functions behind the layers.") + "\n" + text + "\n"
 
 
 def root_line(name):

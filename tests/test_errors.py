@@ -228,11 +228,6 @@ CASES = {
         "Boolean value of Tensor with more than one value is ambiguous",
     ),
     "item of many": (lambda s: s.x.item(), ValueError, "item() needs a tensor with one element"),
-    "device of a global tensor": (
-        lambda s: s.x.device,
-        RuntimeError,
-        "Only local tensors have 'device'",
-    ),
     "sbp of a local tensor": (
         lambda s: s.local.sbp,
         RuntimeError,

@@ -13,20 +13,13 @@ import onefold as flow
 from onefold.engine.ops import PUBLIC
 
 PARTS = "one parameter stands for those of two overloads, as in torch's documentation"
-OLD = "`size_average` and `reduce`, which torch deprecates for `reduction`, are not taken"
 WORD = "`from` is a word of Python: it is taken by name, and by place as `low`"
 TYPES = "products are in the dtype of their matrices, so there is no `out_dtype`"
 
 DIFFERENT = {
     **dict.fromkeys("dsplit hsplit split tensor_split unsafe_split vsplit".split(), PARTS),
-    **dict.fromkeys(
-        """binary_cross_entropy binary_cross_entropy_with_logits cross_entropy l1_loss mse_loss
-        kl_div nll_loss smooth_l1_loss""".split(),
-        OLD,
-    ),
     **dict.fromkeys("random_ uniform_".split(), WORD),
     **dict.fromkeys("addmm baddbmm bmm mm".split(), TYPES),
-    "linear_cross_entropy": "ours came first; it has no linear bias and no weights of classes",
     "new": "a constructor, which takes sizes or data; there are no storages",
     "polygamma": "as torch's function, with the number first; as a method n comes alone",
 }

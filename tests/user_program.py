@@ -49,7 +49,7 @@ flow.placement(0, [1])  # wrong
 flow.matmul(x, "w")  # wrong
 flow.cat(x)  # wrong
 flow.tensor([1.0], dtype="float32")  # wrong
-flow.ones(2, 3, device=3)  # wrong
+flow.ones(2, 3, device=["cpu"])  # wrong
 nn.Linear("3", 4)  # wrong
 x.reshape("2")  # wrong
 x.size("2")  # wrong

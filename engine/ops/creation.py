@@ -17,13 +17,15 @@ from ...errors import (
     SbpError,
 )
 from .. import interpreter
-from ..argument_types import Dims, Layout, NumberLike, SizedLayout, TypedLayout
+from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout
 from ..convert import read_device, read_layout
+from ..global_mode import layout_of_new
 from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta, Shape
 from ..names import register_function
+from ..placed_device import PlacedDevice
 from ..placement import Placement
-from ..sbp import SbpLike, short
+from ..sbp import SbpLike, broadcast, short
 from ..tensor import Tensor, from_shards
 from ..values import item, whole
 
@@ -56,7 +58,7 @@ def make(
     dtype: torch.dtype,
     maker: Maker,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     placement: Placement | None = None,
     sbp: SbpLike | None = None,
     requires_grad: bool = False,
@@ -70,9 +72,21 @@ def make(
             f"{what}() got an unexpected keyword argument {next(iter(unknown))!r}; layouts are "
             "given by device= (local), or placement= and sbp= (global)"
         )
+    if device is not None and placement is not None:
+        raise OnefoldTypeError(
+            f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "
+            "has a placement, a local one a device"
+        )
     shape = tuple(shape)
     if any(size < 0 for size in shape):
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
+    if placement is None and sbp is None:
+        layout = layout_of_new(device)
+        if layout is not None:
+            (placement, sbp), device = layout, None
+    if isinstance(device, PlacedDevice):
+        placement, device = device.placement, None
+        sbp = (broadcast,) * placement.ndim if sbp is None else sbp
     if placement is None:
         if sbp is not None:
             raise PlacementError(
@@ -81,11 +95,6 @@ def make(
             )
         meta = Meta.of(shape, dtype, device=read_device(device))
     else:
-        if device is not None:
-            raise OnefoldTypeError(
-                f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "
-                "has a placement, a local one a device"
-            )
         placement, nd_sbp = read_layout(placement, sbp, shape, what)
         if is_random and any(s.is_partial for s in nd_sbp):
             raise SbpError(
@@ -204,7 +213,7 @@ def tensor(
     data: object,
     *,
     dtype: torch.dtype | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     placement: Placement | None = None,
     sbp: SbpLike | None = None,
     requires_grad: bool = False,

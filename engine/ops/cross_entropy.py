@@ -310,9 +310,9 @@ def cross_entropy(
 ) -> Tensor:
     """The cross entropy of logits (N, C, ...) or (C,) and targets, as in torch.
 
-    `target` is class indices without the class dim, or class probabilities of the input's shape.
-    Batch, spatial dims and classes may be split; split classes exchange two numbers per sample,
-    never the logits. Raises OnefoldValueError for an unknown reduction.
+    `target` is class indices (also int32) without the class dim, or class probabilities of the
+    input's shape. Batch, spatial dims and classes may be split; split classes exchange two numbers
+    per sample, never the logits. Raises OnefoldValueError for an unknown reduction.
 
     Example: `cross_entropy(logits, labels)` with logits (8, 10) and labels (8,) is a scalar.
     """
@@ -320,7 +320,12 @@ def cross_entropy(
     if target.meta.is_floating and target.shape == input.shape:
         return _probabilities(input, target, weight, reduction, label_smoothing)
     attrs = (reduction, ignore_index, label_smoothing)
-    return _cross_entropy((input, target, weight, None), *attrs)
+    return _cross_entropy((input, class_indices(target), weight, None), *attrs)
+
+
+def class_indices(target: Tensor) -> Tensor:
+    """The targets in a dtype that kernels take: int32 is OneFlow's, which torch's do not."""
+    return cast(target, torch.int64) if target.dtype is torch.int32 else target
 
 
 def _probabilities(
@@ -361,4 +366,4 @@ def nll_loss(
     """
     check_reduction(reduction)
     attrs = (reduction, ignore_index, 0.0)
-    return _nll((input, target, weight, None), *attrs)
+    return _nll((input, class_indices(target), weight, None), *attrs)

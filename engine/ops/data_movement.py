@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -125,10 +126,13 @@ def together(dims: Iterable[int], num_inputs: int, num_outputs: int = 1) -> list
     return [Signature((split(dim),) * num_inputs, (split(dim),) * num_outputs) for dim in dims]
 
 
-def all_but(dim: int, ndim: int, num_inputs: int = 1, num_outputs: int = 1) -> list[Signature]:
+@lru_cache(maxsize=1024)
+def all_but(
+    dim: int, ndim: int, num_inputs: int = 1, num_outputs: int = 1
+) -> tuple[Signature, ...]:
     """All inputs and outputs split at the same dim, which is any but this one."""
     kept = [d for d in range(ndim) if d != wrap(dim, ndim)]
-    return together(kept, num_inputs, num_outputs)
+    return tuple(together(kept, num_inputs, num_outputs))
 
 
 def contribution(x: Meta) -> Sbp:

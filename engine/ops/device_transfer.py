@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, ShapeError
-from .. import interpreter
+from .. import global_mode, interpreter
 from ..argument_types import DeviceLike
 from ..autograd_tape import Node
-from ..convert import box, read_device
+from ..convert import box, global_to_global, local_to_global, read_device
 from ..grad_attributes import set_requires_grad
 from ..inplace import become
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs
+from ..placed_device import PlacedDevice
 from ..placement import Placement
+from ..sbp import broadcast
 from ..tensor import Tensor, from_shards, hold
 from .cast import cast, clone
 
@@ -45,10 +47,18 @@ def _to_type(x: Tensor, kind: str) -> Tensor:
     return box(x, Meta.of(x.shape, x.dtype, placement, x.meta.nd_sbp))
 
 
+def _to_placement(x: Tensor, placement: Placement) -> Tensor:
+    """A tensor on a placement: a local one is broadcast, a global one keeps its sbp if it fits."""
+    whole = (broadcast,) * placement.ndim
+    if x.is_local:
+        return local_to_global(x, placement, whole)
+    return global_to_global(x, placement, x.sbp if x.placement.ndim == placement.ndim else whole)
+
+
 @register_function
 def to(
     self: Tensor,
-    *args: torch.dtype | DeviceLike | Tensor | None,
+    *args: torch.dtype | DeviceLike | PlacedDevice | Tensor | None,
     dtype: torch.dtype | None = None,
     device: DeviceLike | None = None,
     non_blocking: bool = False,
@@ -59,7 +69,8 @@ def to(
     """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`.
 
     A local tensor moves to a device. A global one keeps its ranks: `x.to("cuda")` changes the
-    device type of its placement, `x.to("cuda:1")` is an error. `non_blocking` is torch's hint:
+    device type of its placement, `x.to("cuda:1")` is an error. With the device of a global tensor,
+    `x.to(y.device)`, x goes to that placement. `non_blocking` is torch's hint:
     copies are ordered with the ops here.
     """
     if unknown:
@@ -74,8 +85,8 @@ def to(
         if isinstance(arg, torch.dtype):
             dtype = arg
         elif isinstance(arg, Tensor):
-            dtype, device = arg.dtype, arg.meta.device or arg.placement.type
-        elif isinstance(arg, (str, int, torch.device)):
+            dtype, device = arg.dtype, arg.device
+        elif isinstance(arg, (str, int, torch.device, PlacedDevice)):
             device = arg
         elif isinstance(arg, type):
             raise OnefoldTypeError(
@@ -90,11 +101,13 @@ def to(
             )
     y = self
     if device is not None:
-        if self.is_local:
+        if isinstance(device, PlacedDevice):
+            y = _to_placement(self, device.placement)
+        elif self.is_local:
             y = _to_device(y, read_device(device))
         else:
             wanted = torch.device(device)  # only its type counts
-            if wanted.index is not None:
+            if not global_mode.is_enabled() and wanted.index is not None:
                 raise OnefoldRuntimeError(
                     f"to({str(device)!r}): a global tensor keeps its ranks, so the device index is "
                     f"not free; use to({wanted.type!r}) or to_global(placement=...)"

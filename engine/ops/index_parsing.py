@@ -10,13 +10,19 @@ from typing import Literal, SupportsIndex, TypeAlias, overload
 import numpy as np
 import torch
 
-from ...errors import OnefoldIndexError, OnefoldTypeError
+from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, user_line
+from .. import interpreter
+from ..convert import box
 from ..names import register_function
+from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
+from .cat_split import unbind
 from .creation import tensor
 from .like import whole_beside
 from .slicing import Entries, Entry, read_int, read_slice, sliced_shape
+from .torch_rows import FUNCTIONS
+from .view import reshape
 
 MASKS = (torch.bool, torch.uint8)
 
@@ -35,20 +41,54 @@ def tensor_beside(data: object, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @overload
-def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
+def nonzero(
+    input: Tensor,
+    *,
+    as_tuple: Literal[False] = False,
+    size: int | None = None,
+    fill_value: int = -1,
+) -> Tensor: ...
 @overload
-def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+def nonzero(
+    input: Tensor, *, as_tuple: Literal[True], size: int | None = None, fill_value: int = -1
+) -> tuple[Tensor, ...]: ...
 @register_function
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
+def nonzero(
+    input: Tensor, *, as_tuple: bool = False, size: int | None = None, fill_value: int = -1
+) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim.
 
-    Their number depends on the values, so every process reads the whole tensor.
+    Their number depends on the values, so every process reads the whole tensor, and a graph cannot
+    capture it. With `size`, as in JAX, there are that many: the first ones, and `fill_value` where
+    there are fewer, and graphs capture it.
+
+    >>> import onefold as flow
+    >>> flow.nonzero(flow.tensor([0, 3, 0, 5]), size=3).tolist()
+    [[1], [3], [-1]]
     """
-    found = torch.nonzero(whole(input))
-    if not as_tuple:
-        return like_index(found, input)
-    columns = found.unbind(1) if input.ndim else (torch.nonzero(whole(input).reshape(1))[:, 0],)
-    return tuple(like_index(column, input) for column in columns)
+    if size is None:
+        if interpreter.capturing():
+            raise _unknown_count()
+        found = torch.nonzero(whole(input))
+        if not as_tuple:
+            return like_index(found, input)
+        columns = found.unbind(1) if input.ndim else (torch.nonzero(whole(input).reshape(1))[:, 0],)
+        return tuple(like_index(column, input) for column in columns)
+    if as_tuple and not input.ndim:
+        input = reshape(input, 1)
+    if input.is_global:
+        input = box(input, input.meta.like(nd_sbp=(broadcast,) * input.placement.ndim))
+    indices: Tensor = FUNCTIONS["nonzero_static"](input, size=size, fill_value=fill_value)
+    return unbind(indices, 1) if as_tuple else indices
+
+
+def _unknown_count() -> OnefoldRuntimeError:
+    return OnefoldRuntimeError(
+        "the value of a tensor was asked for while a graph is captured: how many elements a mask "
+        "has, or nonzero finds, is only known when the graph runs, but its shapes are fixed. Give "
+        "a bound, as in where(mask, size=n) or nonzero(x, size=n), keep all elements with "
+        f"where(mask, x, 0), or select them outside build(). Asked for at {user_line()}"
+    )
 
 
 @register_function

@@ -13,9 +13,11 @@ from .. import interpreter
 from ..argument_types import Dims, Layout, TypedLayout
 from ..dispatcher import unary
 from ..generator import Generator
+from ..global_mode import OwnDevice
 from ..meta import Meta
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
+from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_partial
 from ..signature import Axis, Rule, Signature, pointwise_of
@@ -77,22 +79,28 @@ def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
         return layout if x.is_local else _on_type(x, layout)
     if x.is_local:
         given = layout.get("placement") is not None or layout.get("sbp") is not None
-        return layout if given else {**layout, "device": x.device}
+        return layout if given else {**layout, "device": OwnDevice(x.device)}
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
 
 
 def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The layout of a global tensor where a device is given, which says on which type of device.
 
-    As in `x.to(device)` the ranks stay. Raises OnefoldTypeError beside placement or sbp.
+    As in `x.to(device)` the ranks stay, unless it is the device of another global tensor. Raises
+    OnefoldTypeError beside placement.
     """
-    device = torch.device(layout.pop("device") or "cpu")
+    device = layout.pop("device")
     if layout.get("placement") is not None:
         raise OnefoldTypeError(
             f"got both device={str(device)!r} and placement={layout['placement']!r}; give one"
         )
-    placement = Placement(device.type, x.placement.ranks)
-    return {"placement": placement, "sbp": without_partial(x.sbp), **layout}
+    if isinstance(device, PlacedDevice):
+        placement = device.placement
+    else:
+        placement = Placement(torch.device(device or "cpu").type, x.placement.ranks)
+    same = placement.ndim == x.placement.ndim
+    nd_sbp = without_partial(x.sbp) if same else (broadcast,) * placement.ndim
+    return {"placement": placement, "sbp": nd_sbp, **layout}
 
 
 class _Like(Protocol):
@@ -165,7 +173,7 @@ def randint_like(
 def whole_beside(x: Tensor) -> Layout:
     """Where x is, for a tensor that every rank has the whole of."""
     if x.is_local:
-        return {"device": x.meta.device}
+        return {"device": OwnDevice(x.meta.device)}
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
 
 

@@ -17,7 +17,7 @@ from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
 from .arithmetic import div_by_count, mul
 from .compare import ne
-from .cross_entropy import cross_entropy, cross_entropy_grad
+from .cross_entropy import class_indices, cross_entropy, cross_entropy_grad
 from .matmul import linear, mm, mm_tn
 from .reduce import sum
 from .view import flatten, view
@@ -116,6 +116,7 @@ def linear_cross_entropy(
         raise OnefoldValueError(
             f"{reduction!r} is not a valid value for reduction; allowed are mean and sum"
         )
+    target = class_indices(target)
     x, w, t = input.meta, weight.meta, target.meta
     if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[1] or x.shape[:-1] != t.shape:
         raise ShapeError(

@@ -65,8 +65,12 @@ def reduction(
 
 def is_split_along(meta: Meta | None, dim: Dims) -> bool:
     """Whether some axis splits one of the dims."""
-    dims = dims_of(dim, required(meta).ndim)
-    return any(sbp.kind == "S" and sbp.dim in dims for sbp in required(meta).nd_sbp)
+    meta = required(meta)
+    split_dims = [sbp.dim for sbp in meta.nd_sbp if sbp.kind == "S"]
+    if not split_dims:
+        return False
+    dims = dims_of(dim, meta.ndim)
+    return any(split_dim in dims for split_dim in split_dims)
 
 
 def count_along(meta: Meta, dim: Dims) -> int:

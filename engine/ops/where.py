@@ -111,7 +111,9 @@ _where_numbers = with_settings("where", kernels.where_numbers, "input other")
 
 
 @overload
-def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+def where(
+    condition: Tensor, *, size: int | None = None, fill_value: int = -1
+) -> tuple[Tensor, ...]: ...
 
 
 @overload
@@ -120,11 +122,17 @@ def where(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
 
 @register_function
 def where(
-    condition: Tensor, input: Operand | None = None, other: Operand | None = None
+    condition: Tensor,
+    input: Operand | None = None,
+    other: Operand | None = None,
+    *,
+    size: int | None = None,
+    fill_value: int = -1,
 ) -> Tensor | tuple[Tensor, ...]:
     """`input` where the condition holds, else `other`; both may be Python numbers.
 
-    With the condition alone, the indices at which it holds, as `nonzero(as_tuple=True)` gives them.
+    With the condition alone, the indices at which it holds, as `nonzero(as_tuple=True)` gives them,
+    `size` of them if that is given.
     """
     if isinstance(input, Tensor):
         if isinstance(other, Tensor):
@@ -137,8 +145,7 @@ def where(
         if isinstance(other, NUMBERS):
             return _where_numbers(condition, exact(input), exact(other))
     if input is None and other is None:
-        indices: tuple[Tensor, ...] = nonzero(condition, as_tuple=True)
-        return indices
+        return nonzero(condition, as_tuple=True, size=size, fill_value=fill_value)
     return _where(condition, input, other)  # type: ignore[arg-type]  # which tells the error
 
 

@@ -27,17 +27,19 @@ def compile_stages(
     ranks: Sequence[frozenset[int]],
     config: GraphConfig,
     metas: Sequence[Meta],
+    whole: frozenset[int],
     finish: Callable[[Program], Program],
 ) -> StagePlan:
     """Cut the program, choose and check its schedule, and plan every group's instructions.
 
-    `metas` are those of a call's inputs, and `finish` adds the updates to what is done after the
+    `metas` are those of a call's inputs, of which micro-batches get all of those in `whole`;
+    `finish` adds the updates to what is done after the
     micro-batches.
     """
     schedule = schedule_for(ranks, config.schedule, config.micro_batches)
     split = any(action.kind == "I" for actions in schedule.ranks for action in actions)
     staged = partition(program, ranks, split)
-    staged.slices = slicing(program, metas, config.micro_batches)
+    staged.slices = slicing(program, metas, config.micro_batches, whole)
     last = max(program.last_number(), staged.slices.last_number())
     end = joining(program, staged.sums, staged.after, config.micro_batches, last)
     staged.end = replace(end, program=finish(end.program))

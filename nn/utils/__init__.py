@@ -1,121 +1,42 @@
-"""Utilities for parameters (gradient clipping, parameters as one vector) and, in `rnn`, packing."""
+"""Utilities for modules and parameters: clipping, parametrizations, pruning, packing, fusion."""
 
-from __future__ import annotations
-
-import warnings
-from collections.abc import Iterable
-
-from ...engine import interpreter
-from ...engine.grad_mode import no_grad
-from ...engine.inplace import assign
-from ...engine.ops.cat_split import cat
-from ...engine.ops.slicing import narrow
-from ...engine.ops.view import reshape
-from ...engine.tensor import Tensor
-from ...engine.values import whole
-from ...errors import ShapeError
-from ...optim.clip import clip_gradients, clip_values, finite_norm, norm_of, scale_to
-from ...optim.device_scalar import DeviceScalar
-from ...optim.gradient_layouts import not_in_build
-from . import rnn as rnn
-
-
-def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float | str = 2.0,
-    fused: bool = False,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Tensor:
-    """Scale all gradients so that their norm together is at most max_norm; returns the norm.
-
-    The norm is a local 0-d tensor, which nothing waits for unless `error_if_nonfinite`: then a
-    norm that is not finite raises OnefoldRuntimeError, and changes nothing. `norm_type` may be
-    "inf" or any number. `fused` and `foreach` are accepted and ignored. Inside a graph's build()
-    this is done when the call has made all gradients, those of every micro-batch: call it last
-    there, and return the norm from build() to read it.
-    """
-    norm_type = float(norm_type)
-    if interpreter.current is not None and interpreter.capturing():
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        return interpreter.current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)
-    return norm_of(clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite))
-
-
-def clip_grad_norm(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float | str = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Tensor:
-    """`clip_grad_norm_` by its old name, with torch's arguments; warns, as torch does."""
-    warnings.warn(
-        "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
-        FutureWarning,
-        stacklevel=2,
-    )
-    return clip_grad_norm_(
-        parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite, foreach=foreach
-    )
-
-
-@no_grad
-def get_total_norm(
-    tensors: Tensor | Iterable[Tensor],
-    norm_type: float | str = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Tensor:
-    """The norm of tensors together, such as gradients of any layouts, as a local 0-d tensor.
-
-    Raises OnefoldRuntimeError for a norm that is not finite if `error_if_nonfinite`.
-    """
-    not_in_build("get_total_norm", "clip_grad_norm_ returns the norm of all gradients there")
-    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    return norm_of(finite_norm(given, float(norm_type), error_if_nonfinite))
-
-
-def clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    total_norm: Tensor | float,
-    foreach: bool | None = None,
-) -> None:
-    """Scale all gradients, whose norm together is `total_norm`, so that it is at most max_norm."""
-    not_in_build("clip_grads_with_norm_", "call clip_grad_norm_ there")
-    if isinstance(total_norm, Tensor):
-        total = DeviceScalar(whole(total_norm).double())
-    else:
-        total = DeviceScalar.of(total_norm)
-    scale_to(parameters, float(max_norm), total)
-
-
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
-    """Clamp every gradient element to [-clip_value, clip_value]."""
-    clip_values(parameters, clip_value)
-
-
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All parameters one after the other in one vector."""
-    return cat([reshape(param, (-1,)) for param in parameters], 0)
-
-
-@no_grad
-def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Take the parameters' values from one vector, the inverse of parameters_to_vector."""
-    parameters = list(parameters)
-    total = sum(param.numel() for param in parameters)
-    if vec.numel() != total:
-        raise ShapeError(
-            f"vector_to_parameters: the vector has {vec.numel()} elements, but the parameters "
-            f"have {total}"
-        )
-    start = 0
-    for param in parameters:
-        part = narrow(vec, 0, start, param.numel())
-        assign(param, reshape(part, param.shape), "vector_to_parameters")
-        start += param.numel()
+from . import (
+    clip_grad as clip_grad,
+    convert_parameters as convert_parameters,
+    fusion as fusion,
+    memory_format as memory_format,
+    module_init as init,
+    parameters_grouping as parameters_grouping,
+    parametrizations as parametrizations,
+    parametrize as parametrize,
+    prune as prune,
+    rnn as rnn,
+    stateless as stateless,
+)
+from .clip_grad import (
+    clip_grad_norm as clip_grad_norm,
+    clip_grad_norm_ as clip_grad_norm_,
+    clip_grad_value_ as clip_grad_value_,
+    clip_grads_with_norm_ as clip_grads_with_norm_,
+    get_total_norm as get_total_norm,
+)
+from .convert_parameters import (
+    parameters_to_vector as parameters_to_vector,
+    vector_to_parameters as vector_to_parameters,
+)
+from .fusion import (
+    fuse_conv_bn_eval as fuse_conv_bn_eval,
+    fuse_conv_bn_weights as fuse_conv_bn_weights,
+    fuse_linear_bn_eval as fuse_linear_bn_eval,
+    fuse_linear_bn_weights as fuse_linear_bn_weights,
+)
+from .memory_format import (
+    convert_conv2d_weight_memory_format as convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format as convert_conv3d_weight_memory_format,
+)
+from .module_init import skip_init as skip_init
+from .spectral_norm import (
+    remove_spectral_norm as remove_spectral_norm,
+    spectral_norm as spectral_norm,
+)
+from .weight_norm import remove_weight_norm as remove_weight_norm, weight_norm as weight_norm

@@ -1,5 +1,7 @@
 """Hooks on tensors' gradients, and on what the tape saves."""
 
+import gc
+
 import pytest
 import torch
 
@@ -174,3 +176,97 @@ def test_unpacking_something_else_is_an_error(unpack, kind, text, world):
     with pytest.raises(kind, match=text):
         y.backward()
     assert x.grad is None
+
+
+# Hooks of leaves, when their gradient is whole.
+
+
+def shared_weights(lib, **layout):
+    """Two layers that read one weight, and one that reads it not at all."""
+    w = lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True, **layout)
+    u = lib.tensor([1.0, -1.0], requires_grad=True, **layout)
+    unused = lib.tensor([1.0], requires_grad=True, **layout)
+    return w, u, unused, ((w @ u) @ w).sum() + u.sum()
+
+
+def test_a_leaf_hook_is_called_once_with_the_whole_gradient(world):
+    p = flow.placement("cpu", [0, 1])
+    w, u, _, y = shared_weights(torch)
+    y.backward()
+    wanted = [w.grad.tolist(), u.grad.tolist()]
+    for layout in ({}, {"placement": p, "sbp": flow.sbp.split(0)}):
+        for watched in (False, True):
+            *leaves, y = shared_weights(flow, **layout)
+            seen = []
+            for leaf in leaves:
+                leaf.register_post_accumulate_grad_hook(lambda x, seen=seen: seen.append(x))
+            if watched:  # leaves then wait for all of their gradients
+                leaves[0].register_hook(lambda grad: grad)
+            y.backward(retain_graph=True)
+            assert sorted(map(id, seen)) == sorted(map(id, leaves[:2]))
+            assert [x.grad.tolist() for x in leaves[:2]] == wanted
+            seen.clear()
+            y.backward()
+            assert len(seen) == 2
+
+
+def test_a_leaf_hook_comes_while_backward_runs(world):
+    gc.collect()  # tensors of other tests that have hooks of gradients
+    events = []
+    w = [flow.ones(2, requires_grad=True) for _ in range(3)]
+
+    class Layer(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w, number):
+            ctx.number = number
+            return x * w
+
+        @staticmethod
+        def backward(ctx, dy):
+            events.append(f"layer {ctx.number}")
+            return dy, dy, None
+
+    x = flow.ones(2)
+    for number, each in enumerate(w):
+        each.register_post_accumulate_grad_hook(
+            lambda each, number=number: events.append(f"grad {number}")
+        )
+        x = Layer.apply(x, each, number)
+    x.sum().backward()
+    assert events == ["layer 2", "grad 2", "layer 1", "grad 1", "layer 0", "grad 0"]
+
+
+def test_a_leaf_hook_may_replace_the_gradient_and_goes(world):
+    w = flow.ones(2, requires_grad=True)
+
+    def forget(leaf):
+        kept.append(leaf.grad)
+        leaf.grad = None
+
+    kept = []
+    handle = w.register_post_accumulate_grad_hook(forget)
+    (w * 3).sum().backward()
+    assert w.grad is None and kept[0].tolist() == [3, 3]
+    flow.autograd.grad((w * 3).sum(), w)
+    assert len(kept) == 1, "nothing is added to .grad then"
+    w.backward(flow.ones(2))
+    assert len(kept) == 2
+    handle.remove()
+    (w * 3).sum().backward()
+    assert w.grad.tolist() == [3, 3]
+
+
+def test_a_leaf_hook_that_fails_leaves_every_gradient(world):
+    w = flow.ones(2, requires_grad=True)
+    w.register_post_accumulate_grad_hook(lambda leaf: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (w * 3).sum().backward()
+    assert w.grad is None
+
+
+def test_leaf_hooks_are_for_leaves(world):
+    w = flow.ones(2, requires_grad=True)
+    with pytest.raises(AutogradError, match="on non-leaf tensors"):
+        (w * 2).register_post_accumulate_grad_hook(print)
+    with pytest.raises(AutogradError, match="doesn't require gradient"):
+        flow.ones(2).register_post_accumulate_grad_hook(print)

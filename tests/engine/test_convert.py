@@ -192,11 +192,6 @@ BAD = [
         OnefoldRuntimeError,
         "to_consistent has been removed, please use .to_global instead",
     ),
-    (
-        lambda: filled("(S0)").device,
-        OnefoldRuntimeError,
-        "Only local tensors have 'device'. Please use '.placement' for global tensors.",
-    ),
     (lambda: flow.ones(2).placement, OnefoldRuntimeError, "Only global tensors have 'placement'"),
     (lambda: flow.ones(2).sbp, OnefoldRuntimeError, "Local tensor has no sbp property"),
 ]

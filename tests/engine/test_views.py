@@ -693,6 +693,7 @@ def test_long_chains(world):
     del y, d
 
 
+@pytest.mark.filterwarnings("ignore:Module.to_global")  # the parts are meant
 @pytest.mark.parametrize("sbp", [flow.sbp.split(0), flow.sbp.broadcast])
 def test_a_converted_module_leaves_its_views_behind(sbp, world):
     model = flow.nn.Linear(3, 2)

@@ -6,10 +6,10 @@ import torch
 
 import onefold as flow
 from onefold import nn, sbp
+from onefold.engine.amp_rules import FLOAT32, LOW, dtype_of_inputs
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.meta import Meta
 from onefold.errors import OnefoldTypeError, OnefoldValueError
-from onefold.graph.amp import FLOAT32, LOW, dtype_of_inputs
 
 B, S0, S1 = sbp.broadcast, sbp.split(0), sbp.split(1)
 PAIR = flow.placement("cpu", [0, 1])

@@ -1,5 +1,6 @@
 """nn.Graph as users see it: training steps equal eager's, sharing, micro-batches, errors."""
 
+import warnings
 from collections import OrderedDict, namedtuple
 from functools import partial
 
@@ -191,6 +192,58 @@ def test_micro_batches_give_the_mean_of_their_gradients(count, rows):
     np.testing.assert_allclose(losses.numpy().ravel(), each.mean(1).detach(), rtol=1e-5)
     for ours, theirs in zip(state_of(model), (weight, bias), strict=True):
         np.testing.assert_allclose(ours, theirs.detach() - theirs.grad, rtol=1e-5, atol=1e-6)
+
+
+class OnEdges(nn.Graph):
+    """A step whose edges are no batch."""
+
+    def __init__(self, model, places=None):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
+        for stage, place in enumerate(places or ()):
+            model[stage].to(nn.graph.GraphModule).set_stage(stage, place)
+
+    def build(self, x, *, edges):
+        y = self.model[1](self.model[0](x).to_global(self.model[1].weight.placement))
+        edges = edges.to_global(y.placement)
+        loss = (y[:, edges[0]] * y[:, edges[1]]).mean()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_inputs_that_are_no_batch(staged, world):
+    places = [flow.placement("cpu", [rank]) for rank in (0, int(staged))]
+    flow.manual_seed(0)
+    models = [
+        nn.Sequential(*[nn.Linear(6, 6, placement=place, sbp=B) for place in places])
+        for _ in range(2)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    x = flow.randn(4, 6, placement=places[0], sbp=B)
+    edges = flow.tensor([[0, 2, 5], [1, 1, 3]], placement=places[0], sbp=B)
+    whole, cut = (OnEdges(model, places if staged else None) for model in models)
+    cut.config.set_gradient_accumulation_steps(4, whole=("edges",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one micro-batch and two stages
+        loss = whole(x, edges=edges)
+    losses = cut(x, edges=edges)
+    np.testing.assert_allclose(losses.numpy().mean(), loss.numpy(), rtol=1e-5)
+    for mine, other in zip(*map(state_of, models), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_whole_inputs_by_wrong_names(world):
+    graph = OnEdges(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    with pytest.raises(TypeError, match="must be a tuple of names"):
+        graph.config.set_gradient_accumulation_steps(2, whole="edges")
+    graph.config.set_gradient_accumulation_steps(2, whole=("vertices",))
+    with pytest.raises(ValueError, match=r"whole names 'vertices', but build was called with x, e"):
+        graph(flow.ones(2, 2), edges=flow.ones(3))
+    graph.config.set_gradient_accumulation_steps(2)
+    with pytest.raises(ValueError, match=r"input 1 .* or name the parameter of build in its whole"):
+        graph(flow.ones(2, 2), edges=flow.ones(3))
 
 
 @pytest.mark.parametrize("sequence_first", [False, True])

@@ -290,8 +290,22 @@ def fails(model, error, text, build=None, x=None):
     assert not graph.is_compiled
 
 
+def test_a_stage_is_where_its_parameters_are(world):
+    model, given = Two(), Two()
+    given.load_state_dict(model.state_dict())
+    x = flow.ones(4, 2, placement=model.where[0], sbp=B)
+    for each, where in ((model, (None, None)), (given, given.where)):
+        view(each.a).set_stage(0, where[0])
+        view(each.b).set_stage(1, where[1])
+    assert view(model.b).stage_placement is model.where[1]
+    found, wanted = Forward(model)(x), Forward(given)(x)
+    assert found.meta is wanted.meta
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+
+
 def test_a_stage_without_placement(world):
     model = Two()
+    model.b = flow.nn.ReLU()  # without parameters, whose placement it would be
     view(model.a).set_stage(0, model.where[0])
     view(model.b).set_stage(1)
     fails(

@@ -1,12 +1,13 @@
 """Containers against torch's: names, indexing, slicing, appending."""
 
 from collections import OrderedDict
+from functools import partial
 
 import pytest
 import torch
 
 import onefold as flow
-from onefold.errors import OnefoldIndexError
+from onefold.errors import OnefoldIndexError, OnefoldTypeError, OnefoldValueError
 
 LIBS = (flow, torch)
 
@@ -59,6 +60,107 @@ def test_parameter_list(world):
         params.append(lib.nn.Parameter(lib.ones(3)))
         assert len(params) == 2 and [len(p) for p in params] == [2, 3]
         assert list(params.state_dict()) == ["0", "1"] and params[-1].shape == (3,)
+
+
+def sequential(lib, modules):
+    return lib.nn.Sequential(*modules)
+
+
+def test_lists_change(world):
+    """Every call gives the same kinds of modules, under the same names, as in torch."""
+    found = []
+    for lib in LIBS:
+        linear, relu, tanh = lib.nn.Linear(1, 1), lib.nn.ReLU(), lib.nn.Tanh()
+        for kind in (lib.nn.ModuleList, partial(sequential, lib)):
+            modules = kind([linear, relu])
+            modules.insert(1, tanh)
+            modules += kind([relu, lib.nn.GELU()])
+            modules.extend([tanh])
+            assert modules.pop(-2).__class__.__name__ == "GELU"
+            del modules[0]
+            both = modules + kind([linear])
+            del modules[1:]
+            found.append((repr(modules), repr(both)))
+        named = lib.nn.Sequential(OrderedDict(a=linear, b=relu, c=tanh))
+        named.pop(1)
+        named[0] = tanh
+        found.append((repr(named), repr(lib.nn.Sequential(relu, tanh) * 2)))
+        found.append(repr(2 * lib.nn.Sequential(relu)))
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+    with pytest.raises(OnefoldTypeError, match="is not a Module subclass"):
+        flow.nn.ModuleList().insert(0, 3)
+    with pytest.raises(OnefoldTypeError, match="should be called with an iterable"):
+        flow.nn.Sequential().extend(3)
+    with pytest.raises(OnefoldValueError, match="1 or more times"):
+        flow.nn.Sequential(flow.nn.ReLU()) * 0
+
+
+def test_dicts_change(world):
+    found = []
+    for lib in LIBS:
+        modules = lib.nn.ModuleDict([("b", lib.nn.ReLU())])
+        modules.update({"a": lib.nn.Tanh(), "b": lib.nn.GELU()})
+        modules.update([("c", lib.nn.ReLU())])
+        popped = modules.pop("a")
+        del modules["c"]
+        found.append((repr(modules), repr(popped)))
+        modules.clear()
+        assert len(modules) == 0
+    assert found[0] == found[1]
+    with pytest.raises(OnefoldValueError, match="element 0 has length 1, where 2 is required"):
+        flow.nn.ModuleDict([["a"]])
+
+
+def test_parameters_that_are_no_parameters(world):
+    for lib in LIBS:
+        params = lib.nn.ParameterList([lib.ones(2), 3])
+        params += [lib.ones(1)]
+        params[0] = lib.ones(4)
+        assert isinstance(params[0], lib.nn.Parameter) and params[1] == 3 and len(params) == 3
+        assert list(params.state_dict()) == ["0", "2"] and len(params[1:]) == 2
+        with pytest.raises(RuntimeError, match="should not be called"):
+            params()
+    text = repr(params)  # torch's
+    ours = flow.nn.ParameterList([flow.ones(4), 3, flow.ones(1)])
+    assert repr(ours) == text
+    with pytest.raises(OnefoldTypeError, match="should be called with an iterable"):
+        ours.extend(flow.ones(2))
+
+
+def test_parameter_dict(world):
+    for lib in LIBS:
+        params = lib.nn.ParameterDict({"b": lib.ones(2)})
+        params["a"] = lib.nn.Parameter(lib.ones(3))
+        params.update([("c", lib.ones(1))])
+        assert list(params) == ["b", "a", "c"] == list(params.state_dict())
+        assert list(reversed(params)) == ["c", "a", "b"]
+        assert len(params) == 3 and "a" in params and isinstance(params["c"], lib.nn.Parameter)
+        assert list(params.keys()) == [key for key, _ in params.items()]
+        assert next(iter(params.values())) is params["b"] is params.b
+        other = params.copy()
+        assert other["a"] is params["a"]
+        assert params.pop("a").shape == (3,) and params.popitem()[0] == "c"
+        assert params.get("a") is None and params.setdefault("d", lib.ones(2)).shape == (2,)
+        assert sorted(params | other) == ["a", "b", "c", "d"]
+        assert sorted({"z": lib.ones(1)} | params) == ["b", "d", "z"]
+        params |= other
+        assert sorted(params.fromkeys(["x", "y"], lib.ones(1))) == ["x", "y"]
+        del params["d"]
+        params.clear()
+        assert len(params) == 0 and list(params.parameters()) == []
+        with pytest.raises(TypeError, match="cannot be used as a key"):
+            params[3] = lib.ones(2)
+        with pytest.raises(RuntimeError, match="should not be called"):
+            params(1)
+    with pytest.raises(KeyError, match="missing"):
+        flow.nn.ParameterDict()["missing"]
+
+
+def test_container_is_deprecated(world):
+    for lib in LIBS:
+        with pytest.warns(FutureWarning, match=r"`nn\.Container` is deprecated"):
+            module = lib.nn.Container(a=lib.nn.Linear(2, 2))
+        assert list(module.state_dict()) == ["a.weight", "a.bias"]
 
 
 @pytest.mark.parametrize("kind", ["Sequential", "ModuleList", "ParameterList"])

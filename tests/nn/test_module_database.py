@@ -6,19 +6,15 @@ it with
 REWRITE_MODULES=1 pytest tests/nn/test_module_database.py
 """
 
-import inspect
 import os
 import re
 
 import module_database as database
 import pytest
-import torch
 
 from onefold import nn
 
 ENTRIES = {database.name_of(entry): entry for entry in database.DATABASE}
-# What torch deprecates comes last and by name, as OneFlow does not have it.
-IN_ONEFLOWS_ORDER = ("CrossEntropyLoss", "MSELoss", "NLLLoss")
 COMPLETE = database.STAGES[-1]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # samples call what torch deprecates
@@ -47,22 +43,6 @@ def test_how_many_are_right():
     table = database.read_table()
     assert set(table) <= set(ENTRIES)
     assert len(table) <= 0.1 * len(ENTRIES)
-
-
-@pytest.mark.parametrize("name", sorted(set(dir(nn)) & set(dir(torch.nn))))
-def test_parameters_are_torchs(name):
-    """The same names in the same order, before those that only Onefold has, by keyword."""
-    ours, theirs = getattr(nn, name), getattr(torch.nn, name)
-    if not inspect.isclass(ours) or name in ("Module", "NLLLoss2d", "Parameter"):
-        return
-    if name in IN_ONEFLOWS_ORDER:
-        found, wanted = (set(inspect.signature(each).parameters) for each in (ours, theirs))
-        assert found == wanted
-        return
-    own = {"placement", "sbp"}
-    found = [each for each in inspect.signature(ours).parameters.values() if each.name not in own]
-    wanted = [each.name for each in inspect.signature(theirs).parameters.values()]
-    assert [each.name for each in found] == wanted or wanted == ["args", "kwargs"]
 
 
 # The check must be able to fail.

@@ -1,10 +1,12 @@
 """Indexing by random indices against numpy's rules as torch has them, layouts and errors."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 
 import onefold as flow
+from onefold.errors import OnefoldRuntimeError
 from onefold.kernels import slicing_ref
 
 P2 = flow.placement("cpu", [0, 1])
@@ -176,3 +178,32 @@ def test_errors(error, call):
     with pytest.raises(error) as caught:
         call(flow.ones(6, 4))
     assert isinstance(caught.value, flow.OnefoldError)
+
+
+@pytest.mark.parametrize("sbp", [flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast])
+@pytest.mark.parametrize("size", [2, 5, 9])
+def test_nonzero_of_a_stated_size(world, sbp, size):
+    values = torch.tensor([[0, 2, 0], [1, 0, 3], [0, 0, 4]])
+    x = flow.tensor(values, placement=flow.placement("cpu", [0, 1]), sbp=sbp)
+    wanted = torch.full((size, 2), -1)
+    found = values.nonzero()[:size]
+    wanted[: len(found)] = found
+    np.testing.assert_array_equal(flow.nonzero(x, size=size).numpy(), wanted)
+
+    class Places(flow.nn.Graph):
+        def build(self, x):
+            return flow.where(x > 0, size=size, fill_value=7)
+
+    for rows, column in zip(Places()(x), wanted.unbind(1), strict=True):
+        np.testing.assert_array_equal(rows.numpy(), torch.where(column < 0, 7, column))
+    (one,) = flow.nonzero(flow.tensor(3.0), as_tuple=True, size=2)
+    assert one.tolist() == [0, -1]
+
+
+def test_a_count_that_a_graph_cannot_know(world):
+    class Selected(flow.nn.Graph):
+        def build(self, x):
+            return flow.masked_select(x, x > 0)
+
+    with pytest.raises(OnefoldRuntimeError, match=r"Give a bound, as in where\(mask, size=n\)"):
+        Selected()(flow.ones(3))

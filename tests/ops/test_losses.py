@@ -1,8 +1,10 @@
 """Losses beyond the samples: split classes, ignored targets, errors."""
 
+import numpy as np
 import pytest
 import torch
 
+import onefold as flow
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
@@ -77,3 +79,15 @@ def test_errors():
     with pytest.raises(ValueError, match="batch"):
         names.cross_entropy(x, make_local(torch.tensor([0, 1, 2])))
     assert issubclass(OnefoldIndexError, IndexError)
+
+
+@pytest.mark.parametrize("sbp", [flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast])
+def test_class_indices_of_int32(world, sbp):
+    x, labels = torch.randn(6, 5), torch.tensor([0, 4, 2, -100, 1, 3])
+    place = flow.placement("cpu", [0, 1])
+    logits = flow.tensor(x, placement=place, sbp=sbp)
+    short = flow.tensor(labels, dtype=flow.int32, placement=place, sbp=flow.sbp.split(0))
+    for name in ("cross_entropy", "nll_loss"):
+        wanted = getattr(torch.nn.functional, name)(x, labels)
+        found = getattr(flow.nn.functional, name)(logits, short)
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)

@@ -23,7 +23,9 @@ LAYOUTS = (4, 3, 3)  # per mesh
 NOT_SAMPLED = {
     name: place
     for place, some in {
-        "autograd": "backward register_hook retain_grad set_grad set_requires_grad",
+        "autograd": """
+            backward register_hook register_post_accumulate_grad_hook retain_grad set_grad
+            set_requires_grad""",
         "engine/test_convert.py": """
             box check_meta_consistency cpu cuda detach global_to_global is_contiguous
             local_to_global to to_consistent to_global to_local""",

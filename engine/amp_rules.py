@@ -1,4 +1,4 @@
-"""Mixed precision: the dtype in which a graph runs each op, as data."""
+"""Mixed precision: the dtype in which each op runs, in graphs and under autocast, as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ..engine.meta import Meta
+from .meta import Meta
 
 DTYPES = (torch.float16, torch.bfloat16)
 

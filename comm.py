@@ -1,0 +1,393 @@
+"""Collectives on local tensors, between all ranks of the job (`flow.comm`).
+
+Global tensors communicate by themselves; these are for programs that keep a part of their own on
+each rank. All ranks call them in one order. Ranks first compare what they were called with, so a
+wrong call raises the same error on every rank, and changes no tensor. Results are written into the
+given tensors and are not recorded for gradients. In a virtual world a local tensor stands for the
+same value on every rank; what would differ from rank to rank is an error there.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .distributed import collectives
+from .distributed.point_to_point import transfer
+from .distributed.world import world
+from .engine.convert import read_device
+from .engine.grad_mode import no_grad
+from .engine.tensor import Tensor
+from .engine.values import from_torch
+from .errors import (
+    MixedTensorsError,
+    OnefoldError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    RankMismatch,
+    ShapeError,
+    user_line,
+)
+
+__all__ = [
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "send",
+]
+
+_Form = tuple[tuple[int, ...], torch.dtype]
+
+
+def all_reduce(tensor: Tensor) -> None:
+    """Write the sum of the ranks' tensors into each of them."""
+    _agree("all_reduce", lambda: _form(tensor))
+    _write(tensor, _sum(tensor))
+
+
+def reduce(tensor: Tensor, dst: int) -> None:
+    """Write the sum of the ranks' tensors into that of rank `dst`; others keep theirs."""
+    _alone_or_launched("reduce")
+    _agree("reduce", lambda: (_form(tensor), _peer(dst)))
+    total = _sum(tensor)
+    if _rank() == dst:
+        _write(tensor, total)
+
+
+def broadcast(tensor: Tensor, src: int) -> None:
+    """Write rank `src`'s tensor into those of the others."""
+    _agree("broadcast", lambda: (_form(tensor), _peer(src)))
+    if world().launched:
+        given = _value(tensor)
+        mine = given if _rank() == src else None
+        shape, dtype = _form(tensor)
+        got = collectives.broadcast(mine, shape, dtype, given.device, src, _ranks())
+        if mine is None:
+            _write(tensor, got)
+
+
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor) -> None:
+    """Write the ranks' tensors into `tensor_list`, in the order of the ranks.
+
+    The i-th tensor of the list has the shape and dtype of rank i's; they may differ in shape.
+    """
+    _agree("all_gather", lambda: _forms_with(tensor_list, tensor, "tensor_list"))
+    _write_all(tensor_list, _gathered(tensor, [x.shape for x in tensor_list]))
+
+
+def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
+    """Write the ranks' tensors, which are alike, one after the other into `output_tensor`.
+
+    Its shape is the input's with the first dim times the number of ranks, or with that number in
+    front.
+    """
+    _agree("all_gather_into_tensor", lambda: _joined(output_tensor, input_tensor, "output"))
+    parts = _gathered(input_tensor, [input_tensor.shape] * world().size)
+    _write(output_tensor, torch.stack(parts).reshape(output_tensor.shape))
+
+
+def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0) -> None:
+    """Write the ranks' tensors, which are alike, into rank `dst`'s `gather_list`.
+
+    Other ranks pass no list.
+    """
+    _agree("gather", lambda: (_list_there(gather_list, tensor, dst, "gather_list"), _peer(dst)))
+    if not world().launched:
+        _write_all(gather_list or (), [_value(tensor)] * world().size)
+        return
+    given = _value(tensor)
+    froms = [(rank, *_form(tensor), given.device) for rank in _ranks()] if _rank() == dst else []
+    _write_all(gather_list or (), transfer([(dst, given)], froms))
+
+
+def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0) -> None:
+    """Write the i-th tensor of rank `src`'s `scatter_list` into rank i's `tensor`.
+
+    All are alike. Other ranks pass no list.
+    """
+    _alone_or_launched("scatter")
+    _agree("scatter", lambda: (_list_there(scatter_list, tensor, src, "scatter_list"), _peer(src)))
+    if not world().launched:
+        _write_all([tensor], [_value(x) for x in scatter_list or ()])
+        return
+    given = _value(tensor)
+    sends = [(rank, _value(x)) for rank, x in enumerate(scatter_list or ())]
+    _write_all([tensor], transfer(sends, [(src, *_form(tensor), given.device)]))
+
+
+def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor]) -> None:
+    """Send the i-th input to rank i; what rank i sent here is written into the i-th output."""
+    _alone_or_launched("all_to_all")
+
+    def check() -> tuple[list[_Form], list[_Form]]:
+        return _forms(output_tensor_list, "outputs"), _forms(input_tensor_list, "inputs")
+
+    told = _meet("all_to_all", check)
+    for rank, (outs, _) in enumerate(told):
+        for peer, (_, ins) in enumerate(told):
+            if outs[peer] != ins[rank]:
+                raise RankMismatch(
+                    f"all_to_all: rank {peer} sends {_text(ins[rank])} to rank {rank}, which "
+                    f"expects {_text(outs[peer])} from it; shapes and dtypes must be the same"
+                )
+    _write_all(output_tensor_list, _exchanged(input_tensor_list, output_tensor_list))
+
+
+def reduce_scatter(output: Tensor, input_list: Sequence[Tensor]) -> None:
+    """Write the sum of the ranks' i-th inputs into rank i's `output`."""
+    _alone_or_launched("reduce_scatter")
+    _agree("reduce_scatter", lambda: _forms_with(input_list, output, "input_list"))
+    _write(output, _added(_exchanged(input_list, [output] * world().size)))
+
+
+def reduce_scatter_tensor(output_tensor: Tensor, input_tensor: Tensor) -> None:
+    """Sum the ranks' inputs and write the i-th of equal parts into rank i's `output_tensor`.
+
+    The shape of the input is the output's with the first dim times the number of ranks, or with
+    that number in front.
+    """
+    _alone_or_launched("reduce_scatter_tensor")
+    _agree("reduce_scatter_tensor", lambda: _joined(input_tensor, output_tensor, "input"))
+    count = world().size
+    sends = list(_value(input_tensor).reshape(count, *output_tensor.shape))
+    if world().launched:
+        sends = collectives.exchange(sends, [output_tensor.shape] * count, _ranks())
+    _write(output_tensor, _added(sends))
+
+
+def barrier() -> None:
+    """Return when every rank has called this."""
+    if world().launched:
+        collectives.barrier(_ranks())
+
+
+def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
+    """Send a tensor to rank `dst`, which calls `recv`.
+
+    With `send_meta` its shape and dtype are sent first; without, the other rank must name them.
+    """
+    given = _value(input)
+    _other(dst, "send", "dst")
+    if send_meta:
+        meta = pickle.dumps(_form(input))
+        length = torch.tensor([len(meta)])
+        transfer([(dst, length), (dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
+    transfer([(dst, given)], [])
+
+
+def recv(
+    src: int,
+    shape: Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The tensor that rank `src` sends here by `send`, written into `out` if given.
+
+    Give both `shape` and `dtype`, for `send(..., send_meta=False)`, or neither.
+    """
+    _other(src, "recv", "src")
+    if (shape is None) != (dtype is None):
+        raise OnefoldValueError(
+            f"recv: got shape={shape} and dtype={dtype}; give both, where the other rank calls "
+            "send(..., send_meta=False), or neither"
+        )
+    if out is not None:
+        _value(out)
+    on = read_device(device) if out is None else out.shards[0].device
+    if shape is None or dtype is None:
+        (length,) = transfer([], [(src, (1,), torch.int64, torch.device("cpu"))])
+        (meta,) = transfer([], [(src, (int(length),), torch.uint8, torch.device("cpu"))])
+        shape, dtype = pickle.loads(meta.numpy().tobytes())
+    assert shape is not None
+    assert dtype is not None
+    (got,) = transfer([], [(src, tuple(shape), dtype, on)])
+    if out is None:
+        return from_torch(got)
+    if _form(out) != (tuple(shape), dtype):
+        raise ShapeError(
+            f"recv: rank {src} sent {_text((tuple(shape), dtype))}, but out is {_text(_form(out))}"
+        )
+    _write(out, got)
+    return out
+
+
+# The ranks, and what they agree on.
+
+
+def _rank() -> int:
+    return world().rank or 0
+
+
+def _ranks() -> tuple[int, ...]:
+    return tuple(range(world().size))
+
+
+def _meet(what: str, check: Callable[[], Any]) -> list[Any]:
+    """What `check` gives on every rank; its error on any of them is raised on all."""
+    here = world()
+    if not here.launched:
+        return [check()] * here.size
+    facts, problem = None, None
+    try:
+        facts = check()
+    except OnefoldError as error:
+        problem = error
+    told = collectives.gather_objects((what, facts, problem, user_line()), _ranks())
+    for rank, (name, _, found, line) in enumerate(told):
+        if name != told[0][0]:
+            raise RankMismatch(
+                f"rank 0 called {told[0][0]} at {told[0][3]}, but rank {rank} {name} at {line}"
+            )
+        if found is not None:
+            raise type(found)(f"{what}: on rank {rank}, at {line}: {found}")
+    return [theirs for _, theirs, *_ in told]
+
+
+def _agree(what: str, check: Callable[[], Any]) -> None:
+    """Raise RankMismatch on every rank unless `check` gives the same on all."""
+    told = _meet(what, check)
+    for rank, theirs in enumerate(told):
+        if theirs != told[0]:
+            raise RankMismatch(
+                f"{what}: every rank must pass the same shapes, dtypes and ranks, but rank 0 "
+                f"passed {told[0]} and rank {rank} {theirs}"
+            )
+
+
+def _alone_or_launched(what: str) -> None:
+    if not world().launched and world().size > 1:
+        raise OnefoldRuntimeError(
+            f"{what}: the result differs from rank to rank, but this process owns all "
+            f"{world().size} ranks, and a local tensor is the same on each of them. Use a global "
+            "tensor and to_global, or start the program with `python -m "
+            "onefold.distributed.launch`"
+        )
+
+
+def _other(rank: int, what: str, name: str) -> None:
+    _peer(rank)
+    if not world().launched or rank == _rank():
+        raise OnefoldRuntimeError(
+            f"{what}: {name}={rank} is this process itself; a message goes to another process of "
+            "a launched job"
+        )
+
+
+def _peer(rank: object) -> int:
+    if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < world().size:
+        raise OnefoldValueError(f"got rank {rank!r}, but the job has ranks 0 to {world().size - 1}")
+    return rank
+
+
+# Tensors: their checks, values and changes.
+
+
+def _value(x: Tensor) -> torch.Tensor:
+    _form(x)
+    return x.shards[0].detach()
+
+
+def _form(x: object) -> _Form:
+    if not isinstance(x, Tensor):
+        raise OnefoldTypeError(f"got {type(x).__name__}, but tensors must be onefold Tensors")
+    if x.is_global:
+        raise MixedTensorsError(
+            f"got a global tensor, {x.meta!r}, but flow.comm works on local ones: a global tensor "
+            "communicates by to_global, and to_local() gives this rank's part"
+        )
+    return tuple(x.shape), x.dtype
+
+
+def _text(form: _Form) -> str:
+    return f"{str(form[1]).removeprefix('torch.')}{list(form[0])}"
+
+
+def _forms(tensors: Sequence[Tensor] | Tensor, name: str) -> list[_Form]:
+    if isinstance(tensors, Tensor) or len(tensors) != world().size:
+        raise OnefoldValueError(
+            f"{name} must be a list of {world().size} tensors, one for each rank, but got "
+            f"{'a tensor' if isinstance(tensors, Tensor) else len(tensors)}"
+        )
+    return [_form(x) for x in tensors]
+
+
+def _forms_with(tensors: Sequence[Tensor], own: Tensor, name: str) -> list[_Form]:
+    """The list's shapes and dtypes, of which this rank's is that of its own tensor."""
+    forms = _forms(tensors, name)
+    if forms[_rank()] != _form(own):
+        raise ShapeError(
+            f"{name}[{_rank()}] is {_text(forms[_rank()])}, but this rank's tensor is "
+            f"{_text(_form(own))}"
+        )
+    return forms
+
+
+def _list_there(tensors: Sequence[Tensor] | None, own: Tensor, there: int, name: str) -> _Form:
+    """The form of the rank's tensor, which the list on rank `there` has in every place."""
+    if world().launched and _rank() != _peer(there):
+        if tensors:
+            raise OnefoldValueError(f"{name} is for rank {there}; leave it out on this one")
+    elif any(form != _form(own) for form in _forms(tensors or (), name)):
+        raise ShapeError(f"every tensor of {name} must be like the other one, {_text(_form(own))}")
+    return _form(own)
+
+
+def _joined(whole: Tensor, part: Tensor, name: str) -> tuple[_Form, _Form]:
+    """The forms of a tensor that holds one part per rank, and of the part."""
+    (shape, dtype), (size, kind) = _form(whole), _form(part)
+    count = world().size
+    allowed = [(count, *size), *([(size[0] * count, *size[1:])] if size else [])]
+    if shape not in allowed or dtype != kind:
+        raise ShapeError(
+            f"{name}_tensor is {_text((shape, dtype))}, but for {count} ranks and parts "
+            f"{_text((size, kind))} it must have shape {' or '.join(map(str, allowed))}"
+        )
+    return _form(whole), _form(part)
+
+
+def _write(x: Tensor, value: torch.Tensor) -> None:
+    with no_grad():
+        x.copy_(from_torch(value))
+
+
+def _write_all(tensors: Sequence[Tensor], values: Sequence[torch.Tensor]) -> None:
+    for x, value in zip(tensors, values, strict=True):
+        _write(x, value)
+
+
+def _sum(x: Tensor) -> torch.Tensor:
+    if world().launched:
+        return collectives.all_reduce(_value(x), _ranks(), "sum")
+    return _value(x) if x.dtype is torch.bool else _value(x) * world().size
+
+
+def _added(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(values)).sum(0, dtype=values[0].dtype)
+
+
+def _gathered(x: Tensor, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    if world().launched:
+        return collectives.all_gather(_value(x), _ranks(), shapes)
+    return [_value(x)] * world().size
+
+
+def _exchanged(sends: Sequence[Tensor], outs: Sequence[Tensor]) -> list[torch.Tensor]:
+    values = [_value(x) for x in sends]
+    if not world().launched:
+        return values
+    return collectives.exchange(values, [x.shape for x in outs], _ranks())

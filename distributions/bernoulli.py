@@ -1,0 +1,85 @@
+"""The Bernoulli distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+
+from ..engine.grad_mode import no_grad
+from ..engine.tensor import Tensor, tensor_ops
+from ..nn import functional as F
+from .discrete import one_of
+from .distribution import Distribution, Parameter, broadcast_all
+
+
+class Bernoulli(Distribution):
+    """1 with probability `probs`, else 0; or of `logits`, log(p / (1 - p)). Give one of them.
+
+    >>> import onefold as flow
+    >>> Bernoulli(probs=flow.tensor(0.25)).log_prob(flow.tensor(1.0)).exp()
+    tensor(0.2500)
+    """
+
+    has_enumerate_support = True
+    parameters = ("probs", "logits")
+
+    def __init__(
+        self,
+        probs: Parameter | None = None,
+        logits: Parameter | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        name, given = one_of("Bernoulli", probs, logits)
+        (value,) = broadcast_all(given)
+        setattr(self, name, value)
+        super().__init__(value.shape, validate_args=validate_args)
+        if name == "probs":
+            self._check(name, value, (value >= 0) & (value <= 1), "in [0, 1]")
+        else:
+            self._check(name, value, ~value.isnan(), "a number")
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The probabilities of 1."""
+        return self.logits.sigmoid()
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """log(p / (1 - p)), finite also where p is 0 or 1."""
+        eps = torch.finfo(self.probs.dtype).eps
+        p = self.probs.clamp(min=eps, max=1 - eps)
+        return p.log() - (-p).log1p()
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """NaN where both values are equally likely."""
+        mode = (self.probs >= 0.5).type_as(self.probs)
+        return mode.masked_fill(self.probs == 0.5, float("nan"))
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
+
+    @no_grad
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        probs = self.probs.expand(self._extended_shape(sample_shape))
+        return (tensor_ops.rand_like(probs) < probs).type_as(probs)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check("value", value, (value == 0) | (value == 1), "0 or 1")
+        logits, value = broadcast_all(self.logits, value)
+        return -F.binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Tensor:
+        return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        zeros = tensor_ops.zeros_like(self.probs)
+        both = tensor_ops.stack([zeros, zeros + 1])
+        return both if expand else both.reshape(2, -1)[:, :1].reshape(2, *[1] * zeros.ndim)

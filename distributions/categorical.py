@@ -1,0 +1,112 @@
+"""The categorical distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+
+from ..engine.grad_mode import no_grad
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldTypeError, ShapeError
+from .discrete import one_of
+from .distribution import Distribution
+
+
+class Categorical(Distribution):
+    """The number of a category, of which the last dim of `probs` or `logits` has the likelihoods.
+
+    `probs` need not sum to 1, nor the exponentials of `logits`. Give one of them.
+
+    >>> import onefold as flow
+    >>> Categorical(probs=flow.tensor([1.0, 3.0])).probs
+    tensor([0.2500, 0.7500])
+    """
+
+    has_enumerate_support = True
+    parameters = ("probs", "logits")
+
+    def __init__(
+        self,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        name, value = one_of("Categorical", probs, logits)
+        if not isinstance(value, Tensor):
+            raise OnefoldTypeError(
+                f"Categorical: {name} must be a Tensor, but got {type(value).__name__}"
+            )
+        if value.ndim < 1:
+            raise ShapeError(f"Categorical: `{name}` parameter must be at least one-dimensional.")
+        super().__init__(value.shape[:-1], validate_args=validate_args)
+        self._num_events = value.shape[-1]
+        if name == "probs":
+            self._check(name, value, value >= 0, "at least 0")
+            self.probs = value / value.sum(-1, keepdim=True)
+        else:
+            self._check(name, value, ~value.isnan(), "a number")
+            self.logits = value - value.logsumexp(-1, keepdim=True)
+
+    def _parameter_shape(self, batch_shape: Sequence[int]) -> tuple[int, ...]:
+        return (*batch_shape, self._num_events)
+
+    def expand(self, batch_shape: Sequence[int]) -> Categorical:
+        new = super().expand(batch_shape)
+        new._num_events = self._num_events
+        return new
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self.logits.softmax(-1)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """The logarithms of the probabilities, finite also where these are 0."""
+        eps = torch.finfo(self.probs.dtype).eps
+        return self.probs.clamp(min=eps, max=1 - eps).log()
+
+    @property
+    def param_shape(self) -> torch.Size:
+        """The shape of `probs` and `logits`."""
+        return torch.Size(self._parameter_shape(self.batch_shape))
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN: categories are no numbers."""
+        return self.probs[..., 0] * float("nan")
+
+    @property
+    def mode(self) -> Tensor:
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """NaN: categories are no numbers."""
+        return self.mean
+
+    @no_grad
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """The largest of log(p) with Gumbel noise, so that no sum over categories is rounded."""
+        scores = self.probs.log() if "probs" in self.__dict__ else self.logits
+        scores = scores.expand((*self._extended_shape(sample_shape), self._num_events))
+        return (scores - (-tensor_ops.rand_like(scores).log()).log()).argmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        inside = (value >= 0) & (value < self._num_events) & (value == value.floor())
+        self._check("value", value, inside, f"an integer in [0, {self._num_events})")
+        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        places = value.long().expand(shape).unsqueeze(-1)
+        logits = self.logits.expand((*shape, self._num_events))
+        return logits.gather(-1, places).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        least = torch.finfo(self.logits.dtype).min
+        return -(self.logits.clamp(min=least) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        shape = (self._num_events, *[1] * len(self.batch_shape))
+        values = self.mode.new_tensor(list(range(self._num_events))).reshape(shape)
+        return values.expand((self._num_events, *self.batch_shape)) if expand else values

@@ -1,0 +1,63 @@
+"""The normal distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..engine.tensor import Tensor, tensor_ops
+from .distribution import Distribution, Parameter, broadcast_all
+
+
+class Normal(Distribution):
+    """Normal variables with means `loc` and standard deviations `scale` > 0.
+
+    >>> import onefold as flow
+    >>> Normal(0.0, 1.0).log_prob(flow.tensor(0.0))
+    tensor(-0.9189)
+    """
+
+    has_rsample = True
+    parameters = ("loc", "scale")
+
+    def __init__(self, loc: Parameter, scale: Parameter, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = broadcast_all(loc, scale)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+        self._check("loc", self.loc, ~self.loc.isnan(), "a number")
+        self._check("scale", self.scale, self.scale > 0, "greater than 0")
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale * self.scale
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """loc + scale * standard normal numbers."""
+        loc = self.loc.expand(self._extended_shape(sample_shape))
+        return loc + tensor_ops.randn_like(loc) * self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check("value", value, ~value.isnan(), "a number")
+        distance = (value - self.loc).square() / (2 * self.variance)
+        return -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._check("value", value, ~value.isnan(), "a number")
+        return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()

@@ -1,0 +1,66 @@
+"""The uniform distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..engine.tensor import Tensor, tensor_ops
+from .distribution import Distribution, Parameter, broadcast_all
+
+
+class Uniform(Distribution):
+    """Uniform variables in [low, high).
+
+    >>> import onefold as flow
+    >>> Uniform(0.0, 2.0).cdf(flow.tensor(0.5))
+    tensor(0.2500)
+    """
+
+    has_rsample = True
+    parameters = ("low", "high")
+
+    def __init__(self, low: Parameter, high: Parameter, validate_args: bool | None = None) -> None:
+        self.low, self.high = broadcast_all(low, high)
+        super().__init__(self.low.shape, validate_args=validate_args)
+        self._check("high", self.high, self.low < self.high, "greater than low")
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.high + self.low) / 2
+
+    @property
+    def mode(self) -> Tensor:
+        """NaN: no value is the most likely one."""
+        return self.high * float("nan")
+
+    @property
+    def stddev(self) -> Tensor:
+        return (self.high - self.low) / 12**0.5
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.high - self.low).square() / 12
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """low + (high - low) * uniform numbers."""
+        low = self.low.expand(self._extended_shape(sample_shape))
+        return low + tensor_ops.rand_like(low) * (self.high - self.low)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_value(value)
+        inside = (self.low <= value) & (self.high > value)
+        return inside.type_as(self.low).log() - (self.high - self.low).log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        self._check_value(value)
+        return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return value * (self.high - self.low) + self.low
+
+    def entropy(self) -> Tensor:
+        return (self.high - self.low).log()
+
+    def _check_value(self, value: Tensor) -> None:
+        inside = (self.low <= value) & (self.high >= value)
+        self._check("value", value, inside, "in [low, high]")

@@ -1,0 +1,243 @@
+"""autocast: matrix products in half precision for the ops of a block, by the rules of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from ..env import DEVICE
+from ..errors import OnefoldValueError, warn
+from . import interpreter
+from .amp_rules import DTYPES, dtype_of_inputs
+from .autograd_tape import Leaf, Node
+from .dispatcher import PACKED, arity
+from .interpreter import Interpreter, Through, using
+from .meta import Meta
+from .names import names
+from .op import Gradients, Needs, Op
+from .tensor import Shards, Tensor, from_shards
+
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEFAULTS = {"cpu": torch.bfloat16, "cuda": torch.float16}
+
+
+class _Kept(NamedTuple):
+    """A parameter's cast, and what the parameter was then."""
+
+    tensor: Tensor
+    shards: Shards
+    version: int
+    cast: Tensor
+
+
+class _KeptCast:
+    """The use of a kept cast, as the tape sees it: gradients of several uses add up in float32."""
+
+    name = "cast"
+
+    def vjp(self, needs: Needs, dy: Tensor, y: Meta, x: Meta) -> Gradients:
+        return (names.cast(dy, x.dtype),)
+
+
+_KEPT_CAST = _KeptCast()
+
+
+class Autocast(Through):
+    """Casts the inputs of each op as the rules say, then lets `inner` run it.
+
+    An op that runs others runs them as it calls them, as in a graph.
+    """
+
+    def __init__(
+        self, inner: Interpreter | None, dtypes: Mapping[str, torch.dtype], caches: bool
+    ) -> None:
+        super().__init__(inner)
+        self.dtypes = dtypes  # of matrix products, by the type of device
+        self.caches = caches
+        self.kept: dict[tuple[int, torch.dtype], _Kept] = {}
+
+    def run(self, call: Callable[..., R], op: object, args: tuple[Any, ...]) -> R:
+        with using(self.inner):
+            return call(*(self._cast(call, op, args) if isinstance(op, Op) else args))
+
+    def for_gradients(self) -> Interpreter | None:
+        return self.inner and self.inner.for_gradients()
+
+    def repeated_under(self, interpreter: Interpreter | None) -> Interpreter | None:
+        if isinstance(interpreter, Autocast):
+            interpreter = interpreter.inner
+        return Autocast(interpreter, self.dtypes, self.caches)
+
+    def _cast(self, call: Callable[..., object], op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        number = arity[call]
+        slots = args[0] if number == PACKED else args[:number]
+        metas = [slot.meta for slot in slots if isinstance(slot, Tensor)]
+        low = self.dtypes.get(metas[0].device_type) if metas else None
+        dtype = None if low is None else dtype_of_inputs(op.name, metas, low)
+        if dtype is None:
+            return args
+        made = tuple([self._as(dtype, slot) for slot in slots])
+        return (made, *args[1:]) if number == PACKED else (*made, *args[number:])
+
+    def _as(self, dtype: torch.dtype, x: object) -> object:
+        if not isinstance(x, Tensor) or not x.meta.is_floating or x.dtype is dtype:
+            return x
+        if not self.caches or not isinstance(x.node, Leaf) or self.captures:
+            return names.cast(x, dtype)
+        kept = self.kept.get((id(x), dtype))
+        if kept is None or kept.shards is not x.shards or kept.version != x.version:
+            with interpreter.grad_mode(False):
+                made = names.cast(x, dtype)
+            kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
+        y = from_shards(kept.cast.shards, kept.cast.meta)
+        y.shared = True
+        if interpreter.grad_enabled:
+            y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
+        return y
+
+
+class autocast:
+    """Matrix products run in `dtype` in the block, or in the function that this decorates.
+
+    float32 parameters stay as they are; what needs it (sums, losses, exponentials) runs in float32.
+    `engine/amp_rules.py` has the rules, which are those of a graph's `config.enable_amp`.
+    `device_type` is "cpu" (default dtype bfloat16) or "cuda" (float16); tensors elsewhere are left
+    alone. Parameters are cast once in the outermost block, unless `cache_enabled` is False. With
+    `enabled=False` a block inside another runs without casts. Gradients have the dtype of what they
+    are the gradients of. Other dtypes than bfloat16 and float16 switch it off with a warning.
+
+    >>> import onefold as flow
+    >>> with flow.autocast("cpu"):
+    ...     (flow.ones(2, 2) @ flow.ones(2, 2)).dtype
+    torch.bfloat16
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        self.device = _device_type(device_type)
+        self.dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self.caches = cache_enabled is not False
+        self.enabled = enabled
+        if enabled and self.dtype not in DTYPES:
+            warn(
+                f"autocast: dtype is {self.dtype}, but float16 and bfloat16 are supported; "
+                "autocast is disabled",
+                UserWarning,
+            )
+            self.enabled = False
+        self._before: list[Interpreter | None] = []
+
+    def __enter__(self) -> autocast:
+        current = interpreter.current
+        self._before.append(current)
+        outer = current if isinstance(current, Autocast) else None
+        dtypes = {} if outer is None else dict(outer.dtypes)
+        dtypes.pop(self.device, None)
+        if self.enabled:
+            dtypes[self.device] = self.dtype
+        inner = current if outer is None else outer.inner
+        made = Autocast(inner, dtypes, self.caches) if dtypes else inner
+        if outer is not None and isinstance(made, Autocast):
+            made.kept = outer.kept
+        interpreter.current = made
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        interpreter.current = self._before.pop()
+
+    def __call__(self, function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+
+def _device_type(device_type: str) -> str:
+    if not isinstance(device_type, str):
+        raise OnefoldValueError(
+            f"Expected `device_type` of type `str`, got: `{type(device_type)}`; allowed are "
+            f"{sorted(_DEFAULTS)}"
+        )
+    if device_type not in _DEFAULTS:
+        raise OnefoldValueError(
+            f"autocast: device_type must be one of {sorted(_DEFAULTS)}, but got {device_type!r}"
+        )
+    return "cpu" if DEVICE.read() == "cpu" else device_type
+
+
+def _dtypes() -> Mapping[str, torch.dtype]:
+    current = interpreter.current
+    return current.dtypes if isinstance(current, Autocast) else {}
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether ops on devices of this type are cast now."""
+    return _device_type(device_type) in _dtypes()
+
+
+def get_autocast_dtype(device_type: str) -> torch.dtype:
+    """The dtype of matrix products under autocast: that of the block, else the default."""
+    return _dtypes().get(_device_type(device_type), _DEFAULTS[device_type])
+
+
+def custom_fwd(
+    fwd: F | None = None, *, device_type: str, cast_inputs: torch.dtype | None = None
+) -> Any:
+    """Decorates the `forward` of an `autograd.Function`, for use under autocast.
+
+    With `cast_inputs`, its floating point tensors are cast to that dtype under autocast, and its
+    ops run without casts; otherwise under the autocast of the call. `custom_bwd` lets `backward`
+    run in the same state.
+    """
+    if fwd is None:
+        return partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+
+    @wraps(fwd)
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        ctx.autocast = get_autocast_dtype(device_type) if is_autocast_enabled(device_type) else None
+        if cast_inputs is None or ctx.autocast is None:
+            return fwd(ctx, *args, **kwargs)
+        ctx.autocast = None
+        with autocast(device_type, enabled=False):
+            given = [_cast_to(cast_inputs, device_type, arg) for arg in args]
+            named = {k: _cast_to(cast_inputs, device_type, arg) for k, arg in kwargs.items()}
+            return fwd(ctx, *given, **named)
+
+    return forward
+
+
+def custom_bwd(bwd: F | None = None, *, device_type: str) -> Any:
+    """Decorates the `backward` of a Function whose `forward` has `custom_fwd`."""
+    if bwd is None:
+        return partial(custom_bwd, device_type=device_type)
+
+    @wraps(bwd)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with autocast(device_type, dtype=ctx.autocast, enabled=ctx.autocast is not None):
+            return bwd(ctx, *grads)
+
+    return backward
+
+
+def _cast_to(dtype: torch.dtype, device_type: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        halves = value.meta.is_floating and value.dtype is not torch.float64
+        on = value.meta.device_type == _device_type(device_type)
+        return names.cast(value, dtype) if halves and on else value
+    if isinstance(value, dict):
+        return {key: _cast_to(dtype, device_type, part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_cast_to(dtype, device_type, part) for part in value])
+    return value

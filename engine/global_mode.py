@@ -1,0 +1,98 @@
+"""global_mode: a block in which new tensors are global, so that a local program runs globally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from ..errors import OnefoldTypeError, PlacementError, SbpError
+from .placement import Placement
+from .sbp import NdSbp, SbpLike, as_nd_sbp
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The placement and sbp of new tensors; None where the mode is off. The innermost block is last.
+_modes: list[tuple[Placement, NdSbp] | None] = []
+
+
+class global_mode:
+    """A block, or function, whose creation functions make global tensors of one layout.
+
+    `device` arguments are ignored there, so that programs written for local tensors run on global
+    ones. `global_mode(False)` switches an
+    outer block off. Raises PlacementError and SbpError for what is no layout.
+
+    >>> import onefold as flow
+    >>> p = flow.placement("cpu", [0, 1])
+    >>> with flow.utils.global_view.global_mode(True, p, flow.sbp.broadcast):
+    ...     x = flow.ones(2, device="cpu")
+    ...     (x + flow.zeros(2, device=x.device)).sbp
+    (onefold.sbp.broadcast,)
+    """
+
+    def __init__(
+        self, enabled: bool, placement: Placement | None = None, sbp: SbpLike | None = None
+    ) -> None:
+        if not isinstance(enabled, bool):
+            raise OnefoldTypeError(f"global_mode: enabled must be a bool, but got {enabled!r}")
+        self._mode: tuple[Placement, NdSbp] | None = None
+        if enabled:
+            if not isinstance(placement, Placement):
+                raise PlacementError(
+                    "global_mode(True) needs a placement and an sbp, but placement is "
+                    f"{placement!r}"
+                )
+            if sbp is None:
+                raise SbpError("global_mode(True) needs a placement and an sbp, but sbp is None")
+            self._mode = placement, as_nd_sbp(sbp, placement.ndim)
+
+    def __enter__(self) -> None:
+        _modes.append(self._mode)
+
+    def __exit__(self, *exc: object) -> None:
+        _modes.pop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
+
+class current_global_mode:
+    """The mode that is on now: `is_enabled`, and the `placement` and `sbp` of new tensors."""
+
+    def __init__(self) -> None:
+        self._mode = _modes[-1] if _modes else None
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._mode is not None
+
+    @property
+    def placement(self) -> Placement | None:
+        return None if self._mode is None else self._mode[0]
+
+    @property
+    def sbp(self) -> NdSbp | None:
+        return None if self._mode is None else self._mode[1]
+
+
+class OwnDevice(str):
+    """The device of a tensor beside which another is made: local in every mode."""
+
+    __slots__ = ()
+
+
+def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
+    """The layout of a tensor for which none was asked, but this device; None for a local one."""
+    return _modes[-1] if _modes and not isinstance(device, OwnDevice) else None
+
+
+def is_enabled() -> bool:
+    """Whether the mode is on."""
+    return bool(_modes) and _modes[-1] is not None

@@ -1,0 +1,25 @@
+"""Transforms of functions (`flow.func`): gradients, Jacobians, and functions over rows."""
+
+from ..nn.functional_call import functional_call as functional_call
+from .batching import vmap as vmap
+from .gradients import (
+    grad as grad,
+    grad_and_value as grad_and_value,
+    hessian as hessian,
+    jacfwd as jacfwd,
+    jacrev as jacrev,
+    jvp as jvp,
+    vjp as vjp,
+)
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "vjp",
+    "vmap",
+]

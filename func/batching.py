@@ -1,0 +1,136 @@
+"""vmap: a function of rows as a function of batches, by a loop over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from ..engine.generator import default_generator
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+
+InDims = int | None | tuple[Any, ...] | list[Any] | dict[Any, Any]
+_RANDOMNESS = ("error", "different", "same")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: InDims = 0,
+    out_dims: InDims = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """`func` for every index of the dims `in_dims` of its arguments, stacked along `out_dims`.
+
+    `in_dims` and `out_dims` are a dim (or None: the same for every index) for all tensors, or a
+    nest of them shaped like the arguments. The function is called once per index and results are
+    stacked, so it may do anything, values included, and takes as long as the loop: a function of
+    batches is faster. `chunk_size` therefore changes nothing. With randomness="different" each call
+    draws numbers of its own, with "same" all draw the same; "error" refuses random ops.
+
+    Raises OnefoldValueError where there is nothing to loop over or sizes differ.
+
+    >>> import onefold as flow
+    >>> flow.vmap(flow.dot)(flow.ones(2, 3), flow.ones(2, 3))
+    tensor([3., 3.])
+    """
+    if randomness not in _RANDOMNESS:
+        raise OnefoldRuntimeError(
+            f"vmap: randomness must be one of {_RANDOMNESS}, but got {randomness!r}"
+        )
+
+    @wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # As in torch, keyword arguments are mapped along dim 0.
+        given = [*_spread(in_dims, args, "in_dims"), *[0] * len(tree_flatten(kwargs)[0])]
+        leaves, form = tree_flatten((args, kwargs))
+        dims = [_checked(dim, x) for dim, x in zip(given, leaves, strict=True)]
+        size = _size(dims, leaves)
+        rows = [
+            [
+                x if dim is None else tensor_ops.select(x, dim, index)
+                for dim, x in zip(dims, leaves, strict=True)
+            ]
+            for index in range(size)
+        ]
+        results = _called(func, [tree_unflatten(row, form) for row in rows], randomness)
+        return _stacked(results, out_dims)
+
+    return call
+
+
+def _spread(dims: InDims, tree: Any, what: str) -> list[Any]:
+    """The entries of a nest of dims, one for each leaf of `tree`."""
+    if dims is None or isinstance(dims, int):
+        return [dims] * len(tree_flatten(tree)[0])
+    if isinstance(dims, (tuple, list)) and isinstance(tree, (tuple, list)):
+        if len(dims) == len(tree):
+            pairs = zip(dims, tree, strict=True)
+            return [dim for part, value in pairs for dim in _spread(part, value, what)]
+    elif isinstance(dims, dict) and isinstance(tree, dict) and set(dims) == set(tree):
+        return [dim for key in tree for dim in _spread(dims[key], tree[key], what)]
+    raise OnefoldValueError(f"vmap: {what}={dims!r} is not shaped like what it is for, {tree!r}")
+
+
+def _checked(dim: Any, x: Any) -> int | None:
+    if dim is None or not isinstance(x, Tensor):
+        if dim is not None and dim != 0:
+            raise OnefoldValueError(
+                f"vmap: in_dims has {dim!r} for a {type(x).__name__}, which has no dims; use None"
+            )
+        return None
+    if isinstance(dim, bool) or not isinstance(dim, int) or not -x.ndim <= dim < x.ndim:
+        raise OnefoldValueError(
+            f"vmap: in_dims has {dim!r} for a tensor of shape {tuple(x.shape)}; allowed are None "
+            f"and {-x.ndim} to {x.ndim - 1}"
+        )
+    return dim
+
+
+def _size(dims: list[int | None], leaves: list[Any]) -> int:
+    sizes = {x.shape[dim] for dim, x in zip(dims, leaves, strict=True) if dim is not None}
+    if len(sizes) != 1 or 0 in sizes:
+        raise OnefoldValueError(
+            "vmap: the mapped dims must have one size, at least 1, but have "
+            f"{sorted(sizes) if sizes else 'none: no tensor has an in_dim'}"
+        )
+    return int(sizes.pop())
+
+
+def _called(func: Callable[..., Any], calls: list[Any], randomness: str) -> list[Any]:
+    results = []
+    start = default_generator.get_state()
+    for args, kwargs in calls:
+        if randomness == "same":
+            default_generator.set_state(start)
+        results.append(func(*args, **kwargs))
+        if randomness == "error" and default_generator.get_state() != start:
+            default_generator.set_state(start)
+            raise OnefoldRuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use "
+                "the 'same' or 'different' randomness flags on vmap"
+            )
+    return results
+
+
+def _stacked(results: list[Any], out_dims: InDims) -> Any:
+    flat = [tree_flatten(result)[0] for result in results]
+    form: TreeSpec = tree_flatten(results[0])[1]
+    for leaf in flat[0]:
+        if not isinstance(leaf, Tensor):
+            raise OnefoldTypeError(
+                f"vmap: the function must return Tensors, but got type {type(leaf).__name__}"
+            )
+    dims = _spread(out_dims, results[0], "out_dims")
+    columns = zip(*flat, strict=True)
+    return tree_unflatten(
+        [
+            column[0] if dim is None else tensor_ops.stack(column, dim)
+            for dim, column in zip(dims, columns, strict=True)
+        ],
+        form,
+    )

@@ -1,0 +1,311 @@
+"""Gradients of functions: grad, vjp, jvp and Jacobians of functions of nests of tensors.
+
+They can be nested, and used where tensors require grad: what a result depends on besides the
+function's own arguments keeps its place on the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+from weakref import WeakSet
+
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from ..engine import interpreter
+from ..engine.autograd import grad as backward
+from ..engine.autograd_tape import Edge, Leaf, Node, Output
+from ..engine.grad_mode import enable_grad
+from ..engine.tensor import Tensor, tensor_ops
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+
+ArgNums = int | tuple[int, ...]
+
+# The arguments of transforms that have ended: nothing can be differentiated by them any more.
+_ended: WeakSet[Leaf] = WeakSet()
+
+
+def grad(
+    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The function that gives the gradients of `func`, whose result has one element.
+
+    They are those for the argument `argnums` (a nest of tensors), or a tuple for several. With
+    `has_aux` the function returns (result, other) and its gradient (gradients, other).
+
+    >>> import onefold as flow
+    >>> flow.func.grad(lambda x: x**3)(flow.tensor(2.0))
+    tensor(12.)
+    """
+    with_value = grad_and_value(func, argnums, has_aux)
+
+    @wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        gradients, value = with_value(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return call
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """`grad` with the result of the function: (gradients, result), or (gradients, (result, other)).
+
+    >>> import onefold as flow
+    >>> flow.func.grad_and_value(lambda x: x**3)(flow.tensor(2.0))
+    (tensor(12.), tensor(8.))
+    """
+
+    @wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _Transform() as own:
+            result = func(*own.given(args, argnums), **kwargs)
+            value, aux = _with_aux(result, has_aux)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise OnefoldRuntimeError(
+                    "grad: Expected f(*args) to return a scalar tensor, got "
+                    f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}"
+                )
+            gradients = own.nested(own.gradients([value], [None]))
+        value = own.outside((value, aux) if has_aux else value)
+        return own.outside(gradients), value
+
+    return call
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """func(*primals), and a function from cotangents to the gradients of the primals.
+
+    With `has_aux` the function returns (result, other), and other is the third result.
+
+    >>> import onefold as flow
+    >>> y, pull = flow.func.vjp(flow.sin, flow.tensor(0.0))
+    >>> pull(flow.tensor(2.0))
+    (tensor(2.),)
+    """
+    with _Transform() as own:
+        output, aux = _with_aux(func(*own.given(primals, tuple(range(len(primals))))), has_aux)
+        outputs, form = tree_flatten(output)
+
+    def pull(*cotangents: Any) -> Any:
+        given = cotangents[0] if len(cotangents) == 1 else cotangents
+        seeds, shape = tree_flatten(given)
+        if shape != form:
+            raise OnefoldRuntimeError(
+                f"vjp: the cotangents must be nested like the outputs, {form}, but are {shape}"
+            )
+        with own:
+            gradients = own.nested(own.gradients(outputs, seeds))
+        return own.outside(gradients)
+
+    return own.outside((output, pull, aux) if has_aux else (output, pull))
+
+
+def jvp(
+    func: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> Any:
+    """func(*primals), and the product of its Jacobian and the tangents.
+
+    By differentiating the vjp in its cotangent, so it takes the time of two backward passes. With
+    `strict` an output that depends on no primal is an error; else its product is zero.
+
+    >>> import onefold as flow
+    >>> flow.func.jvp(flow.sin, (flow.tensor(0.0),), (flow.tensor(2.0),))
+    (tensor(0.), tensor(2.))
+    """
+    if tree_flatten(tuple(primals))[1] != tree_flatten(tuple(tangents))[1]:
+        raise OnefoldRuntimeError("jvp: the tangents must be nested like the primals")
+    with _Transform() as own:
+        output, aux = _with_aux(func(*own.given(primals, tuple(range(len(primals))))), has_aux)
+        outputs, form = tree_flatten(output)
+        if strict and not all(_reaches(y, own.leaves) for y in outputs):
+            raise OnefoldRuntimeError("jvp: an output does not depend on any primal (strict=True)")
+        seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
+        linear = own.gradients(outputs, seeds)
+        products = _gradients(linear, seeds, tree_flatten(tuple(tangents))[0])
+        own.leaves += seeds
+    results = (output, tree_unflatten(products, form), *([aux] if has_aux else []))
+    return own.outside(results)
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: ArgNums = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The Jacobian of a function of tensors: for each output, argument by argument.
+
+    Its blocks have shape (*output.shape, *argument.shape); they are computed row by row, so
+    `chunk_size` changes nothing.
+
+    >>> import onefold as flow
+    >>> flow.func.jacrev(lambda x: x * x)(flow.tensor([1.0, 2.0]))
+    tensor([[2., 0.],
+            [0., 4.]])
+    """
+
+    @wraps(func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _Transform() as own:
+            result = func(*own.given(args, argnums), **kwargs)
+            output, aux = _with_aux(result, has_aux)
+            blocks = tree_map(own.jacobian, output)
+        return own.outside((blocks, aux) if has_aux else blocks)
+
+    return call
+
+
+def jacfwd(
+    func: Callable[..., Any],
+    argnums: ArgNums = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+) -> Callable[..., Any]:
+    """The same as `jacrev`, whose way it takes."""
+    return jacrev(func, argnums, has_aux=has_aux)
+
+
+def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+    """The second derivatives of a function of tensors.
+
+    >>> import onefold as flow
+    >>> flow.func.hessian(lambda x: (x**3).sum())(flow.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    return jacrev(jacrev(func, argnums), argnums)
+
+
+class _Transform:
+    """One differentiation: the arguments under new names, and the results outside of it."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Tensor] = []
+        self.form: Any = None
+        self.records = interpreter.grad_enabled  # whether results can be differentiated outside
+        self._mode = enable_grad()
+
+    def __enter__(self) -> _Transform:
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._mode.__exit__(*exc)
+
+    def given(self, args: Sequence[Any], argnums: ArgNums) -> list[Any]:
+        """The arguments, with those that are differentiated as tensors of this transform."""
+        many = argnums if isinstance(argnums, tuple) else (argnums,)
+        if not many or any(not -len(args) <= index < len(args) for index in many):
+            raise OnefoldValueError(
+                f"argnums={argnums!r} does not name arguments: the function got {len(args)}"
+            )
+        made, chosen = list(args), []
+        for index in many:
+            made[index] = tree_map(self._own, args[index])
+            chosen.append(made[index])
+        self.leaves, self.form = tree_flatten(tuple(chosen) if argnums is many else chosen[0])
+        return made
+
+    def _own(self, x: Any) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise OnefoldTypeError(
+                f"the arguments that are differentiated must be Tensors, but got {type(x).__name__}"
+            )
+        if x.requires_grad:  # a new name: other uses of x are not part of the derivative
+            return tensor_ops.clone(x)
+        return tensor_ops.detach(x).requires_grad_()
+
+    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> list[Tensor]:
+        return _gradients(outputs, self.leaves, seeds)
+
+    def nested(self, leaves: Sequence[Tensor]) -> Any:
+        """What was computed for each leaf, in the nest of the arguments."""
+        return tree_unflatten(list(leaves), self.form)
+
+    def jacobian(self, output: Tensor) -> Any:
+        """The Jacobian of one output, in the nest of the arguments."""
+        flat = output.reshape(-1)
+        rows = [self.gradients([flat[index]], [None]) for index in range(flat.numel())]
+        blocks = [
+            tensor_ops.stack(list(column)).reshape(*output.shape, *leaf.shape)
+            for column, leaf in zip(zip(*rows, strict=True), self.leaves, strict=True)
+        ]
+        return self.nested(blocks)
+
+    def outside(self, results: Any) -> Any:
+        """Results without their place on the tape, unless they depend on other tensors too."""
+        _ended.update(leaf.node for leaf in self.leaves if isinstance(leaf.node, Leaf))
+
+        def leave(x: Any) -> Any:
+            if not isinstance(x, Tensor) or not x.requires_grad:
+                return x
+            beyond = self.records and any(leaf not in _ended for leaf in _leaves_of(x))
+            return x if beyond else tensor_ops.detach(x)
+
+        return tree_map(leave, results)
+
+
+def _with_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise OnefoldRuntimeError(
+            "with has_aux=True the function must return a tuple (output, aux), but got "
+            f"{type(result).__name__}"
+        )
+    return result
+
+
+def _gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], seeds: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """Differentiable gradients of the outputs together; zeros where there is no dependence."""
+    found: Sequence[Tensor | None] = [None] * len(inputs)
+    pairs = [(y, seed) for y, seed in zip(outputs, seeds, strict=True) if y.requires_grad]
+    if pairs:
+        found = backward(
+            [y for y, _ in pairs],
+            inputs,
+            [seed for _, seed in pairs],
+            retain_graph=True,
+            create_graph=True,
+            allow_unused=True,
+        )
+    return [
+        tensor_ops.zeros_like(x) if gradient is None else gradient
+        for gradient, x in zip(found, inputs, strict=True)
+    ]
+
+
+def _edges(x: Tensor) -> set[Edge]:
+    """Everything on the tape that a tensor was made from."""
+    seen: set[Edge] = set()
+    left: list[Edge | None] = [x.node]
+    while left:
+        edge = left.pop()
+        if edge is not None and edge not in seen:
+            seen.add(edge)
+            if isinstance(edge, Output):
+                left.append(edge.node)
+            elif isinstance(edge, Node):
+                left += edge.parents
+    return seen
+
+
+def _leaves_of(x: Tensor) -> list[Leaf]:
+    return [edge for edge in _edges(x) if isinstance(edge, Leaf)]
+
+
+def _reaches(x: Tensor, inputs: Sequence[Tensor]) -> bool:
+    edges = _edges(x)
+    return any(leaf.node in edges for leaf in inputs)

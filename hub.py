@@ -1,0 +1,79 @@
+"""Models from local folders (`flow.hub`): the entry points of a folder's hubconf.py.
+
+Nothing is downloaded: what torch.hub fetches by a name on GitHub must be a folder here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+from .errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+
+__all__ = ["help", "list", "load"]
+
+_CONF = "hubconf.py"
+
+
+def list(repo_or_dir: str, source: str = "local") -> builtins.list[str]:
+    """The names of the entry points: the functions of hubconf.py without a leading underscore."""
+    conf = _conf(repo_or_dir, source)
+    return [
+        name for name, found in vars(conf).items() if callable(found) and not name.startswith("_")
+    ]
+
+
+def help(repo_or_dir: str, model: str, source: str = "local") -> str | None:
+    """The docstring of an entry point."""
+    return _entry(_conf(repo_or_dir, source), model).__doc__
+
+
+def load(repo_or_dir: str, model: str, *args: Any, source: str = "local", **kwargs: Any) -> Any:
+    """What the entry point `model` of the folder's hubconf.py returns for these arguments.
+
+    Example: `flow.hub.load("models", "resnet", depth=18)`. Raises OnefoldValueError for other
+    sources than "local", OnefoldRuntimeError where the folder, a module that `dependencies` in
+    hubconf.py names, or the entry point is missing.
+    """
+    return _entry(_conf(repo_or_dir, source), model)(*args, **kwargs)
+
+
+def _conf(folder: str, source: str) -> ModuleType:
+    if source != "local":
+        raise OnefoldValueError(
+            f"hub: source={source!r} would download {folder!r}, but only source='local' is "
+            "supported; clone the repository, and pass its folder"
+        )
+    path = os.path.join(os.fspath(folder), _CONF)
+    if not os.path.isfile(path):
+        raise OnefoldRuntimeError(
+            f"hub: there is no {_CONF} in {folder!r}; the folder must have one, and repositories "
+            "are not downloaded: clone the repository, and pass its folder"
+        )
+    spec = spec_from_file_location("hubconf", path)
+    assert spec is not None
+    assert spec.loader is not None
+    conf = module_from_spec(spec)
+    sys.path.insert(0, os.fspath(folder))  # for what it imports from there
+    try:
+        spec.loader.exec_module(conf)
+        missing = [name for name in getattr(conf, "dependencies", ()) if find_spec(name) is None]
+    finally:
+        sys.path.remove(os.fspath(folder))
+    if missing:
+        raise OnefoldRuntimeError(f"hub: {path} needs modules that are missing: {missing}")
+    return conf
+
+
+def _entry(conf: ModuleType, model: str) -> Callable[..., Any]:
+    if not isinstance(model, str):
+        raise OnefoldTypeError(f"hub: model must be the name of an entry point, but got {model!r}")
+    entry: Callable[..., Any] | None = getattr(conf, model, None)
+    if not callable(entry):
+        raise OnefoldRuntimeError(f"hub: cannot find callable {model!r} in {conf.__file__}")
+    return entry

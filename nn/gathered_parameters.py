@@ -1,0 +1,94 @@
+"""Parameters that are stored split and are whole while a module is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ..engine import autograd_tape, interpreter
+from ..engine.convert import to_global
+from ..engine.grad_mode import no_grad
+from ..engine.saved_tensors import saved_tensors_hooks
+from ..engine.sbp import NdSbp
+from ..engine.tensor import Tensor
+from ..errors import AutogradError
+
+
+class Gather(NamedTuple):
+    """A parameter in the table of its module, and its layout while it is used."""
+
+    table: dict[str, Any]
+    name: str
+    sbp: NdSbp
+
+
+@contextmanager
+def gathered(places: Sequence[Gather]) -> Iterator[None]:
+    """In the block these parameters are whole; what the tape keeps of them are shards."""
+    before: list[tuple[Gather, Tensor]] = []
+    # A program plans its memory itself.
+    keeping = _Keeping() if interpreter.grad_enabled and not interpreter.capturing() else None
+    try:
+        for place in places:
+            param: Tensor | None = place.table.get(place.name)
+            if param is not None and param.is_global and param.sbp != place.sbp:
+                whole = to_global(param, sbp=place.sbp, grad_sbp=param.sbp)
+                before.append((place, param))
+                place.table[place.name] = whole
+                if keeping is not None:
+                    keeping.add(param, whole)
+        if keeping is None or not before:
+            yield
+        else:
+            with saved_tensors_hooks(keeping.pack, keeping.unpack):
+                yield
+    finally:
+        for place, param in before:
+            place.table[place.name] = param
+        if keeping is not None:
+            keeping.forget()
+
+
+class _Shards(NamedTuple):
+    """What stands for a gathered parameter on the tape."""
+
+    param: Tensor
+    sbp: NdSbp
+    version: int
+
+
+class _Keeping:
+    """Keeps shards where the tape would keep gathered parameters, and gathers them in backward."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Tensor, _Shards]] = {}  # by id of the first shard
+        outer = autograd_tape.saved_hooks[-1:]
+        self._outer = outer[0] if outer else None
+
+    def add(self, param: Tensor, whole: Tensor) -> None:
+        if whole.shards:
+            shards = _Shards(param, whole.sbp, param.version)
+            self._kept[id(whole.shards[0])] = whole, shards
+
+    def forget(self) -> None:
+        """Let go of what is gathered; backward needs the shards alone."""
+        self._kept.clear()
+
+    def pack(self, tensor: Tensor) -> object:
+        found = self._kept.get(id(tensor.shards[0])) if tensor.shards else None
+        if found is not None and found[0].meta is tensor.meta:
+            return found[1]
+        return tensor if self._outer is None else self._outer[0](tensor)
+
+    def unpack(self, packed: Any) -> Tensor:
+        if not isinstance(packed, _Shards):
+            return packed if self._outer is None else self._outer[1](packed)
+        if packed.param.version != packed.version:
+            raise AutogradError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: a parameter that is stored split was changed after the module "
+                "was called"
+            )
+        with no_grad():
+            return to_global(packed.param, sbp=packed.sbp)

@@ -1,0 +1,3 @@
+"""DistributedDataParallel, with torch's arguments."""
+
+from .distributed_data_parallel import DistributedDataParallel as DistributedDataParallel

@@ -1,0 +1,220 @@
+"""DistributedDataParallel: a module of which every rank works on its part of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NoReturn
+
+import torch
+
+from ...distributed.topology import get_world_size
+from ...engine.autograd_function import Function
+from ...engine.convert import to_global, to_local
+from ...engine.placement import Placement
+from ...engine.sbp import broadcast, split, without_partial
+from ...engine.tensor import Tensor
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ...graph.pytree import tree_map
+from ..module import Module
+from .gradient_reducer import GradientReducer
+
+
+class DistributedDataParallel(Module):
+    """`module` with parameters that all ranks have, and a batch that is split over the ranks.
+
+    Parameters and buffers become global, in place: broadcast, with the values of the first rank.
+    What is global already stays as it is. A local input is read as this rank's part of the batch
+    along `dim`. The results are then local too, and the gradients are means over the ranks, as in
+    torch, if each rank's loss is a mean over its part. Global inputs are taken as they are: then
+    the results are global, and the gradients those of one process with the whole batch. Batch
+    norms see the whole batch in both cases, as torch's SyncBatchNorm does.
+
+    Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
+    `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
+    gradient are no problem, and buffers are one value for all ranks, so that
+    `find_unused_parameters`, `broadcast_buffers`, `static_graph`, `gradient_as_bucket_view` and
+    other arguments about these have no effect. Raises OnefoldRuntimeError if no parameter requires
+    a gradient, and OnefoldValueError for arguments that would have an effect. Li et al., "PyTorch
+    Distributed" (2020).
+
+    >>> import onefold as flow
+    >>> p = flow.placement("cpu", [0, 1])
+    >>> model = flow.nn.parallel.DistributedDataParallel(flow.nn.Linear(4, 2), process_group=p)
+    >>> model(flow.ones(8, 4, placement=p, sbp=flow.sbp.split(0))).sum().backward()
+    >>> model.module.weight.grad.sbp
+    (onefold.sbp.broadcast,)
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[int | torch.device] | None = None,
+        output_device: int | torch.device | None = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: Placement | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: object = None,
+        param_to_hook_all_reduce: object = None,
+        mixed_precision: object = None,
+        device_mesh: Placement | None = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: list[int] | None = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
+    ) -> None:
+        super().__init__()
+        params = [p for p in module.parameters() if p.requires_grad]
+        if not params:
+            raise OnefoldRuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameters "
+                "that require a gradient."
+            )
+        if device_ids is not None and len(device_ids) > 1:
+            raise OnefoldValueError(
+                "device_ids can only be None or contain a single element, but got "
+                f"{list(device_ids)}: a process has one device"
+            )
+        _refuse(
+            delay_all_reduce_named_params=delay_all_reduce_named_params,
+            param_to_hook_all_reduce=param_to_hook_all_reduce,
+            mixed_precision=mixed_precision,
+            bucket_cap_mb_list=bucket_cap_mb_list,
+        )
+        placement = _placement(params[0], process_group, device_mesh)
+        cap = 25.0 if bucket_cap_mb is None else bucket_cap_mb
+        if cap <= 0:
+            raise OnefoldValueError(f"bucket_cap_mb must be above 0, but is {bucket_cap_mb}")
+        self.dim = dim
+        self.broadcast_buffers = broadcast_buffers is None or broadcast_buffers
+        self.find_unused_parameters = find_unused_parameters
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.static_graph = static_graph
+        self.bucket_bytes_cap = int(cap * 1024 * 1024)
+        self.placement = placement
+        self.require_backward_grad_sync = True
+        if any(t.is_local for t in [*module.parameters(), *module.buffers()]):
+            module.to_global(placement, lambda name, tensor: None)
+        self.module = module
+        self._reducer = GradientReducer(params, self.bucket_bytes_cap)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        self._reducer.enabled = self.require_backward_grad_sync
+        local: list[Tensor] = []
+
+        def read(x: Tensor) -> Tensor:
+            if x.is_global:
+                return x
+            local.append(x)
+            return self._joined(x)
+
+        result = self.module(*tree_map(inputs, read), **tree_map(kwargs, read))
+        return tree_map(result, self._own_part) if local else result
+
+    def _joined(self, x: Tensor) -> Tensor:
+        """The tensor of which a local input is this rank's part."""
+        place = self.placement
+        splits = x.ndim > self.dim
+        if x.requires_grad:
+            x = _scaled(x, float(place.num_ranks))
+        whole = (broadcast,) * place.ndim
+        return to_global(x, place, (split(self.dim), *whole[1:]) if splits else whole)
+
+    def _own_part(self, y: Tensor) -> Tensor:
+        """A result as a local tensor, whose gradient is one of as many as there are ranks."""
+        if y.is_local:
+            return y
+        y = to_local(to_global(y, sbp=without_partial(y.sbp)))
+        return _scaled(y, 1.0 / self.placement.num_ranks) if y.requires_grad else y
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In the block, gradients are not summed over ranks: the next backward outside does it."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> AbstractContextManager[None]:
+        """Raise OnefoldRuntimeError if `enable`: all ranks compute one program."""
+        if enable:
+            raise OnefoldRuntimeError(
+                "DistributedDataParallel.join: ranks cannot have different numbers of batches, "
+                "since all of them compute one program on one batch. Let every rank read as many "
+                "batches as the others (DistributedSampler does), of which the last may be "
+                "smaller, or read global batches, and leave join() out."
+            )
+        return nullcontext()
+
+    def register_comm_hook(self, state: object, hook: Callable[..., object]) -> NoReturn:
+        """Raise OnefoldRuntimeError: gradients are boxed, by no function of the user's."""
+        raise OnefoldRuntimeError(
+            "DistributedDataParallel.register_comm_hook: gradients are summed by boxing. To change "
+            "them as they come, use tensor.register_post_accumulate_grad_hook under no_sync()."
+        )
+
+
+class _Scale(Function):
+    """x, with a gradient that is multiplied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        return dy * ctx.factor, None
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    y: Tensor = _Scale.apply(x, factor)
+    return y
+
+
+def _placement(
+    param: Tensor, process_group: Placement | None, device_mesh: Placement | None
+) -> Placement:
+    """Over which ranks the batch is split."""
+    if process_group is not None and device_mesh is not None:
+        raise OnefoldRuntimeError(
+            "Cannot specify both process_group and device_mesh arguments: either is the placement"
+        )
+    given: object = device_mesh if process_group is None else process_group
+    if given is not None and not isinstance(given, Placement):
+        raise OnefoldTypeError(
+            "DistributedDataParallel: process_group must be None, for all ranks, or an "
+            f'onefold.placement such as flow.placement("cpu", ranks=[0, 1]), but got {given!r}'
+        )
+    if param.is_global:
+        if given is not None and given is not param.placement:
+            raise OnefoldValueError(
+                f"DistributedDataParallel: the module is on {param.placement}, but the batch "
+                f"would be on {given}; move the module with to_global, or leave the argument out"
+            )
+        return param.placement
+    if given is not None:
+        return given
+    return Placement(param.device.type, list(range(get_world_size())))
+
+
+def _refuse(**given: object) -> None:
+    found = [name for name, value in given.items() if value is not None]
+    if found:
+        raise OnefoldValueError(
+            f"DistributedDataParallel: {', '.join(found)} cannot be set here. Use one "
+            "bucket_cap_mb, module.bfloat16() for another precision, and "
+            "tensor.register_post_accumulate_grad_hook for hooks of parameters."
+        )

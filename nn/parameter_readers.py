@@ -1,0 +1,37 @@
+"""Which modules read the parameters of a model when they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ..engine.sbp import NdSbp
+from .gathered_parameters import Gather
+
+if TYPE_CHECKING:
+    from .module import Module
+
+
+def readers(model: Module) -> Iterator[tuple[str, Module, Module]]:
+    """Each parameter's name, the module that has it, and the one that reads it when called.
+
+    A parameter of several modules comes once for each.
+    """
+    modules = dict(model.named_modules())
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        path = name.rpartition(".")[0]
+        owner = model.get_submodule(path)
+        above = modules.get(path.rpartition(".")[0]) if path else None
+        yield name, owner, above if above is not None and above._reads_children else owner
+
+
+def add_gathers(model: Module, layouts: Mapping[str, NdSbp]) -> None:
+    """Let the modules that read these parameters gather them to these layouts."""
+    params = dict(model.named_parameters(remove_duplicate=False))
+    chosen = {id(params[name]): sbp for name, sbp in layouts.items()}
+    for name, owner, reader in readers(model):
+        sbp = chosen.get(id(params[name]))
+        if sbp is not None:
+            new = Gather(owner._parameters, name.rpartition(".")[2], sbp)
+            others = [g for g in reader._gathers if g.table is not new.table or g.name != new.name]
+            reader.__dict__.update(_gathers=(*others, new), _hooked=True)

@@ -1,0 +1,58 @@
+"""Names of torch's and OneFlow's nn that are not here, each with what to use in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_QUANTIZED = (
+    "quantized layers are not there; to compute with 8 bits use flow.quantize_fp8 and "
+    "flow.scaled_matmul, and for half precision nn.Graph's config.enable_amp"
+)
+_LAZY = (
+    "lazy layers have no parameters before their first call; make a layer's parameters with "
+    "flow.nn.Parameter(flow.empty(...)) when the shape is known, or call the layer once"
+)
+_READERS = "read files with a loader of your own, and lay batches out with flow.tensor(data, ...)"
+
+LAYERS: Mapping[str, str] = {
+    "attention": (
+        "attention chooses its algorithm by shapes and masks; call "
+        "nn.functional.scaled_dot_product_attention, or attention_varlen for packed sequences"
+    ),
+    "COCOReader": _READERS,
+    "CoinFlip": "use flow.rand(n) < probability",
+    "FakeQuantization": _QUANTIZED,
+    "MinMaxObserver": _QUANTIZED,
+    "MovingAverageMinMaxObserver": _QUANTIZED,
+    "OFRecordReader": _READERS,
+    "parallel": (
+        "layouts are what makes a program data parallel: module.to_global(placement, "
+        "flow.sbp.broadcast), with inputs split by flow.sbp.split(0); nn.DataParallel tells more"
+    ),
+    "QatConv1d": _QUANTIZED,
+    "QatConv2d": _QUANTIZED,
+    "QatConv3d": _QUANTIZED,
+    "Quantization": _QUANTIZED,
+    "factory_kwargs": "pass device, dtype, placement and sbp to layers by name",
+    "grad": "use flow.autograd.grad of the convolution's result",
+    "intrinsic": _QUANTIZED,
+    "modules": "the classes of layers are names of flow.nn; flow.nn.Module is the base of all",
+    "UninitializedBuffer": _LAZY,
+    "UninitializedParameter": _LAZY,
+    "qat": _QUANTIZED,
+    "quantizable": _QUANTIZED,
+    "quantized": _QUANTIZED,
+}
+
+_SCALED = "use flow.quantize_fp8, whose scales are for blocks, and flow.scaled_matmul"
+
+FUNCTIONS: Mapping[str, str] = {
+    "ScalingType": _SCALED,
+    "SwizzleType": _SCALED,
+    "deform_conv2d": (
+        "sample the input with grid_sample at grids of your offsets, then call conv2d with a "
+        "stride of the kernel's size"
+    ),
+    "scaled_grouped_mm": "call flow.scaled_matmul on the matrices of each group",
+    "scaled_mm": _SCALED,
+}

@@ -1,0 +1,32 @@
+"""`functional_call` by its old name."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from ...engine.tensor import Tensor
+from .. import functional_call as newer
+from ..module import Module
+
+__all__ = ["functional_call"]
+
+
+def functional_call(
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`flow.func.functional_call` by its old name; warns, as torch does."""
+    warnings.warn(
+        "`nn.utils.stateless.functional_call` is deprecated: use `func.functional_call` instead",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return newer.functional_call(
+        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
+    )

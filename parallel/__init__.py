@@ -1,0 +1,13 @@
+"""How a model is laid over devices from outside: tables of layouts by the names of parameters."""
+
+from .layout_plan import (
+    COLUMN as COLUMN,
+    REPLICATE as REPLICATE,
+    ROW as ROW,
+    TRANSFORMER as TRANSFORMER,
+    VOCAB as VOCAB,
+    Plan as Plan,
+    Rule as Rule,
+    Style as Style,
+)
+from .tensor_parallel import tensor_parallel as tensor_parallel

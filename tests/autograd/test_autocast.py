@@ -1,0 +1,287 @@
+"""autocast: dtypes against torch's, bits against graphs' mixed precision, gradients, nesting."""
+
+import pytest
+import torch
+
+import onefold as flow
+from onefold import nn
+from onefold.engine import interpreter
+
+HALF = torch.bfloat16
+F, TF = nn.functional, torch.nn.functional
+
+
+def values(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+# Where the CPU's lists of torch and ours agree: products are in bfloat16, losses in float32, and
+# the rest as their inputs are.
+SAME = {
+    "mm": lambda m, F, x, w: x @ w,
+    "bmm": lambda m, F, x, w: m.bmm(x[None], w[None]),
+    "linear": lambda m, F, x, w: F.linear(x, w, w[0]),
+    "addmm": lambda m, F, x, w: F.relu(F.linear(x, w)) + 1,
+    "then": lambda m, F, x, w: m.tanh(x @ w) * x,
+    "conv": lambda m, F, x, w: F.conv2d(x[None, None], w[None, None]),
+    "attention": lambda m, F, x, w: F.scaled_dot_product_attention(*[x[None, None]] * 3),
+    "mse": lambda m, F, x, w: F.mse_loss(x @ w, x),
+    "pointwise": lambda m, F, x, w: m.sigmoid(x) + w.abs(),
+    "gelu": lambda m, F, x, w: F.gelu(x @ w),
+    "cat": lambda m, F, x, w: m.cat([x @ w, x]),
+    "stack": lambda m, F, x, w: m.stack([x @ w, x @ w]),
+    "double": lambda m, F, x, w: x.double() @ w.double(),
+    "integers": lambda m, F, x, w: x.long() @ w.long(),
+    "number": lambda m, F, x, w: (x @ w) * 2.5 / x.sum(),
+    "where": lambda m, F, x, w: m.where(x > 0, x, w) @ w,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_dtypes_are_torchs(name):
+    x, w = values(4, 4), values(4, 4, seed=1)
+    with torch.autocast("cpu", dtype=HALF):
+        wanted = SAME[name](torch, TF, x, w)
+    with flow.autocast("cpu", dtype=HALF):
+        found = SAME[name](flow, F, flow.tensor(x), flow.tensor(w))
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found.to_torch(), wanted, atol=0.05, rtol=0.05)
+
+
+class Net(nn.Module):
+    """Products, a norm, a softmax, a shared weight and a loss."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8, **where), nn.Linear(8, 6, **where)
+        self.norm = nn.LayerNorm(8, **where)
+
+    def forward(self, x, labels):
+        y = F.relu(self.norm(self.first(x)))
+        y = y + flow.softmax(F.linear(y, self.last.weight) @ self.last.weight, -1)
+        return F.cross_entropy(self.last(y), labels)
+
+
+LAYOUTS = [None, ([0, 1], "S0"), ([[0, 1], [2, 3]], "S0 B")]
+
+
+def inputs(layout):
+    sbps = {"S0": flow.sbp.split(0), "B": flow.sbp.broadcast}
+    where, there = {}, {}
+    if layout:
+        p = flow.placement("cpu", layout[0])
+        where = {"placement": p, "sbp": [flow.sbp.broadcast] * p.ndim}
+        there = {"placement": p, "sbp": [sbps[part] for part in layout[1].split()]}
+    flow.manual_seed(0)
+    return Net(where), flow.randn(4, 6, **there), flow.tensor([0, 2, 1, 5], **there)
+
+
+class Step(nn.Graph):
+    def __init__(self, model, optimizer, dtype):
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+        self.config.enable_amp(dtype=dtype)
+
+    def build(self, x, labels):
+        loss = self.model(x, labels)
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_bits_are_those_of_a_graph(world, layout, dtype):
+    model, *batch = inputs(layout)
+    graph = Step(model, flow.optim.SGD(model.parameters(), lr=0.1), dtype)
+    wanted = [graph(*batch).item() for _ in range(3)], [w.tolist() for w in model.parameters()]
+    model, *batch = inputs(layout)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        with flow.autocast("cpu", dtype):
+            loss = model(*batch)
+        loss.backward()
+        assert {w.grad.dtype for w in model.parameters()} == {torch.float32}
+        optimizer.step()
+        losses.append(loss.item())
+    assert (losses, [w.tolist() for w in model.parameters()]) == wanted
+
+
+def test_blocks_nest():
+    x = flow.ones(2, 2)
+
+    def dtype():
+        return (x @ x).dtype
+
+    assert dtype() == torch.float32
+    assert not flow.is_autocast_enabled("cpu")
+    with flow.autocast("cpu"):
+        assert flow.is_autocast_enabled("cpu")
+        assert not flow.is_autocast_enabled("cuda")
+        assert dtype() == torch.bfloat16
+        with flow.autocast("cpu", enabled=False):
+            assert dtype() == torch.float32
+            assert interpreter.current is None
+            with flow.autocast("cpu", torch.float16):
+                assert (dtype(), flow.get_autocast_dtype("cpu")) == (torch.float16,) * 2
+            assert dtype() == torch.float32
+        with flow.autocast("cuda"):
+            assert dtype() == torch.bfloat16
+            assert flow.get_autocast_dtype("cuda") == torch.float16
+        with flow.amp.autocast("cpu", dtype=torch.float16):
+            assert dtype() == torch.float16
+        assert dtype() == torch.bfloat16
+    with flow.autocast("cuda"):
+        assert dtype() == torch.float32  # it is elsewhere
+    assert interpreter.current is None
+
+
+def test_an_error_leaves_the_block():
+    with pytest.raises(KeyError), flow.autocast("cpu"):
+        raise KeyError
+    assert interpreter.current is None
+
+
+def test_it_decorates():
+    @flow.autocast("cpu")
+    def product(x, again=True):
+        return product(x, False) if again else x @ x
+
+    assert product(flow.ones(2, 2)).dtype == torch.bfloat16
+    assert product.__name__ == "product"
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="one of"):
+        flow.autocast("xpu")
+    with pytest.raises(ValueError, match="of type `str`"):
+        flow.autocast(torch.float16)
+    with pytest.warns(UserWarning, match="disabled"), flow.autocast("cpu", torch.float32):
+        assert (flow.ones(2, 2) @ flow.ones(2, 2)).dtype == torch.float32
+    with flow.autocast("cpu", torch.float32, enabled=False):
+        pass
+
+
+@pytest.mark.parametrize(("cached", "casts"), [(None, 3), (True, 3), (False, 5)])
+def test_parameters_are_cast_once(cached, casts):
+    flow.manual_seed(0)
+    layer, x = nn.Linear(3, 3), flow.randn(2, 3)
+    count = []
+
+    class Counter(interpreter.Through):
+        def run(self, call, op, args):
+            count.append(op.name)
+            return super().run(call, op, args)
+
+    with interpreter.using(Counter(None)), flow.autocast("cpu", cache_enabled=cached):
+        layer(layer(x))
+        assert count.count("cast") == casts
+        with flow.autocast("cpu"):
+            layer(x)
+        before = count.count("cast")
+        with flow.no_grad():
+            layer.weight.copy_(flow.zeros(3, 3))
+        y = layer(x) - layer.bias
+        assert count.count("cast") > before
+    assert y.detach().abs().max().item() < 0.01
+
+
+def test_a_step_inside_the_block():
+    """Gradients are computed as they are called, and a cast serves several backward passes."""
+    layer, x = nn.Linear(3, 3), flow.ones(2, 3)
+    with flow.autocast("cpu"):
+        for _ in range(2):
+            layer(x).sum().backward()
+    inside = layer.weight.grad.tolist()
+    layer.zero_grad()
+    for _ in range(2):
+        with flow.autocast("cpu"):
+            y = layer(x).sum()
+        y.backward()
+    assert layer.weight.grad.tolist() == inside
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_a_checkpoint_is_repeated_as_it_ran():
+    def gradients(through):
+        flow.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 3))
+        x = flow.randn(2, 3, requires_grad=True)
+        with flow.autocast("cpu"):
+            y = through(model, x)
+        assert y.dtype == torch.bfloat16
+        y.sum().backward()
+        return [x.grad.tolist(), *[w.grad.tolist() for w in model.parameters()]]
+
+    plain = gradients(lambda model, x: model(x))
+    assert gradients(flow.checkpoint.checkpoint) == plain
+
+
+def test_methods_in_place_keep_the_dtype():
+    x = flow.ones(2, dtype=torch.bfloat16)
+    with flow.autocast("cpu"):
+        x.exp_()
+        x += flow.ones(2)
+    assert x.dtype == torch.bfloat16
+
+
+def test_in_a_graph():
+    """A block in build is part of the program."""
+
+    class Predict(nn.Graph):
+        def build(self, x):
+            with flow.autocast("cpu"):
+                y = x @ x
+            return y, x @ x
+
+    x = flow.tensor(values(3, 3))
+    with flow.autocast("cpu"):
+        wanted = x @ x
+    low, whole = Predict()(x)
+    assert low.tolist() == wanted.tolist()
+    assert (low.dtype, whole.dtype) == (torch.bfloat16, torch.float32)
+
+
+class Product(flow.autograd.Function):
+    seen = []  # noqa: RUF012
+
+    @staticmethod
+    @flow.amp.custom_fwd(device_type="cpu")
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x @ x
+
+    @staticmethod
+    @flow.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        product = dy.float() @ x.t()
+        Product.seen.append(product.dtype)
+        return product.float()
+
+
+class Whole(Product):
+    @staticmethod
+    @flow.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x):
+        return Product.forward(ctx, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "enabled", "forward", "backward"),
+    [
+        (Product, True, torch.bfloat16, torch.bfloat16),
+        (Product, False, torch.float32, torch.float32),
+        (Whole, True, torch.float32, torch.float32),
+        (Whole, False, torch.float32, torch.float32),
+    ],
+)
+def test_functions(function, enabled, forward, backward):
+    x = flow.ones(2, 2, requires_grad=True)
+    with flow.autocast("cpu", enabled=enabled):
+        y = function.apply(x)
+    y.sum().backward()
+    assert y.dtype == forward
+    assert Product.seen[-1] == backward

@@ -1,0 +1,243 @@
+"""flow.func against torch.func: gradients, Jacobians, rows, modules with other parameters."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import onefold as flow
+
+leaves = torch.utils._pytree.tree_leaves
+mapped = torch.utils._pytree.tree_map_only
+
+
+def values(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+S0, B, P = flow.sbp.split(0), flow.sbp.broadcast, flow.sbp.partial_sum
+LAYOUTS = [None, ([0, 1], S0), ([0, 1, 2], S0), ([0, 1], P), ([[0, 1], [2, 3]], (S0, B))]
+
+
+def ours(tree, layout=None):
+    """A nest of torch tensors as ours; those of the largest size have the layout."""
+    if layout is None:
+        return mapped(torch.Tensor, flow.tensor, tree)
+    p = flow.placement("cpu", layout[0])
+    whole = (B,) * p.ndim
+    return mapped(
+        torch.Tensor,
+        lambda x: flow.tensor(x, placement=p, sbp=layout[1] if x.ndim else whole),
+        tree,
+    )
+
+
+def same(found, wanted):
+    found, wanted = leaves(found), leaves(wanted)
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert not one.requires_grad
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-6, atol=1e-9)
+
+
+X, Y = values(4), values(4, seed=1)
+TREE = {"a": values(4), "b": [values(4, seed=2), values(4, seed=3)]}
+
+
+def powers(x, y):
+    return (x * y**2).sum()
+
+
+CALLS = {
+    "grad": (lambda f, m: f.grad(lambda x, y: (x.sin() * y).sum())(X_(m), Y_(m))),
+    "grad of the second": lambda f, m: f.grad(powers, argnums=1)(X_(m), Y_(m)),
+    "grad of both": lambda f, m: f.grad(powers, argnums=(0, -1))(X_(m), Y_(m)),
+    "grad of a tree": lambda f, m: f.grad(lambda t: (t["a"] * t["b"][1] ** 2).sum())(m(TREE)),
+    "grad with aux": lambda f, m: f.grad(lambda x: ((x**2).sum(), {"a": x * 2}), 0, True)(X_(m)),
+    "grad and value": lambda f, m: f.grad_and_value(lambda x: (x**3).sum())(X_(m)),
+    "grad of grad": lambda f, m: f.grad(lambda x: f.grad(lambda y: (y**3).sum())(x).sum())(X_(m)),
+    "grad of closure": lambda f, m: f.grad(
+        lambda x: (x * f.grad(lambda y: (x * y * y).sum())(Y_(m))).sum()
+    )(X_(m)),
+    "grad of itself": lambda f, m: f.grad(
+        lambda x: f.grad(lambda y: (x * y).sum())(x).sum()
+    )(X_(m)),
+    "vjp": lambda f, m: pulled(f.vjp(lambda x, y: x.sin() * y, X_(m), Y_(m)), Y_(m)),
+    "vjp of a tree": lambda f, m: pulled(f.vjp(lambda t: t["a"] * t["b"][0], m(TREE)), Y_(m)),
+    "vjp of several": lambda f, m: pulled(
+        f.vjp(lambda x: (x.sin(), {"c": x.cos()}), X_(m)), (Y_(m), {"c": Y_(m)})
+    ),
+    "jvp": lambda f, m: f.jvp(lambda x, y: x.sin() * y, (X_(m), Y_(m)), (Y_(m), X_(m))),
+    "jvp of a tree": lambda f, m: f.jvp(
+        lambda t: (t["a"] * t["b"][0], t["a"]), (m(TREE),), (m(TREE),)
+    ),
+    "jvp with aux": lambda f, m: f.jvp(lambda x: (x**2, x), (X_(m),), (Y_(m),), has_aux=True),
+    "jvp without": lambda f, m: f.jvp(lambda x: (x, Y_(m)), (X_(m),), (Y_(m),)),
+    "jvp of grad": lambda f, m: f.jvp(f.grad(lambda x: (x**4).sum()), (X_(m),), (Y_(m),)),
+    "grad of jvp": lambda f, m: f.grad(
+        lambda x: f.jvp(lambda y: y**3, (x,), (Y_(m),))[1].sum()
+    )(X_(m)),
+    "jacrev": lambda f, m: f.jacrev(lambda x: x.sin() * x.sum())(X_(m)),
+    "jacrev of several": lambda f, m: f.jacrev(
+        lambda x, y: (x * y, {"s": x.sum()}), (0, 1)
+    )(X_(m), Y_(m)),
+    "jacfwd": lambda f, m: f.jacfwd(lambda x: x.sin() * x.sum())(X_(m)),
+    "hessian": lambda f, m: f.hessian(lambda x: (x**3).sum() * x[0])(X_(m)),
+}  # fmt: skip
+
+
+def X_(m):  # noqa: N802
+    return m(X)
+
+
+def Y_(m):  # noqa: N802
+    return m(Y)
+
+
+def pulled(made, cotangent):
+    return made[0], made[1](cotangent), made[1](cotangent)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_transforms_are_torchs(world, name, layout):
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # torch's own
+        wanted = CALLS[name](torch.func, lambda tree: tree)
+    same(CALLS[name](flow.func, lambda tree: ours(tree, layout)), wanted)
+
+
+def test_what_else_is_differentiated_stays_on_the_tape():
+    w, x = flow.tensor(2.0, requires_grad=True), flow.tensor(3.0)
+    slope = flow.func.grad(lambda x: w * x**2)(x)
+    slope.backward()
+    assert (slope.item(), w.grad.item()) == (12, 6)
+    x.requires_grad_()
+    flow.func.grad(lambda x: x**3)(x).backward()
+    assert x.grad.item() == 18
+    with flow.no_grad():
+        assert not flow.func.grad(lambda x: w * x**2)(x).requires_grad
+        assert flow.func.grad(lambda x: w * x**2)(x).item() == 12
+    assert not flow.func.grad(lambda x: x**2)(flow.tensor(1.0)).requires_grad
+
+
+def test_wrong_calls():
+    f, x = flow.func, flow.ones(2)
+    for call, text in (
+        (lambda: f.grad(lambda x: x)(x), "scalar tensor, got"),
+        (lambda: f.grad(lambda x: 3)(x), "scalar tensor, got int"),
+        (lambda: f.grad(lambda x: x.sum(), has_aux=True)(x), "tuple"),
+        (lambda: f.vjp(flow.sin, x)[1]((x, x)), "nested like"),
+        (lambda: f.jvp(flow.sin, (x,), (x, x)), "nested like"),
+        (lambda: f.jvp(lambda x: flow.ones(1), (x,), (x,), strict=True), "depend"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            call()
+    with pytest.raises(ValueError, match="argnums=1"):
+        f.grad(flow.sum, argnums=1)(x)
+    with pytest.raises(TypeError, match="float"):
+        f.grad(flow.sin)(1.0)
+
+
+# vmap.
+
+ROWS = {
+    "both": (lambda x, y: x * y.sum(), (values(3, 2), values(3, 4)), {}),
+    "one": (lambda x, y: x @ y, (values(3, 2), values(2)), {"in_dims": (0, None)}),
+    "other dims": (torch.add, (values(2, 3), values(3, 2)), {"in_dims": (1, 0), "out_dims": 1}),
+    "negative": (lambda x: x.cumsum(0), (values(2, 3),), {"in_dims": -1, "out_dims": -1}),
+    "trees": (
+        lambda t, y: {"s": t["a"] + y, "t": (t["b"], y)},
+        ({"a": values(3), "b": values(2, 3)}, values(2)),
+        {"in_dims": ({"a": 0, "b": 1}, None), "out_dims": {"s": 0, "t": (0, None)}},
+    ),
+    "numbers": (lambda x, k: x * k, (values(3), 2), {"in_dims": (0, None)}),
+    "chunks": (torch.sin, (values(3),), {"chunk_size": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_torchs(name):
+    function, args, options = ROWS[name]
+    wanted = torch.func.vmap(function, **options)(*args)
+    same(flow.vmap(function, **options)(*ours(args)), wanted)
+
+
+def test_rows_of_transforms_and_layouts(world):
+    p = flow.placement("cpu", [0, 1])
+    x = values(4, 3)
+    wanted = torch.func.vmap(torch.func.grad(lambda x: (x**3).sum()))(x)
+    for sbp in (S0, flow.sbp.split(1), B, P):
+        here = flow.tensor(x, placement=p, sbp=sbp)
+        same(flow.vmap(flow.func.grad(lambda x: (x**3).sum()))(here), wanted)
+        same(flow.vmap(flow.vmap(flow.sin))(here), x.sin())
+    w = flow.tensor(x, requires_grad=True)
+    flow.vmap(lambda row: (row * row).sum())(w).sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 2 * x.numpy())
+
+
+def test_keywords_are_mapped():
+    assert flow.vmap(lambda x, y: x + y)(flow.ones(2), y=flow.arange(2.0)).tolist() == [1, 2]
+
+
+def test_random_rows():
+    def noise(x):
+        return x + flow.rand(2)
+
+    x = flow.zeros(3, 2)
+    flow.manual_seed(0)
+    state = flow.get_rng_state()
+    with pytest.raises(RuntimeError, match="randomness error mode"):
+        flow.vmap(noise)(x)
+    assert flow.get_rng_state() == state
+    one = flow.vmap(noise, randomness="same")(x).tolist()
+    assert one[0] == one[1] == one[2]
+    assert len({tuple(row) for row in flow.vmap(noise, randomness="different")(x).tolist()}) == 3
+    with pytest.raises(RuntimeError, match="randomness must be"):
+        flow.vmap(noise, randomness="yes")
+
+
+def test_rows_that_cannot_be():
+    x = flow.ones(2, 3)
+    for call, text in (
+        (lambda: flow.vmap(flow.add)(x, flow.ones(3)), "one size"),
+        (lambda: flow.vmap(flow.sin, in_dims=None)(x), "no tensor"),
+        (lambda: flow.vmap(flow.sin, in_dims=2)(x), "-2 to 1"),
+        (lambda: flow.vmap(flow.sin, in_dims=(0, 0))(x), "not shaped"),
+        (lambda: flow.vmap(flow.mul, in_dims=(0, 1))(x, 2), "has no dims"),
+        (lambda: flow.vmap(flow.sin)(flow.ones(0, 3)), "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    with pytest.raises(TypeError, match="must return Tensors"):
+        flow.vmap(lambda x: 3)(x)
+
+
+# Modules.
+
+
+def test_a_module_is_called_with_other_tensors():
+    model = flow.nn.Sequential(flow.nn.Linear(2, 3), flow.nn.BatchNorm1d(3))
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    given = {name: values(*x.shape, seed=1).float() for name, x in theirs.named_parameters()}
+    x = values(4, 2).float()
+    before = {name: value.tolist() for name, value in model.state_dict().items()}
+    call = flow.func.functional_call
+    model.eval()
+    theirs.eval()
+    same(
+        call(model, ours(given), (flow.tensor(x),)).detach(),
+        torch.func.functional_call(theirs, given, (x,)),
+    )
+    mine = {name: flow.tensor(value, requires_grad=True) for name, value in given.items()}
+    call(model, [mine], flow.tensor(x), {}).sum().backward()
+    assert all(value.grad is not None for value in mine.values())
+    assert all(value.grad is None for value in model.parameters())
+    slopes = flow.func.grad(lambda p: call(model, p, flow.tensor(x)).square().sum())(ours(given))
+    wanted = torch.func.grad(lambda p: torch.func.functional_call(theirs, p, x).square().sum())(
+        given
+    )
+    for name, slope in slopes.items():
+        torch.testing.assert_close(slope.to_torch(), wanted[name])
+    assert {name: value.tolist() for name, value in model.state_dict().items()} == before

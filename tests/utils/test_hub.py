@@ -1,0 +1,54 @@
+"""flow.hub: entry points of a local folder, as torch.hub finds them; nothing is downloaded."""
+
+import sys
+
+import pytest
+import torch
+
+import onefold as flow
+
+CONF = '''
+from parts_of_hub import scale
+dependencies = ["torch"]
+
+def linear(width, bias=True):
+    """A linear layer."""
+    import onefold
+    return onefold.nn.Linear(width, scale(width), bias=bias)
+
+def _hidden():
+    pass
+'''
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "hubconf.py").write_text(CONF)
+    (tmp_path / "parts_of_hub.py").write_text("def scale(n):\n    return 2 * n\n")
+    yield tmp_path
+    sys.modules.pop("parts_of_hub", None)
+
+
+def test_entry_points(folder):
+    before = list(sys.path)
+    assert flow.hub.list(folder) == ["scale", "linear"]
+    assert flow.hub.help(folder, "linear") == "A linear layer."
+    layer = flow.hub.load(str(folder), "linear", 3, source="local", bias=False)
+    assert layer.weight.shape == (6, 3)
+    assert sys.path == before
+    theirs = torch.hub.load(str(folder), "linear", 3, source="local")
+    assert theirs.weight.shape == (6, 3)
+
+
+def test_what_is_missing(folder, tmp_path):
+    with pytest.raises(ValueError, match="clone the repository"):
+        flow.hub.load("owner/name", "model", source="github")
+    with pytest.raises(RuntimeError, match=r"no hubconf.py in 'owner/name'"):
+        flow.hub.load("owner/name", "model")
+    with pytest.raises(RuntimeError, match="cannot find callable 'other'"):
+        flow.hub.load(folder, "other")
+    with pytest.raises(TypeError, match="name of an entry point"):
+        flow.hub.load(folder, 3)
+    (tmp_path / "hubconf.py").write_text("dependencies = ['not_there_at_all']\n")
+    with pytest.raises(RuntimeError, match="not_there_at_all"):
+        flow.hub.list(folder)

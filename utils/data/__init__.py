@@ -1,0 +1,26 @@
+"""Data sets and loaders: torch's, with batches of onefold tensors and onefold's random numbers."""
+
+from torch.utils.data import (
+    BatchSampler as BatchSampler,
+    ChainDataset as ChainDataset,
+    ConcatDataset as ConcatDataset,
+    Dataset as Dataset,
+    IterableDataset as IterableDataset,
+    Sampler as Sampler,
+    SequentialSampler as SequentialSampler,
+    StackDataset as StackDataset,
+    Subset as Subset,
+    get_worker_info as get_worker_info,
+)
+
+from . import distributed as distributed
+from .collate import default_collate as default_collate, default_convert as default_convert
+from .data_loader import DataLoader as DataLoader
+from .distributed import DistributedSampler as DistributedSampler
+from .global_loader import GlobalLoader as GlobalLoader
+from .samplers import (
+    RandomSampler as RandomSampler,
+    SubsetRandomSampler as SubsetRandomSampler,
+    WeightedRandomSampler as WeightedRandomSampler,
+)
+from .tensor_dataset import TensorDataset as TensorDataset, random_split as random_split

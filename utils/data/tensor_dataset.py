@@ -1,0 +1,59 @@
+"""TensorDataset, and random_split by onefold's generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from torch.utils import data as torch_data
+from torch.utils.data import Dataset, Subset
+
+from ...engine.tensor import Tensor, tensor_ops
+from ...errors import ShapeError
+from .samplers import AnyGenerator, torch_generator
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
+    """The rows of tensors: a sample is the tuple of the tensors' parts along the first dim.
+
+    Raises ShapeError where the tensors differ in their number of rows.
+
+    >>> import onefold as flow
+    >>> len(TensorDataset(flow.ones(3, 2), flow.zeros(3)))
+    3
+    """
+
+    tensors: tuple[Tensor, ...]
+
+    def __init__(self, *tensors: Tensor) -> None:
+        sizes = [x.shape[:1] for x in tensors]
+        if not sizes or not sizes[0] or any(size != sizes[0] for size in sizes):
+            raise ShapeError(
+                "TensorDataset needs tensors with the same size in their first dim, but got shapes "
+                f"{[tuple(x.shape) for x in tensors]}"
+            )
+        self.tensors = tensors
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return tuple(tensor_ops.getitem(x, index) for x in self.tensors)
+
+    def __len__(self) -> int:
+        return self.tensors[0].shape[0]
+
+
+def random_split(
+    dataset: Dataset[T_co],
+    lengths: Sequence[int | float],
+    generator: AnyGenerator | None = None,
+) -> list[Subset[T_co]]:
+    """Disjoint random parts of a data set, of these lengths (or fractions that sum to 1).
+
+    `generator` is a `flow.Generator` (None: the default one) or torch's. Raises ValueError where
+    the lengths do not sum to the size of the data set.
+
+    >>> [len(part) for part in random_split(range(10), [0.3, 0.7])]
+    [3, 7]
+    """
+    return torch_data.random_split(dataset, lengths, torch_generator(generator))
