@@ -46,6 +46,7 @@ from torch.cuda import (
 
 from .engine.argument_types import DeviceLike
 from .engine.generator import default_generator
+from .engine.ops.typed_tensors import CUDA_TENSORS as _CUDA_TENSORS
 from .errors import OnefoldValueError
 
 __all__ = [
@@ -92,6 +93,10 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+# The constructors of old: FloatTensor and its kin.
+globals().update(_CUDA_TENSORS)
+__all__ += [*_CUDA_TENSORS]
 
 # Random numbers do not depend on the device, so there is one state, that of `flow.manual_seed`.
 

@@ -100,6 +100,20 @@ def test_types_that_are_none(world):
         flow.ones(2).to(torch.float8_e5m2).type()
 
 
+def test_typed_tensors_of_cuda(world):
+    kind = flow.cuda.FloatTensor
+    assert kind.is_cuda and not isinstance(flow.ones(2), kind)
+    assert repr(kind) == "<class 'onefold.cuda.FloatTensor'>"
+    if torch.cuda.is_available():
+        x = kind(2, 3)
+        assert isinstance(x, kind) and x.type() == "torch.cuda.FloatTensor"
+        assert isinstance(flow.ones(2).type("torch.cuda.LongTensor"), flow.cuda.LongTensor)
+    else:
+        for make in (lambda: kind(2, 3), lambda: flow.ones(2).type("torch.cuda.LongTensor")):
+            with pytest.raises(OnefoldRuntimeError, match="no CUDA device"):
+                make()
+
+
 def test_default_tensor_type(world):
     try:
         for kind in (flow.DoubleTensor, "torch.DoubleTensor"):
