@@ -96,7 +96,6 @@ __all__ = [
 
 # The constructors of old: FloatTensor and its kin.
 globals().update(_CUDA_TENSORS)
-__all__ += [*_CUDA_TENSORS]
 
 # Random numbers do not depend on the device, so there is one state, that of `flow.manual_seed`.
 
