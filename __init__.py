@@ -43,6 +43,7 @@ from .engine.grad_mode import (
 )
 from .engine.names import names as _names
 from .engine.ops import PUBLIC as _PUBLIC, signal as signal
+from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
 from .engine.placement import Placement
 from .engine.tensor import Tensor
 from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
@@ -63,16 +64,23 @@ device = _torch.device
 dtype = _torch.dtype
 finfo, iinfo = _torch.finfo, _torch.iinfo
 get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
+can_cast, promote_types = _torch.can_cast, _torch.promote_types
+broadcast_shapes = _torch.broadcast_shapes
+get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
 bool, uint8, int8, int16, int32, int64 = (
     _torch.bool, _torch.uint8, _torch.int8, _torch.int16, _torch.int32, _torch.int64
 )  # fmt: skip
 float16, bfloat16, float32, float64 = (
     _torch.float16, _torch.bfloat16, _torch.float32, _torch.float64
 )  # fmt: skip
-complex64, complex128 = _torch.complex64, _torch.complex128
-short, int, long, half, float, double, cfloat, cdouble = (
-    int16, int32, int64, float16, float32, float64, complex64, complex128
+complex32, complex64, complex128 = _torch.complex32, _torch.complex64, _torch.complex128
+short, int, long, half, float, double, chalf, cfloat, cdouble = (
+    int16, int32, int64, float16, float32, float64, complex32, complex64, complex128
 )  # fmt: skip
+uint16, uint32, uint64 = _torch.uint16, _torch.uint32, _torch.uint64
+float8_e4m3fn, float8_e5m2 = _torch.float8_e4m3fn, _torch.float8_e5m2
+strided, contiguous_format = _torch.strided, _torch.contiguous_format
+preserve_format, channels_last = _torch.preserve_format, _torch.channels_last
 
 # Settings of the process.
 get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
@@ -80,6 +88,7 @@ set_printoptions = _torch.set_printoptions
 
 # Every op under its name.
 globals().update({name: getattr(_names, name) for name in _PUBLIC})
+globals().update(_CPU_TENSORS)
 
 
 def is_tensor(value: object) -> _builtins.bool:
@@ -88,7 +97,7 @@ def is_tensor(value: object) -> _builtins.bool:
 
 
 # They import what a program may never need.
-ON_DEMAND = ("backends", "boxing", "comm", "cuda", "distributions", "hub", "testing", "utils")
+ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils".split())
 
 
 def __getattr__(name: str) -> _ModuleType:
@@ -100,15 +109,18 @@ def __getattr__(name: str) -> _ModuleType:
 __all__ = sorted(
     [
         *_PUBLIC,
+        *_CPU_TENSORS,
         *"""
         FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
-        autocast autograd bfloat16 bool cdouble cfloat checkpoint complex128 complex64
-        default_generator device double dtype enable_grad env errors fft finfo float float16 float32
-        float64 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
+        autocast autograd bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last
+        checkpoint complex128 complex32 complex64 contiguous_format default_generator device double
+        dtype enable_grad env errors fft finfo float float16 float32 float64 float8_e4m3fn
+        float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
-        parallel placement profiler sbp seed set_default_dtype set_grad_enabled set_num_threads
-        set_printoptions set_rng_state short signal special to_dlpack uint8 visualize_layout vmap
+        parallel placement preserve_format profiler promote_types sbp seed set_default_dtype
+        set_default_tensor_type set_grad_enabled set_num_threads set_printoptions set_rng_state
+        short signal special strided to_dlpack uint16 uint32 uint64 uint8 visualize_layout vmap
         """.split(),
     ]
 )

@@ -97,31 +97,31 @@ def chebyshev_polynomial_v(x: Tensor, n: Tensor | int) -> Tensor:
 def chebyshev_polynomial_w(x: Tensor, n: Tensor | int) -> Tensor:
     """torch.special.chebyshev_polynomial_w on every shard; see torch's documentation."""
 
-def digamma(x: Tensor, /) -> Tensor:
+def digamma(input: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
 def entr(input: Tensor) -> Tensor:
     """torch.special.entr on every shard; see torch's documentation."""
 
-def erf(x: Tensor, /) -> Tensor:
+def erf(input: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erfc(x: Tensor, /) -> Tensor:
+def erfc(input: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
 def erfcx(input: Tensor) -> Tensor:
     """torch.special.erfcx on every shard; see torch's documentation."""
 
-def erfinv(x: Tensor, /) -> Tensor:
+def erfinv(input: Tensor, /) -> Tensor:
     """`erfinv` of each element."""
 
-def exp2(x: Tensor, /) -> Tensor:
+def exp2(input: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
 def expit(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
-def expm1(x: Tensor, /) -> Tensor:
+def expm1(input: Tensor, /) -> Tensor:
     """`expm1` of each element."""
 
 def gammainc(input: Tensor, other: Tensor | complex | np.number[Any]) -> Tensor:
@@ -130,7 +130,7 @@ def gammainc(input: Tensor, other: Tensor | complex | np.number[Any]) -> Tensor:
 def gammaincc(input: Tensor, other: Tensor | complex | np.number[Any]) -> Tensor:
     """torch.igammac on every shard; see torch's documentation."""
 
-def gammaln(x: Tensor, /) -> Tensor:
+def gammaln(input: Tensor, /) -> Tensor:
     """`lgamma` of each element."""
 
 def hermite_polynomial_h(x: Tensor, n: Tensor | int) -> Tensor:
@@ -157,7 +157,7 @@ def laguerre_polynomial_l(x: Tensor, n: Tensor | int) -> Tensor:
 def legendre_polynomial_p(x: Tensor, n: Tensor | int) -> Tensor:
     """torch.special.legendre_polynomial_p on every shard; see torch's documentation."""
 
-def log1p(x: Tensor, /) -> Tensor:
+def log1p(input: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
 def log_ndtr(input: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def ndtri(input: Tensor) -> Tensor:
 def polygamma(n: Tensor | int, input: Tensor) -> Tensor:
     """torch.special.polygamma on every shard; see torch's documentation."""
 
-def psi(x: Tensor, /) -> Tensor:
+def psi(input: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:

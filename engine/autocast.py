@@ -18,7 +18,7 @@ from .interpreter import Interpreter, Through, using
 from .meta import Meta
 from .names import names
 from .op import Gradients, Needs, Op
-from .tensor import Shards, Tensor
+from .tensor import Shards, Tensor, from_shards
 
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ class Autocast(Through):
             with interpreter.grad_mode(False):
                 made = names.cast(x, dtype)
             kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
-        y = Tensor(kept.cast.shards, kept.cast.meta)
+        y = from_shards(kept.cast.shards, kept.cast.meta)
         y.shared = True
         if interpreter.grad_enabled:
             y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)

@@ -21,7 +21,7 @@ from .leaf_hooks import LeafCalls, hooked_leaves
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
-from .tensor import Tensor, tensor_ops
+from .tensor import Tensor, from_shards, tensor_ops
 
 Hook: TypeAlias = Callable[[Tensor], Tensor | None]
 
@@ -129,7 +129,7 @@ class _Backward:
             dy = grad
             if meta.partial:  # type: ignore[union-attr]
                 dy = _whole_where_partial(node, grad)
-            y = meta if out is None else Tensor(out, meta, node)  # type: ignore[arg-type]
+            y = meta if out is None else from_shards(out, meta, node)  # type: ignore[arg-type]
         if not self.retain_graph:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
@@ -177,7 +177,7 @@ class _Backward:
         if old is None:
             # A tensor of its own: the same gradient may reach other leaves, or be the caller's.
             grad.shared = True
-            new = Tensor(grad.shards, grad.meta, grad.node)
+            new = from_shards(grad.shards, grad.meta, grad.node)
             new.shared = True
         else:
             new = _add(edge, old, grad)
@@ -273,7 +273,7 @@ def _rewrap_all(
     """The outputs that a node kept, the metas of others; `several` of them can have a gradient."""
     made = tuple(
         [
-            meta if shards is None else Tensor(shards, meta)
+            meta if shards is None else from_shards(shards, meta)
             for shards, meta in zip(out, metas, strict=True)
         ]
     )

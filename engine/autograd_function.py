@@ -13,7 +13,7 @@ from .global_mode import OwnDevice
 from .meta import Meta
 from .op import Arg, Needs
 from .sbp import without_partial
-from .tensor import Tensor, tensor_ops
+from .tensor import Tensor, from_shards, tensor_ops
 from .views import Detach, base_of, link, stand_in
 
 
@@ -119,7 +119,7 @@ class _Apply:
 
 def _own(gradient: Tensor) -> Tensor:
     """A gradient under a name of its own: a user's backward may return what others hold too."""
-    duplicate = Tensor(gradient.shards, gradient.meta, gradient.node)
+    duplicate = from_shards(gradient.shards, gradient.meta, gradient.node)
     gradient.shared = duplicate.shared = True
     return duplicate
 
@@ -203,7 +203,7 @@ class Function:
         fresh = list(outputs)
         given = set(map(id, args))
         for index, (slot, output) in enumerate(zip(slots, tensors, strict=True)):
-            y = fresh[slot] = Tensor(output.shards, output.meta)
+            y = fresh[slot] = from_shards(output.shards, output.meta)
             y.shared = output.shared = True
             if id(output) in given or base_of(output) is not None:
                 link(y, stand_in(output), _FROM_FUNCTION)

@@ -10,7 +10,7 @@ from ..errors import AutogradError, OnefoldTypeError
 from . import interpreter
 from .meta import Meta
 from .op import Arg, Needs
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 LeafHook: TypeAlias = Callable[[Tensor], object]
 
@@ -140,7 +140,7 @@ class Packed:
                 f"saved_tensors_hooks: unpack returned {found.meta!r}, but pack was given "
                 f"{self._meta!r}; shape, dtype and layout must be the same"
             )
-        return Tensor(found.shards, found.meta, self._edge)
+        return from_shards(found.shards, found.meta, self._edge)
 
 
 class PackedArgs(tuple[object, ...]):
@@ -151,9 +151,9 @@ class PackedArgs(tuple[object, ...]):
 
 def _pack_out(out: Any, meta: Meta | tuple[Meta, ...]) -> Any:
     if isinstance(meta, Meta):
-        return Packed(Tensor(out, meta))
+        return Packed(from_shards(out, meta))
     pairs = zip(out, meta, strict=True)
-    return tuple([None if part is None else Packed(Tensor(part, m)) for part, m in pairs])
+    return tuple([None if part is None else Packed(from_shards(part, m)) for part, m in pairs])
 
 
 def unpack_out(out: Any) -> Any:

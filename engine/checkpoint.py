@@ -11,7 +11,7 @@ from . import autograd_tape, interpreter
 from .autograd_tape import Leaf, Packed
 from .generator import default_generator
 from .names import Function
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ class _Region:
                 _changed()
             if tensor.node is None:
                 tensor.shared = True  # in-place methods later in the function leave it alone
-            values.append(Tensor(tensor.shards, tensor.meta))
+            values.append(from_shards(tensor.shards, tensor.meta))
 
         args = [self.given(arg) for arg in self.args]
         kwargs = {key: self.given(value) for key, value in self.kwargs.items()}

@@ -30,7 +30,7 @@ from .names import names, register_function
 from .op import Metas, Needs, Op
 from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 
 def dual(nd_sbp: NdSbp) -> NdSbp:
@@ -232,7 +232,7 @@ def local_to_global(
     for position, part in enumerate(joined.shapes):
         if meta.local_shape(position) != part:
             raise unbalanced(meta, joined.shapes)
-    y = Tensor(own_parts(self, meta, copy), meta)
+    y = from_shards(own_parts(self, meta, copy), meta)
     if not copy:
         self.shared = y.shared = True
     elif len(y.shards) > 1:
@@ -289,7 +289,7 @@ class _ToLocal:
                 "the gradient of to_local() in a virtual world needs shards of one shape, since "
                 f"one local tensor stands for all of them, but {x!r} is split unevenly"
             )
-        grad = Tensor(dy.shards * len(x.placement.owned), back)
+        grad = from_shards(dy.shards * len(x.placement.owned), back)
         dy.shared = grad.shared = True
         return (grad,)
 
@@ -312,9 +312,9 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
         )
     if not self.shards:
         empty = torch.empty(0, dtype=self.dtype)
-        return Tensor((empty,), Meta.of(empty.shape, self.dtype, device=empty.device))
+        return from_shards((empty,), Meta.of(empty.shape, self.dtype, device=empty.device))
     part = self.shards[0].clone() if copy else self.shards[0]
-    y = Tensor((part,), Meta.of(part.shape, part.dtype, device=part.device))
+    y = from_shards((part,), Meta.of(part.shape, part.dtype, device=part.device))
     if not copy:
         self.shared = y.shared = True
     if self.node is not None and interpreter.grad_enabled:

@@ -22,7 +22,7 @@ from .entry import Form, source
 from .generated import function
 from .names import Function
 from .op import Attributes, NoAttributes, Op
-from .tensor import Shards, Tensor
+from .tensor import Shards, Tensor, from_shards
 from .views import add_views, link_all
 
 P = ParamSpec("P")
@@ -38,7 +38,7 @@ class Takes(Protocol[P]):
 
 def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function that runs an op of one tensor and hashable attributes."""
-    return _define(op, ("x",))
+    return _define(op, ("input",))
 
 
 def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
@@ -50,12 +50,15 @@ def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     assert op.makes_views
     assert op.saves == ()
     assert not op.saves_output
-    return _define(op, ("x",))
+    return _define(op, ("input",))
 
 
-def binary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
-    """The function that runs an op of two tensors and hashable attributes."""
-    return _define(op, ("a", "b"))
+def binary(op: Takes[P], second: str = "other") -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+    """The function that runs an op of two tensors and hashable attributes.
+
+    `second` is the name of the second tensor, by which it may be passed.
+    """
+    return _define(op, ("input", second))
 
 
 def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:
@@ -159,7 +162,8 @@ def box_inputs(op: Op, plan: DispatchPlan, tensors: Sequence[Any]) -> tuple[obje
     boxed = list(tensors)
     for index, moves in plan.boxes:
         x = tensors[index]
-        boxed[index] = moved = Tensor(boxing.run(moves, x.shards, op=op.name), moves.dst, x.node)
+        shards = boxing.run(moves, x.shards, op=op.name)
+        boxed[index] = moved = from_shards(shards, moves.dst, x.node)
         if moves.aliases:
             x.shared = moved.shared = True
     return tuple(boxed)
@@ -201,7 +205,7 @@ def kept_outputs(out: Any, kept: bool | tuple[int, ...]) -> Any:
 
 def outputs(plan: DispatchPlan, shards: Sequence[Shards], node: Node | None) -> tuple[Tensor, ...]:
     """The tensors of several outputs, on the tape where they can have a gradient."""
-    made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    made = tuple([from_shards(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     if node is not None:
         for index, output in enumerate(made):
             if output.meta.is_floating:
@@ -213,7 +217,7 @@ def outputs_of_one(
     plan: DispatchPlan, shards: Sequence[Shards], node: Node | None
 ) -> tuple[Tensor, ...]:
     """The tensors of several outputs of which only the first can have a gradient."""
-    made = tuple([Tensor(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
+    made = tuple([from_shards(part, meta) for part, meta in zip(shards, plan.metas, strict=True)])
     made[0].node = node
     return made
 
@@ -224,6 +228,7 @@ _NAMES = {
     "KERNEL_ERRORS": KERNEL_ERRORS,
     "Node": Node,
     "Tensor": Tensor,
+    "from_shards": from_shards,
     "add_views": add_views,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,

@@ -155,7 +155,7 @@ def source(form: Form) -> str:
     outputs = "outputs_of_one" if form.one_gradient else "outputs"
     texts["outputs"] = f"{outputs}(plan, shards, node)"
     if form.only_first:
-        texts["outputs"] = "(Tensor(shards[0], plan.meta, node),)"
+        texts["outputs"] = "(from_shards(shards[0], plan.meta, node),)"
     texts["shared"] = str(form.makes_views)
     texts["decomposed"] = f"plan.decomposed({texts['arguments']})"
     if form.makes_views:

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from ..errors import OnefoldTypeError, PlacementError, SbpError
+from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp
 
@@ -21,8 +22,9 @@ class global_mode:
     """A block, or function, whose creation functions make global tensors of one layout.
 
     `device` arguments are ignored there, so that programs written for local tensors run on global
-    ones. `global_mode(False)` switches an
-    outer block off. Raises PlacementError and SbpError for what is no layout.
+    ones; but the `device` of a tensor on another placement means that placement, and what is made
+    like a local tensor (`zeros_like`) is local. `global_mode(False)` switches an outer block off.
+    Raises PlacementError and SbpError for what is no layout.
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -90,7 +92,11 @@ class OwnDevice(str):
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
-    return _modes[-1] if _modes and not isinstance(device, OwnDevice) else None
+    mode = _modes[-1] if _modes else None
+    if mode is None or isinstance(device, OwnDevice):
+        return None
+    elsewhere = isinstance(device, PlacedDevice) and device.placement is not mode[0]
+    return None if elsewhere else mode
 
 
 def is_enabled() -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, check_gradient, hooks, retained
 from .autograd_tape import Edge, Leaf, LeafHook
 from .leaf_hooks import LeafHookHandle
 from .names import register_function
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 from .views import DETACH, base_of, link, stand_in
+
+H = TypeVar("H")
 
 
 @register_function
@@ -44,40 +49,42 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
 
 
 @register_function
-def detach(self: Tensor) -> Tensor:
+def detach(input: Tensor) -> Tensor:
     """The tensor without the history of its computation: a view, through which it can be changed.
 
     In-place methods of either change the value of both, and the history of the named one only.
     """
     if interpreter.current is not None:
-        interpreter.current.before_sharing(self)
-    return link(Tensor(self.shards, self.meta), stand_in(self), DETACH)
+        interpreter.current.before_sharing(input)
+    return link(from_shards(input.shards, input.meta), stand_in(input), DETACH)
 
 
 @register_function
-def detach_(self: Tensor) -> Tensor:
+def detach_(input: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
-    if base_of(self) is not None and not self._step.detaches:
+    if base_of(input) is not None and not input._step.detaches:
         raise OnefoldRuntimeError("Can't detach views in-place. Use detach() instead.")
-    self.node = None
-    return self
+    input.node = None
+    return input
 
 
-class HookHandle:
+class HookHandle(Generic[H]):
     """Takes a hook away again."""
 
-    def __init__(self, edge: Edge, hook: Hook) -> None:
+    def __init__(self, table: WeakKeyDictionary[Edge, list[H]], edge: Edge, hook: H) -> None:
+        self._table = table
         self._edge = edge
         self._hook = hook
+        table.setdefault(edge, []).append(hook)
 
     def remove(self) -> None:
-        found = hooks.get(self._edge, [])
+        found = self._table.get(self._edge, [])
         if self._hook in found:
             found.remove(self._hook)
         if not found:
-            hooks.pop(self._edge, None)
+            self._table.pop(self._edge, None)
 
-    def __enter__(self) -> HookHandle:
+    def __enter__(self) -> HookHandle[H]:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -85,12 +92,11 @@ class HookHandle:
 
 
 @register_function
-def register_hook(self: Tensor, hook: Hook) -> HookHandle:
+def register_hook(self: Tensor, hook: Hook) -> HookHandle[Hook]:
     """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     if self.node is None:
         raise AutogradError("cannot register a hook on a tensor that does not require gradient")
-    hooks.setdefault(self.node, []).append(hook)
-    return HookHandle(self.node, hook)
+    return HookHandle(hooks, self.node, hook)
 
 
 @register_function
@@ -121,3 +127,9 @@ def retain_grad(self: Tensor) -> None:
         raise AutogradError("can't retain_grad on a tensor that does not require grad")
     if not edge.is_leaf:
         retained.add(edge)
+
+
+@register_function
+def retains_grad(self: Tensor) -> bool:
+    """Whether this tensor was computed and keeps its gradient, after `retain_grad()`."""
+    return self.node is not None and not self.node.is_leaf and self.node in retained

@@ -18,7 +18,7 @@ from .names import names, register_function
 from .sbp import without_partial
 from .tensor import Shards, Tensor, tensor_ops
 from .view_writes import check_change, forget_output, set_value, write
-from .views import has_links, snapshot
+from .views import has_links, leave, snapshot
 
 
 @register_function
@@ -94,6 +94,13 @@ def take(self: Tensor, value: Tensor) -> None:
         set_value(self, value, False, interpreter.stamp())
 
 
+def become(self: Tensor, value: Tensor) -> None:
+    """Take a value of any shape, dtype and layout, outside the tape; no view of `self` follows."""
+    leave(self)
+    self.meta = value.meta
+    take(self, value)
+
+
 def changed(tensors: Iterable[Tensor]) -> None:
     """Let bases and views follow what was written into the memory of tensors, outside the tape."""
     linked = [tensor for tensor in tensors if tensor.shared and has_links(tensor)]
@@ -151,34 +158,37 @@ def fitted(value: object, target: Tensor) -> Tensor:
 
 
 @register_function
-def copy_(self: Tensor, source: Tensor) -> Tensor:
-    """Take the value of `source`, which may have another dtype, placement and sbp."""
-    if not isinstance(source, Tensor):
-        raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(source).__name__}")
+def copy_(self: Tensor, other: Tensor, non_blocking: bool = False) -> Tensor:
+    """Take the value of `other`, which may have another dtype, placement and sbp.
+
+    `non_blocking` is torch's hint: copies are ordered with the ops here.
+    """
+    if not isinstance(other, Tensor):
+        raise OnefoldTypeError(f"copy_ needs a Tensor, but got {type(other).__name__}")
     check_change(self, "copy_")
-    if source.is_global != self.is_global:
+    if other.is_global != self.is_global:
         raise MixedTensorsError(
-            f"copy_: cannot copy between a local and a global tensor ({source.meta!r} into "
+            f"copy_: cannot copy between a local and a global tensor ({other.meta!r} into "
             f"{self.meta!r}); convert the source with to_global or to_local first"
         )
-    value = names.cast(source, self.dtype) if source.dtype != self.dtype else source
+    value = names.cast(other, self.dtype) if other.dtype != self.dtype else other
     if value.shape != self.shape:
         value = names.expand(value, self.shape)
     return assign(self, value, "copy_")
 
 
 @register_function
-def fill_(self: Tensor, value: Tensor | Number) -> Tensor:
+def fill_(input: Tensor, value: Tensor | Number) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
-    check_change(self, "fill_")
-    return assign(self, tensor_ops.full_like(self, value), "fill_")
+    check_change(input, "fill_")
+    return assign(input, tensor_ops.full_like(input, value), "fill_")
 
 
 @register_function
-def zero_(self: Tensor) -> Tensor:
+def zero_(input: Tensor) -> Tensor:
     """Every element becomes 0."""
-    check_change(self, "zero_")
-    return assign(self, tensor_ops.full_like(self, 0), "zero_")
+    check_change(input, "zero_")
+    return assign(input, tensor_ops.full_like(input, 0), "zero_")
 
 
 @register_function
@@ -186,3 +196,31 @@ def setitem_(self: Tensor, index: object, value: Tensor | Number) -> None:
     """`x[index] = value`."""
     check_change(self, "__setitem__")
     assign(self, tensor_ops.setitem(snapshot(self), index, value), "__setitem__")
+
+
+@register_function
+def fill_diagonal_(self: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+    """The elements with equal indices become `fill_value`; dims are equal, or two.
+
+    With `wrap` the diagonal of a tall matrix begins again below, after one row. Raises
+    OnefoldRuntimeError for fewer than two dims, and for more of unequal sizes.
+    """
+    if self.ndim < 2:
+        raise OnefoldRuntimeError("dimensions must larger than 1")
+    if self.ndim > 2 and len(set(self.shape)) > 1:
+        raise OnefoldRuntimeError("all dimensions of input must be of equal length")
+    check_change(self, "fill_diagonal_")
+    height, width = self.shape[-2:]
+    blocks = (
+        [self]
+        if not wrap or self.ndim > 2
+        else [
+            tensor_ops.narrow(self, 0, first, height - first)
+            for first in range(0, height, width + 1)
+        ]
+    )
+    for block in blocks:
+        while block.ndim > 1:
+            block = tensor_ops.diagonal(block, 0, 0, block.ndim - 1)
+        fill_(block, fill_value)
+    return self

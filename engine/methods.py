@@ -20,10 +20,6 @@ to_local to_torch vector_norm
 # Methods `name_` that give the named tensor the result of the op `name`.
 INPLACE: list[str] = []
 
-# Ops without an in-place form although torch has one: those that change the shape, and `normal_`,
-# whose arguments are others.
-NOT_IN_PLACE = frozenset("normal squeeze swapaxes swapdims t transpose unsqueeze".split())
-
 # Python's operators, and the op or function that each calls with the tensor as first argument.
 OPERATORS = _operators("""
 add=add radd=add sub=sub mul=mul rmul=mul truediv=div matmul=matmul neg=neg pow=pow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from operator import index
 from types import MethodType
-from typing import TYPE_CHECKING, NoReturn, cast, overload
+from typing import TYPE_CHECKING, NoReturn, Unpack, cast, overload
 from weakref import ReferenceType
 
 import torch
@@ -14,27 +14,26 @@ from numpy import ndarray
 from numpy.typing import DTypeLike
 
 from ..errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError
-from .argument_types import Number
+from .argument_types import Number, TypedLayout
 from .meta import Meta
 from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
 from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import NdSbp
+from .tensor_attributes import TensorAttributes
 
 if TYPE_CHECKING:
     from .autograd_tape import Edge
-    from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
     from .views import ViewStep
-else:
-    TensorMethods = object
 
 Shards = tuple[torch.Tensor, ...]
+
+_new = object.__new__
 
 # What torch's Python functions pass on although it asks for nothing.
 _NO_EFFECT: dict[str, tuple[object, ...]] = {
     "inplace": (False,),
-    "out": (None,),
     "_stacklevel": (3, 5),
     "size_average": (None,),
     "reduce": (None,),
@@ -86,12 +85,14 @@ def inplace(name: str) -> Callable[..., Tensor]:
     return call
 
 
-class Tensor(TensorMethods):
+class Tensor(TensorAttributes):
     """One logical value laid over devices: `meta`, and `shards` for the ranks this process owns.
 
-    Made by `flow.tensor`, `flow.zeros` and their kin, not directly. `shards` follow the order of
-    the placement's ranks: one in a launched world, all in a virtual one, none on a process
-    outside the placement; a local tensor has exactly one.
+    `shards` follow the order of the placement's ranks: one in a launched world, all in a virtual
+    one, none on a process outside the placement; a local tensor has exactly one.
+
+    `Tensor(2, 3)` has values that are not set, `Tensor([2, 3])` those of the list, both in the
+    default dtype; `device=`, or `placement=` and `sbp=`, say where.
     """
 
     __slots__ = (
@@ -108,12 +109,8 @@ class Tensor(TensorMethods):
     _step: ViewStep
     _views: list[ReferenceType[Tensor]] | tuple[()]
 
-    def __init__(self, shards: Shards, meta: Meta, node: Edge | None = None) -> None:
-        self.shards = shards
-        self.meta = meta
-        self.node = node
-        self.version = 0
-        self.shared = False
+    def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
+        names.init_tensor(self, data, layout)
 
     # What it is.
 
@@ -159,15 +156,6 @@ class Tensor(TensorMethods):
     def device(self) -> torch.device | PlacedDevice:
         return self.meta.device or PlacedDevice(self.meta.global_placement)
 
-    @property
-    def is_cuda(self) -> bool:
-        kind = self.meta.device.type if self.meta.device else self.placement.type
-        return kind == "cuda"
-
-    @property
-    def is_sparse(self) -> bool:
-        return False
-
     @overload
     def size(self) -> torch.Size: ...
 
@@ -193,15 +181,6 @@ class Tensor(TensorMethods):
         return self.meta.numel
 
     nelement = numel
-
-    def element_size(self) -> int:
-        return self.meta.dtype.itemsize
-
-    def is_floating_point(self) -> bool:
-        return self.meta.dtype.is_floating_point
-
-    def is_complex(self) -> bool:
-        return self.meta.dtype.is_complex
 
     def __len__(self) -> int:
         if not self.meta.shape:
@@ -350,12 +329,34 @@ class Tensor(TensorMethods):
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
                 f"{name!r}; convert with x.to_torch() first"
             )
+        named = dict(kwargs or ())
+        out = named.pop("out", None)
         given = {
             key: value
-            for key, value in (kwargs or {}).items()
+            for key, value in named.items()
             if key not in _NO_EFFECT or value not in _NO_EFFECT[key]
         }
-        return ours(*args, **given)
+        return ours(*args, **given) if out is None else names.give_to(out, ours(*args, **given))
+
+
+def from_shards(shards: Shards, meta: Meta, node: Edge | None = None) -> Tensor:
+    """A tensor of these shards, laid out as `meta` says."""
+    x = _new(Tensor)
+    x.shards = shards
+    x.meta = meta
+    x.node = node
+    x.version = 0
+    x.shared = False
+    return x
+
+
+def hold(x: Tensor, shards: Shards, meta: Meta) -> None:
+    """Give a new tensor, which may be of a subclass, its shards."""
+    x.shards = shards
+    x.meta = meta
+    x.node = None
+    x.version = 0
+    x.shared = False
 
 
 tensor_ops = cast("Names[Tensor]", names)  # the same table, for functions that give one tensor

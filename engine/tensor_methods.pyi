@@ -9,7 +9,9 @@ from typing import Any, Literal, NoReturn, Self, overload
 
 import numpy as np
 import torch
+from torch.storage import TypedStorage, UntypedStorage
 
+from .generator import Generator
 from .grad_attributes import HookHandle
 from .leaf_hooks import LeafHookHandle
 from .ops.argreduce import ValuesAndIndices
@@ -22,6 +24,7 @@ from .ops.torch_results import (
     Histogram,
     Mode,
     Qr,
+    Slogdet,
     Svd,
     TriangularSolve,
 )
@@ -43,10 +46,8 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
         """`input + alpha * other`; either may be a Python number."""
-    def add_(
-        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
-    ) -> Self:
-        """`input + alpha * other`; either may be a Python number."""
+    def add_(self, other: Tensor | complex | np.number[Any], **options: object) -> Self:
+        """`add` in place; see `onefold.add`."""
     def addbmm(
         self,
         batch1: Tensor,
@@ -125,7 +126,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan(self, /) -> Tensor:
         """`atan` of each element."""
-    def arctan2(self, b: Tensor, /) -> Tensor:
+    def arctan2(self, other: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def arctanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -142,6 +143,20 @@ class TensorMethods:
         """The indices that sort the values along `dim`."""
     def argwhere(self) -> Tensor:
         """The indices of the elements that are not zero, one per row."""
+    def as_strided(
+        self,
+        size: Sequence[builtins.int],
+        stride: Sequence[builtins.int],
+        storage_offset: builtins.int | None = None,
+    ) -> Tensor:
+        """A view with this size and these strides of the base of `input`, or of itself if it has none."""
+    def as_strided_(
+        self,
+        size: Sequence[builtins.int],
+        stride: Sequence[builtins.int],
+        storage_offset: builtins.int | None = None,
+    ) -> Self:
+        """A view with this size and these strides of the base of `input`, or of itself if it has none."""
     def as_strided_scatter(
         self,
         src: Tensor,
@@ -156,7 +171,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan(self, /) -> Tensor:
         """`atan` of each element."""
-    def atan2(self, b: Tensor, /) -> Tensor:
+    def atan2(self, other: Tensor, /) -> Tensor:
         """`atan2` of each element."""
     def atanh(self, /) -> Tensor:
         """`atanh` of each element."""
@@ -171,6 +186,14 @@ class TensorMethods:
         self, batch1: Tensor, batch2: Tensor, *, beta: builtins.float = 1, alpha: builtins.float = 1
     ) -> Tensor:
         """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+    def bernoulli(
+        self, p: builtins.float | None = None, *, generator: Generator | None = None
+    ) -> Tensor:
+        """1 with the probability that each element is, else 0, in the dtype and layout of `input`."""
+    def bernoulli_(
+        self, p: Tensor | builtins.float = 0.5, *, generator: Generator | None = None
+    ) -> Self:
+        """Every element becomes 1 with probability `p`, which may be a tensor, else 0."""
     def bfloat16(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bfloat16; the same tensor when it is that already."""
     def bincount(self, weights: Tensor | None = None, minlength: builtins.int = 0) -> Tensor:
@@ -182,7 +205,7 @@ class TensorMethods:
     def bitwise_or(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_right_shift(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def bitwise_xor(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def bmm(self, b: Tensor) -> Tensor:
+    def bmm(self, mat2: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def bool(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.bool; the same tensor when it is that already."""
@@ -192,12 +215,24 @@ class TensorMethods:
         """`input` as torch.uint8; the same tensor when it is that already."""
     def cast(self, dtype: torch.dtype) -> Tensor:
         """`input` in `dtype`; the same tensor when it is in that dtype already."""
+    def cauchy_(
+        self,
+        median: builtins.float = 0.0,
+        sigma: builtins.float = 1.0,
+        *,
+        generator: Generator | None = None,
+    ) -> Self:
+        """Every element becomes a number of the Cauchy distribution: median + sigma tan(pi (u - 1/2))."""
+    def ccol_indices(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def cdouble(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.complex128; the same tensor when it is that already."""
     def ceil(self, /) -> Tensor:
         """`ceil` of each element."""
     def cfloat(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.complex64; the same tensor when it is that already."""
+    def chalf(self, memory_format: torch.memory_format | None = None) -> Tensor:
+        """`input` as torch.complex32; the same tensor when it is that already."""
     def char(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int8; the same tensor when it is that already."""
     def check_meta_consistency(self) -> None:
@@ -228,14 +263,18 @@ class TensorMethods:
         """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
     def clone(self, *, memory_format: torch.memory_format | None = None) -> Tensor:
         """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
+    def coalesce(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def col_indices(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def conj(self) -> Tensor:
         """The complex conjugate, as a view; a real tensor itself."""
     def conj_physical(self) -> Tensor:
         """The complex conjugate; a real tensor itself."""
     def contiguous(self, memory_format: torch.memory_format = ...) -> Tensor:
         """The tensor itself, or a tensor of its own for a view that is not row by row in its base."""
-    def copy_(self, source: Tensor) -> Self:
-        """Take the value of `source`, which may have another dtype, placement and sbp."""
+    def copy_(self, other: Tensor, non_blocking: builtins.bool = False) -> Self:
+        """Take the value of `other`, which may have another dtype, placement and sbp."""
     def copysign(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def corrcoef(self) -> Tensor:
         """The correlation coefficients of the rows, whose columns are observations."""
@@ -253,7 +292,7 @@ class TensorMethods:
         aweights: Tensor | None = None,
     ) -> Tensor:
         """The covariance matrix of the rows, whose columns are observations."""
-    def cpu(self) -> Tensor:
+    def cpu(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """The tensor on the cpu (a global one on the same ranks)."""
     def cross(
         self,
@@ -261,8 +300,13 @@ class TensorMethods:
         dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """torch.cross on every shard; see torch's documentation."""
+    def crow_indices(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def cuda(
-        self, device: builtins.int | None = None, non_blocking: builtins.bool = False
+        self,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
+        non_blocking: builtins.bool = False,
+        memory_format: torch.memory_format | None = None,
     ) -> Tensor:
         """The tensor on cuda (a global one on the same ranks)."""
     def cummax(self, dim: builtins.int | Sequence[builtins.int]) -> Cummax:
@@ -273,8 +317,12 @@ class TensorMethods:
         """The product of each element and all before it along `dim`."""
     def cumsum(self, dim: builtins.int, *, dtype: torch.dtype | None = None) -> Tensor:
         """The sum of each element and all before it along `dim`; integers and bools give int64."""
+    def data_ptr(self) -> builtins.int:
+        """The address of the first element of this process's shard."""
     def deg2rad(self, /) -> Tensor:
         """Degrees as radians."""
+    def det(self) -> Tensor:
+        """torch.det on every shard; see torch's documentation."""
     def detach(self) -> Tensor:
         """The tensor without the history of its computation: a view, through which it can be changed."""
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
@@ -309,15 +357,13 @@ class TensorMethods:
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def div_(
-        self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
-    ) -> Self:
-        """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
+    def div_(self, other: Tensor | complex | np.number[Any], **options: object) -> Self:
+        """`div` in place; see `onefold.div`."""
     def divide(
         self, other: Tensor | complex | np.number[Any], *, rounding_mode: str | None = None
     ) -> Tensor:
         """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
-    def dot(self, b: Tensor) -> Tensor:
+    def dot(self, tensor: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def double(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.float64; the same tensor when it is that already."""
@@ -325,6 +371,8 @@ class TensorMethods:
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
+    def eig(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: torch has removed it; use linalg.eig(x), or linalg.eigh(x) for a symmetric matrix."""
     def eq(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def equal(self, other: Tensor) -> builtins.bool:
         """Whether two tensors have the same shape and elements: the same answer on every rank."""
@@ -344,8 +392,16 @@ class TensorMethods:
         """Expanded to the shape of another tensor."""
     def expm1(self, /) -> Tensor:
         """`expm1` of each element."""
+    def exponential_(
+        self, lambd: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Every element becomes a number of the exponential distribution of rate `lambd`, above 0."""
     def fill_(self, value: Tensor | complex | np.number[Any]) -> Self:
         """Every element becomes `value` (a number or a one-element tensor)."""
+    def fill_diagonal_(
+        self, fill_value: complex | np.number[Any], wrap: builtins.bool = False
+    ) -> Self:
+        """The elements with equal indices become `fill_value`; dims are equal, or two."""
     def fix(self, /) -> Tensor:
         """`trunc` of each element."""
     def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
@@ -367,9 +423,9 @@ class TensorMethods:
     def floor(self, /) -> Tensor:
         """`floor` of each element."""
     def floor_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def fmax(self, b: Tensor, /) -> Tensor:
+    def fmax(self, other: Tensor, /) -> Tensor:
         """`fmax` of each element."""
-    def fmin(self, b: Tensor, /) -> Tensor:
+    def fmin(self, other: Tensor, /) -> Tensor:
         """`fmin` of each element."""
     def fmod(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def frac(self, /) -> Tensor:
@@ -383,8 +439,14 @@ class TensorMethods:
     def gcd(self, other: Tensor | complex | np.number[Any]) -> Tensor:
         """torch.gcd on every shard; see torch's documentation."""
     def ge(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def geometric_(self, p: builtins.float, *, generator: Generator | None = None) -> Self:
+        """Every element becomes the number of trials, of chance `p`, up to the first success."""
     def geqrf(self) -> Geqrf:
         """torch.geqrf on every shard; see torch's documentation."""
+    def ger(self, vec2: Tensor) -> Tensor:
+        """y[m, n] = a[m] * b[n]"""
+    def get_device(self) -> builtins.int:
+        """The number of the cuda device that holds this process's shard; -1 for the cpu."""
     def global_to_global(
         self,
         placement: Placement | None = None,
@@ -402,7 +464,15 @@ class TensorMethods:
         """`input` as torch.float16; the same tensor when it is that already."""
     def hardshrink(self, lambd: builtins.float = 0.5) -> Tensor:
         """x where |x| > lambd, else 0."""
-    def heaviside(self, b: Tensor, /) -> Tensor:
+    def hash_tensor(
+        self,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        keepdim: builtins.bool = False,
+        mode: builtins.int = 0,
+    ) -> Tensor:
+        """torch.hash_tensor on every shard; see torch's documentation."""
+    def heaviside(self, values: Tensor, /) -> Tensor:
         """`heaviside` of each element."""
     def hermitian(self) -> Tensor:
         """The conjugate transpose of a matrix: `x.H`."""
@@ -426,7 +496,7 @@ class TensorMethods:
         self, indices_or_sections: builtins.int | Sequence[builtins.int]
     ) -> tuple[Tensor, ...]:
         """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
-    def hypot(self, b: Tensor, /) -> Tensor:
+    def hypot(self, other: Tensor, /) -> Tensor:
         """`hypot` of each element."""
     def i0(self) -> Tensor:
         """torch.i0 on every shard; see torch's documentation."""
@@ -460,12 +530,30 @@ class TensorMethods:
         """torch.index_reduce on every shard; see torch's documentation."""
     def index_select(self, dim: builtins.int, index: Tensor) -> Tensor:
         """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+    def indices(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def inner(self, other: Tensor) -> Tensor:
         """The sum of products over the last dim of both, for all pairs of the other dims."""
     def int(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int32; the same tensor when it is that already."""
+    def inverse(self) -> Tensor:
+        """torch.inverse on every shard; see torch's documentation."""
+    def is_conj(self) -> builtins.bool:
+        """False: a conjugate is computed when it is asked for."""
     def is_contiguous(self, memory_format: torch.memory_format = ...) -> builtins.bool:
         """Whether the tensor is row by row in its base, which itself counts as contiguous."""
+    def is_neg(self) -> builtins.bool:
+        """False: a negation is computed when it is asked for."""
+    def is_nonzero(self) -> builtins.bool:
+        """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
+    def is_pinned(self) -> builtins.bool:
+        """Whether the memory of all shards of this process is page-locked."""
+    def is_same_size(self, other: Tensor) -> builtins.bool:
+        """Whether both tensors have the same shape."""
+    def is_set_to(self, tensor: Tensor) -> builtins.bool:
+        """Whether both tensors have the same memory and layout."""
+    def is_shared(self) -> builtins.bool:
+        """Whether other processes of this machine can map the memory of this process's shards."""
     def isclose(
         self,
         other: Tensor,
@@ -535,11 +623,19 @@ class TensorMethods:
         """`log1p` of each element."""
     def log2(self, /) -> Tensor:
         """`log2` of each element."""
+    def log_normal_(
+        self,
+        mean: builtins.float = 1.0,
+        std: builtins.float = 2.0,
+        *,
+        generator: Generator | None = None,
+    ) -> Self:
+        """Every element becomes the exponential of a normal number of this mean and deviation."""
     def log_softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """The logarithm of `softmax(input, dim)`, computed without overflow."""
-    def logaddexp(self, b: Tensor, /) -> Tensor:
+    def logaddexp(self, other: Tensor, /) -> Tensor:
         """`logaddexp` of each element."""
-    def logaddexp2(self, b: Tensor, /) -> Tensor:
+    def logaddexp2(self, other: Tensor, /) -> Tensor:
         """`logaddexp2` of each element."""
     def logcumsumexp(self, dim: builtins.int | Sequence[builtins.int]) -> Tensor:
         """torch.logcumsumexp on every shard; see torch's documentation."""
@@ -558,6 +654,8 @@ class TensorMethods:
         """log(sum(exp(input))) over `dim`, computed without overflow."""
     def long(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int64; the same tensor when it is that already."""
+    def lstsq(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: torch has removed it; use linalg.lstsq(A, B)."""
     def lt(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def lu(
         self, pivot: builtins.bool = True, get_infos: builtins.bool = False
@@ -575,6 +673,8 @@ class TensorMethods:
         """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
     def matrix_exp(self) -> Tensor:
         """torch.matrix_exp on every shard; see torch's documentation."""
+    def matrix_power(self, n: Tensor | builtins.int) -> Tensor:
+        """torch.matrix_power on every shard; see torch's documentation."""
     @overload
     def max(self) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
@@ -584,7 +684,7 @@ class TensorMethods:
     @overload
     def max(self, dim: Tensor) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
-    def maximum(self, b: Tensor, /) -> Tensor:
+    def maximum(self, other: Tensor, /) -> Tensor:
         """`maximum` of each element."""
     def mean(
         self,
@@ -609,9 +709,9 @@ class TensorMethods:
     @overload
     def min(self, dim: Tensor) -> Tensor:
         """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
-    def minimum(self, b: Tensor, /) -> Tensor:
+    def minimum(self, other: Tensor, /) -> Tensor:
         """`minimum` of each element."""
-    def mm(self, b: Tensor) -> Tensor:
+    def mm(self, mat2: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def mode(
         self, dim: builtins.int | Sequence[builtins.int] = -1, keepdim: builtins.bool = False
@@ -632,9 +732,18 @@ class TensorMethods:
     def msort(self) -> Tensor:
         """The values in order along dim 0."""
     def mul(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mul_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def mul_(self, other: Tensor | complex | np.number[Any], **options: object) -> Self:
+        """`mul` in place; see `onefold.mul`."""
+    def multinomial(
+        self,
+        num_samples: builtins.int,
+        replacement: builtins.bool = False,
+        *,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S)."""
     def multiply(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def mv(self, b: Tensor) -> Tensor:
+    def mv(self, vec: Tensor) -> Tensor:
         """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
     def mvlgamma(self, p: builtins.float | str) -> Tensor:
         """torch.mvlgamma on every shard; see torch's documentation."""
@@ -685,9 +794,31 @@ class TensorMethods:
         """`neg` of each element."""
     def negative(self, /) -> Tensor:
         """`neg` of each element."""
+    def new(
+        self,
+        *data: object,
+        dtype: torch.dtype | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """`Tensor(*data)` with self's dtype, device or (broadcast) placement."""
     def new_empty(
         self,
         *size: builtins.int | Sequence[builtins.int],
+        dtype: torch.dtype | None = None,
+        device: str | builtins.int | torch.device | PlacedDevice | None = None,
+        placement: Placement | None = None,
+        sbp: Sbp | Iterable[Sbp] | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+    def new_empty_strided(
+        self,
+        size: Sequence[builtins.int],
+        stride: Sequence[builtins.int],
+        *,
         dtype: torch.dtype | None = None,
         device: str | builtins.int | torch.device | PlacedDevice | None = None,
         placement: Placement | None = None,
@@ -758,9 +889,19 @@ class TensorMethods:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
+    def normal_(
+        self,
+        mean: builtins.float = 0.0,
+        std: builtins.float = 1.0,
+        *,
+        generator: Generator | None = None,
+    ) -> Self:
+        """Every element becomes a normal number of this mean and standard deviation."""
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
-    def numpy(self) -> np.ndarray:
+    def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The logical value as a numpy array; see `whole` for when it communicates."""
+    def orgqr(self, input2: Tensor) -> Tensor:
+        """torch.orgqr on every shard; see torch's documentation."""
     def ormqr(
         self,
         input2: Tensor,
@@ -769,16 +910,18 @@ class TensorMethods:
         transpose: builtins.bool = False,
     ) -> Tensor:
         """torch.ormqr on every shard; see torch's documentation."""
-    def outer(self, b: Tensor) -> Tensor:
+    def outer(self, vec2: Tensor) -> Tensor:
         """y[m, n] = a[m] * b[n]"""
     def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor:
         """The dims in the order given; a split goes with its dim."""
+    def pin_memory(self) -> Tensor:
+        """A copy in page-locked memory, from which copies to a GPU are faster; itself if it is there."""
     def pinverse(self, rcond: Tensor | complex | np.number[Any] = 1e-15) -> Tensor:
         """torch.pinverse on every shard; see torch's documentation."""
     def polygamma(self, n: builtins.int) -> Tensor: ...
     def positive(self) -> Tensor:
         """The tensor, as a view; raises OnefoldRuntimeError for builtins.bool."""
-    def pow(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def pow(self, exponent: Tensor | complex | np.number[Any]) -> Tensor: ...
     def prelu(self, weight: Tensor) -> Tensor:
         """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
     def prod(
@@ -802,13 +945,28 @@ class TensorMethods:
         interpolation: str = "linear",
     ) -> Tensor:
         """torch.quantile on every shard; see torch's documentation."""
+    def quick_gelu(self, /) -> Tensor:
+        """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
     def rad2deg(self, /) -> Tensor:
         """Radians as degrees."""
+    def random_(
+        self,
+        low: builtins.int = 0,
+        to: builtins.int | None = None,
+        *,
+        generator: Generator | None = None,
+        **start: builtins.float,
+    ) -> Self:
+        """Every element becomes an integer of [low, to); `random_(to)` starts at 0."""
     def ravel(self) -> Tensor:
         """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
     def reciprocal(self, /) -> Tensor:
         """`reciprocal` of each element."""
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
+    def record_stream(self, s: torch.Stream) -> None:
+        """Keep the memory of this process's shards until the stream `s` has done its present work."""
+    def register_hook(
+        self, hook: Callable[[Tensor], Tensor | None]
+    ) -> HookHandle[Callable[[Tensor], Tensor | None]]:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     def register_post_accumulate_grad_hook(
         self, hook: Callable[[Tensor], object]
@@ -838,6 +996,20 @@ class TensorMethods:
         """The elements, in row-major order, under another shape: a view wherever torch makes one."""
     def reshape_as(self, other: Tensor) -> Tensor:
         """`reshape` to the shape of another tensor."""
+    def resize(self, *sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """The elements in row-major order under another shape; torch deprecates it for `reshape`."""
+    def resize_(
+        self,
+        *sizes: builtins.int | Sequence[builtins.int],
+        memory_format: torch.memory_format = ...,
+    ) -> Self:
+        """Give the tensor another shape: the elements stay in row-major order, new ones are zeros."""
+    def resize_as(self, tensor: Tensor) -> Tensor:
+        """The elements under the shape of another tensor; torch deprecates it for `reshape`."""
+    def resize_as_(
+        self, the_template: Tensor, *, memory_format: torch.memory_format | None = None
+    ) -> Self:
+        """Give the tensor the shape of another one; see `resize_`."""
     def resolve_conj(self) -> Tensor:
         """The tensor itself: what `conj` gives is computed already."""
     def resolve_neg(self) -> Tensor:
@@ -854,6 +1026,8 @@ class TensorMethods:
         """Rotated `k` times by 90 degrees in the plane of two dims, from the first to the second."""
     def round(self, *, decimals: builtins.int = 0) -> Tensor:
         """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+    def row_indices(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def rsqrt(self, /) -> Tensor:
         """`rsqrt` of each element."""
     def scatter(
@@ -882,8 +1056,18 @@ class TensorMethods:
         """Element `index` of dim `dim`, which goes away."""
     def select_scatter(self, src: Tensor, dim: builtins.int, index: builtins.int) -> Tensor:
         """A copy of `input` in which `src` is the slice at one index of a dim."""
+    def set_(
+        self,
+        source: Tensor | None = None,
+        storage_offset: builtins.int = 0,
+        size: Sequence[builtins.int] | None = None,
+        stride: Sequence[builtins.int] | None = None,
+    ) -> Self:
+        """Make the tensor another name of `source`, or of a strided part of it; without one, empty."""
     def sgn(self, /) -> Tensor:
         """`sgn` of each element."""
+    def share_memory_(self) -> Self:
+        """Move this process's shards to memory that other processes of this machine can map."""
     def short(self, memory_format: torch.memory_format | None = None) -> Tensor:
         """`input` as torch.int16; the same tensor when it is that already."""
     def sigmoid(self, /) -> Tensor:
@@ -907,8 +1091,12 @@ class TensorMethods:
         step: builtins.int = 1,
     ) -> Tensor:
         """A copy of `input` in which `src` is a slice along a dim."""
+    def slogdet(self) -> Slogdet:
+        """torch.slogdet on every shard; see torch's documentation."""
     def softmax(self, dim: builtins.int, dtype: torch.dtype | None = None) -> Tensor:
         """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
+    def solve(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: torch has removed it; use linalg.solve(A, B), whose arguments are in the other order."""
     def sort(
         self,
         dim: builtins.int = -1,
@@ -916,6 +1104,8 @@ class TensorMethods:
         stable: builtins.bool = False,
     ) -> ValuesAndIndices:
         """The values along `dim` in order, and their indices. Equal values keep their order."""
+    def sparse_dim(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def split(
         self, split_size_or_sections: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
     ) -> tuple[Tensor, ...]:
@@ -928,7 +1118,11 @@ class TensorMethods:
         """`sqrt` of each element."""
     def square(self, /) -> Tensor:
         """`square` of each element."""
+    def square_relu(self, /) -> Tensor:
+        """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
     def squeeze(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
+        """Without the dims of size 1: all of them, or those named in `dim`."""
+    def squeeze_(self, dim: builtins.int | Sequence[builtins.int] | None = None) -> Self:
         """Without the dims of size 1: all of them, or those named in `dim`."""
     def std(
         self,
@@ -953,14 +1147,22 @@ class TensorMethods:
         align_to_window: builtins.bool | None = None,
     ) -> Tensor:
         """torch.stft on every shard; see torch's documentation."""
+    def storage(self) -> TypedStorage:
+        """The memory of this process's shard as elements; torch warns to use `untyped_storage`."""
+    def storage_offset(self) -> builtins.int:
+        """The place of the first element in the memory of the base."""
+    @overload
+    def stride(self) -> tuple[builtins.int, ...]:
+        """How far apart neighbours lie in the memory of the base: for each dim, or for one."""
+    @overload
+    def stride(self, dim: builtins.int) -> builtins.int:
+        """How far apart neighbours lie in the memory of the base: for each dim, or for one."""
     def sub(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
         """`input - alpha * other`; either may be a Python number."""
-    def sub_(
-        self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
-    ) -> Self:
-        """`input - alpha * other`; either may be a Python number."""
+    def sub_(self, other: Tensor | complex | np.number[Any], **options: object) -> Self:
+        """`sub` in place; see `onefold.sub`."""
     def subtract(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Tensor:
@@ -977,11 +1179,19 @@ class TensorMethods:
         """The sum over the dims that broadcasting from `size` would make."""
     def svd(self, some: builtins.bool = True, compute_uv: builtins.bool = True) -> Svd:
         """torch.svd on every shard; see torch's documentation."""
-    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
-        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def swapaxes(self, axis0: builtins.int, axis1: builtins.int) -> Tensor:
+        """`transpose`, under numpy's name."""
+    def swapaxes_(self, axis0: builtins.int, axis1: builtins.int) -> Self:
+        """`transpose`, under numpy's name."""
     def swapdims(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def swapdims_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
+        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def symeig(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: torch has removed it; use linalg.eigh(x)."""
     def t(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def t_(self) -> Self:
         """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
     def take(self, index: Tensor) -> Tensor:
         """The elements at `index` of the tensor seen as one dim."""
@@ -1001,15 +1211,20 @@ class TensorMethods:
         """`repeat` where fewer numbers than dims mean the last ones."""
     def to(
         self,
-        *args: torch.dtype | torch.device | str | Tensor,
+        *args: torch.dtype | torch.device | str | builtins.int | Tensor | None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         non_blocking: builtins.bool = False,
         copy: builtins.bool = False,
+        memory_format: torch.memory_format | None = None,
     ) -> Tensor:
         """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`."""
     def to_consistent(self, *args: object, **kwargs: object) -> NoReturn:
         """Removed long ago; says so."""
+    def to_dense(
+        self, dtype: torch.dtype | None = None, *, masked_grad: builtins.bool | None = None
+    ) -> Tensor:
+        """The tensor itself, in `dtype` if that is given: all tensors are dense."""
     def to_global(
         self,
         placement: Placement | None = None,
@@ -1022,6 +1237,18 @@ class TensorMethods:
         """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
     def to_local(self, *, copy: builtins.bool = False) -> Tensor:
         """This process's shard as a local tensor."""
+    def to_sparse(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def to_sparse_bsc(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def to_sparse_bsr(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def to_sparse_coo(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def to_sparse_csc(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
+    def to_sparse_csr(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: sparse tensors are not supported, all are dense; use nonzero() for indices."""
     def to_torch(self) -> torch.Tensor:
         """A torch tensor: of a local tensor sharing memory, of a global one the logical value."""
     def tolist(self) -> Any:
@@ -1038,6 +1265,8 @@ class TensorMethods:
         """torch.trace on every shard; see torch's documentation."""
     def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
         """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+    def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Self:
+        """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     def triangular_solve(
         self,
         A: Tensor,
@@ -1053,6 +1282,12 @@ class TensorMethods:
     def true_divide(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def trunc(self, /) -> Tensor:
         """`trunc` of each element."""
+    @overload
+    def type(self, dtype: None = None) -> str:
+        """The name of the tensor's type, which is torch's; with `dtype`, the tensor cast to that type."""
+    @overload
+    def type(self, dtype: Any, non_blocking: builtins.bool = False) -> Tensor:
+        """The name of the tensor's type, which is torch's; with `dtype`, the tensor cast to that type."""
     def type_as(self, other: Tensor) -> Tensor:
         """`input` in the dtype of `other`."""
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1061,6 +1296,15 @@ class TensorMethods:
         """Dim `dim` as several dims of these sizes, of which one may be -1."""
     def unfold(self, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
+    def uniform_(
+        self,
+        low: builtins.float = 0.0,
+        to: builtins.float = 1.0,
+        *,
+        generator: Generator | None = None,
+        **start: builtins.float,
+    ) -> Self:
+        """Every element becomes a number uniform in [low, to); `low` may be given as `from=`."""
     def unique(
         self,
         sorted: builtins.bool = True,
@@ -1088,6 +1332,10 @@ class TensorMethods:
         """Parts of the sizes given along `dim`."""
     def unsqueeze(self, dim: builtins.int) -> Tensor:
         """With a dim of size 1 at place `dim`."""
+    def unsqueeze_(self, dim: builtins.int) -> Self:
+        """With a dim of size 1 at place `dim`."""
+    def untyped_storage(self) -> UntypedStorage:
+        """The memory of this process's shard, which in-place methods then leave to the caller."""
     def var(
         self,
         dim: builtins.int | Sequence[builtins.int] | None = None,
@@ -1127,7 +1375,7 @@ class TensorMethods:
     def __truediv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __matmul__(self, other: Tensor) -> Tensor: ...
     def __neg__(self, /) -> Tensor: ...
-    def __pow__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
+    def __pow__(self, exponent: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __floordiv__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __mod__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __abs__(self, /) -> Tensor: ...
@@ -1150,10 +1398,10 @@ class TensorMethods:
     def __ge__(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def __getitem__(self, index: object) -> Tensor: ...
     def __setitem__(self, index: object, value: Tensor | complex | np.number[Any]) -> None: ...
-    def __iadd__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def __isub__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def __imul__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def __itruediv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __iadd__(self, other: Tensor | complex | np.number[Any], **options: object) -> Self: ...
+    def __isub__(self, other: Tensor | complex | np.number[Any], **options: object) -> Self: ...
+    def __imul__(self, other: Tensor | complex | np.number[Any], **options: object) -> Self: ...
+    def __itruediv__(self, other: Tensor | complex | np.number[Any], **options: object) -> Self: ...
     def __repr__(self) -> str: ...
     def __format__(self, spec: str) -> str: ...
     def __bool__(self) -> builtins.bool: ...
@@ -1210,7 +1458,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def arctan_(self, /) -> Self:
         """`atan` of each element."""
-    def arctan2_(self, b: Tensor, /) -> Self:
+    def arctan2_(self, other: Tensor, /) -> Self:
         """`atan2` of each element."""
     def arctanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -1220,7 +1468,7 @@ class TensorMethods:
         """`asinh` of each element."""
     def atan_(self, /) -> Self:
         """`atan` of each element."""
-    def atan2_(self, b: Tensor, /) -> Self:
+    def atan2_(self, other: Tensor, /) -> Self:
         """`atan2` of each element."""
     def atanh_(self, /) -> Self:
         """`atanh` of each element."""
@@ -1301,9 +1549,9 @@ class TensorMethods:
     def greater_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def greater_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def gt_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def heaviside_(self, b: Tensor, /) -> Self:
+    def heaviside_(self, values: Tensor, /) -> Self:
         """`heaviside` of each element."""
-    def hypot_(self, b: Tensor, /) -> Self:
+    def hypot_(self, other: Tensor, /) -> Self:
         """`hypot` of each element."""
     def i0_(self) -> Self:
         """torch.i0 on every shard; see torch's documentation."""
@@ -1385,9 +1633,11 @@ class TensorMethods:
         """torch.nextafter on every shard; see torch's documentation."""
     def not_equal_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def polygamma_(self, n: builtins.int) -> Self: ...
-    def pow_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def pow_(self, exponent: Tensor | complex | np.number[Any]) -> Self: ...
     def put_(self, index: Tensor, source: Tensor, accumulate: builtins.bool = False) -> Self:
         """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
+    def quick_gelu_(self, /) -> Self:
+        """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
     def rad2deg_(self, /) -> Self:
         """Radians as degrees."""
     def reciprocal_(self, /) -> Self:
@@ -1444,6 +1694,8 @@ class TensorMethods:
         """`sqrt` of each element."""
     def square_(self, /) -> Self:
         """`square` of each element."""
+    def square_relu_(self, /) -> Self:
+        """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
     def subtract_(
         self, other: Tensor | complex | np.number[Any], *, alpha: complex | np.number[Any] = 1
     ) -> Self:
@@ -1462,7 +1714,7 @@ class TensorMethods:
     def xlogy_(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ifloordiv__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __imod__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
-    def __ipow__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
+    def __ipow__(self, exponent: Tensor | complex | np.number[Any]) -> Self: ...
     def __iand__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ior__(self, other: Tensor | complex | np.number[Any]) -> Self: ...
     def __ixor__(self, other: Tensor | complex | np.number[Any]) -> Self: ...

@@ -16,7 +16,7 @@ from .autograd_tape import Leaf
 from .meta import Meta
 from .names import names, register_function
 from .sbp import broadcast
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 
 def whole(x: Tensor) -> torch.Tensor:
@@ -56,8 +56,10 @@ def _to_everyone(meta: Meta, shards: tuple[torch.Tensor, ...]) -> torch.Tensor:
 
 
 @register_function
-def numpy(self: Tensor) -> np.ndarray:
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """The logical value as a numpy array; see `whole` for when it communicates.
+
+    `force` changes nothing: tensors that require grad and those on a GPU have arrays anyway.
 
     A cpu tensor that is local shares its memory with the array, as far as `to_torch` does.
     """
@@ -172,7 +174,7 @@ def from_torch(value: torch.Tensor, *, requires_grad: bool = False) -> Tensor:
     if not isinstance(value, torch.Tensor):
         raise OnefoldTypeError(f"from_torch needs a torch.Tensor, got {type(value).__name__}")
     value = value.detach()
-    x = Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+    x = from_shards((value,), Meta.of(value.shape, value.dtype, device=value.device))
     x.shared = True  # so that onefold never writes there
     if requires_grad:
         names.set_requires_grad(x, True)

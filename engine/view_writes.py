@@ -16,7 +16,7 @@ from .autograd_tape import CHANGED, Edge, Node, Output, PackedArgs
 from .convert import box
 from .meta import Meta
 from .op import Needs
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 from .views import Results, ViewStep, base_of, snapshot, views_of
 
 
@@ -57,7 +57,7 @@ def _followers(done: _Write, through: _Write | None) -> list[_Write]:
     """What the views of a tensor become; `through` is the one that the write came through."""
     base, value, record = done
     found: list[_Write] = []
-    source = Tensor(value.shards, value.meta, value.node if record else None)
+    source = from_shards(value.shards, value.meta, value.node if record else None)
     results: Results = {}
     for view in views_of(base):
         step = view._step
@@ -136,10 +136,10 @@ def _with_history(view: Tensor, base: Tensor, made: Tensor) -> Tensor:
     if made.node is None:
         # A view may be a leaf that requires grad, of a base that does not.
         kept = view.node if view.node is not None and view.node.is_leaf else None
-        return Tensor(made.shards, made.meta, kept)
+        return from_shards(made.shards, made.meta, kept)
     if view.node is None and base.node is not None:
         node = Node(_WITHOUT_HISTORY, (made.node,), (), None, made.meta)
-        return Tensor(made.shards, made.meta, node)
+        return from_shards(made.shards, made.meta, node)
     return made
 
 

@@ -13,11 +13,10 @@ from weakref import ReferenceType, ref
 
 import torch
 
-from ..errors import OnefoldRuntimeError
 from . import interpreter
 from .names import Function
 from .op import Attributes, Op
-from .tensor import Tensor
+from .tensor import Tensor, from_shards
 
 Results = dict[object, Sequence[Tensor]]  # of calls with several outputs
 
@@ -122,24 +121,16 @@ class Detach(ViewStep):
     detaches = True
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
-        return Tensor(base.shards, base.meta)
+        return from_shards(base.shards, base.meta)
 
     def scatter(self, base: Tensor, value: Tensor) -> Tensor:
-        return Tensor(value.shards, value.meta)
+        return from_shards(value.shards, value.meta)
 
     def on_one(self, base: torch.Tensor) -> torch.Tensor:
         return base
 
 
 DETACH = Detach()
-
-
-def read_only(name: str) -> OnefoldRuntimeError:
-    """The error for a write to a view through which its base cannot be written."""
-    return OnefoldRuntimeError(
-        f"{name}: the result cannot be written in place, since what it was made of could not take "
-        "the value; clone() it first, or write to what it was made of"
-    )
 
 
 def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
@@ -226,14 +217,14 @@ def snapshot(x: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, which later writes do not change."""
     if interpreter.current is not None:
         interpreter.current.before_sharing(x)
-    return Tensor(x.shards, x.meta, x.node)
+    return from_shards(x.shards, x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's present value without history, sharing its memory until one is written."""
     if interpreter.current is not None:
         interpreter.current.before_sharing(x)
-    made = Tensor(x.shards, x.meta)
+    made = from_shards(x.shards, x.meta)
     x.shared = made.shared = True
     return made
 
@@ -248,7 +239,7 @@ def stand_in(x: Tensor) -> Tensor:
         return base
     if x.node is None or x.node.is_leaf:
         return x
-    made = Tensor(x.shards, x.meta)
+    made = from_shards(x.shards, x.meta)
     if base is None:
         link(x, made, DETACH)
     else:

@@ -12,7 +12,7 @@ from ..engine import interpreter
 from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
 from ..engine.meta import Meta
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..engine.values import from_torch
 from ..errors import OnefoldRuntimeError, user_line
 from .capture import Capture, Read
@@ -194,7 +194,7 @@ def _capture(
         capture.undo()
         _set_gradients(before)
     return program, tree_map_checked(
-        result, lambda x: Tensor(x.shards, x.meta), "the result of build()"
+        result, lambda x: from_shards(x.shards, x.meta), "the result of build()"
     )
 
 

@@ -11,7 +11,7 @@ from ..engine.autograd_tape import Edge
 from ..engine.meta import Meta
 from ..engine.op import Op
 from ..engine.sbp import short
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldRuntimeError, user_line
 from .random_draws import Draws
 
@@ -85,7 +85,7 @@ class Value:
 
 def captured(value: Value, node: Edge | None = None) -> Tensor:
     """A captured tensor: it holds the value in place of shards."""
-    return Tensor(value, value.meta, node)  # type: ignore[arg-type]
+    return from_shards(value, value.meta, node)  # type: ignore[arg-type]
 
 
 def value_in(tensor: Tensor) -> Value | None:

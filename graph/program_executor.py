@@ -11,7 +11,7 @@ from ..engine import interpreter
 from ..engine.inplace import changed, take, writable
 from ..engine.meta import Meta
 from ..engine.op import error_class
-from ..engine.tensor import Shards, Tensor
+from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .async_boxing import steps_with_async_boxing
 from .ir import Program, ProgramStep, Run, Value
@@ -214,7 +214,7 @@ class Executable(Executor):
 
 def _shared(shards: Shards, meta: Meta) -> Tensor:
     """A tensor of these shards, whose memory others may have too."""
-    tensor = Tensor(shards, meta)
+    tensor = from_shards(shards, meta)
     tensor.shared = True
     return tensor
 

@@ -22,7 +22,17 @@ from torch import Tensor
 
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .philox import Ints, Transform, Words, fill
-from .random_transforms import DOUBLE, SINGLE, Real, Reals, box_muller, erfinv, high_product, unit
+from .random_transforms import (
+    DOUBLE,
+    SINGLE,
+    Real,
+    Reals,
+    box_muller,
+    erfinv,
+    exponential_of,
+    high_product,
+    unit,
+)
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -147,6 +157,25 @@ def normal(*, mean: float = 0.0, std: float = 1.0, dtype: torch.dtype = torch.fl
         return z
 
     return Plan("normal", dtype, transform, (float(std), float(mean)), real is DOUBLE)
+
+
+@drawn
+def exponential(*, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Plan:
+    """Return exponential numbers of mean `scale`: -log(1 - u) scale, which is above 0.
+
+    Raises OnefoldValueError if scale < 0, OnefoldTypeError for a dtype that is not floating.
+    Example: `exponential((8,), (2,), (3,), scale=0.5, seed=0, call=0)`.
+    """
+    real = real_of(dtype, "exponential")
+    if not scale >= 0.0:
+        raise OnefoldValueError(f"exponential needs scale >= 0, but got scale={scale}")
+
+    def transform(words: Words) -> Reals:
+        x = exponential_of(words, real)
+        x *= scale
+        return x
+
+    return Plan("exponential", dtype, transform, (float(scale),), real is DOUBLE)
 
 
 @drawn

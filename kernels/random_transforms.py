@@ -112,6 +112,17 @@ def box_muller(words: Words, real: Real) -> Reals:
     return np.stack(((1.0 - sin) * radius, sin_twice), axis=1).reshape(-1)
 
 
+def exponential_of(words: Words, real: Real) -> Reals:
+    """Return -log(1 - u) > 0 for `unit` u; the smallest is half of a step of u.
+
+    Example: `exponential_of(np.array([1 << 31], np.uint32), SINGLE)` is `[0.693...]`.
+    """
+    v = 1.0 - unit(words, real)
+    result = _minus_two_log(v, real)
+    result *= 0.5
+    return np.maximum(result, 0.5 * 2.0**-real.digits, out=result)
+
+
 def erfinv(x: Reals) -> Reals:
     """Return the inverse of erf for float32 |x| <= 1 - 2^-24, to 4e-7 relative.
 

@@ -81,6 +81,7 @@ from ..engine.ops.functions import (
     pixel_unshuffle as pixel_unshuffle,
     poisson_nll_loss as poisson_nll_loss,
     prelu as prelu,
+    quick_gelu as quick_gelu,
     rms_norm as rms_norm,
     rotary as rotary,
     rrelu as rrelu,
@@ -88,7 +89,9 @@ from ..engine.ops.functions import (
     soft_margin_loss as soft_margin_loss,
     softplus as softplus,
     softshrink as softshrink,
+    square_relu as square_relu,
     swiglu as swiglu,
+    tanh as tanh,
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
@@ -205,6 +208,7 @@ __all__ = [
     "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
+    "quick_gelu",
     "relu",
     "relu6",
     "relu_",
@@ -225,6 +229,7 @@ __all__ = [
     "softshrink",
     "softsign",
     "sparse_softmax_cross_entropy",
+    "square_relu",
     "swiglu",
     "tanh",
     "tanhshrink",
@@ -513,9 +518,6 @@ def softsign(input: Tensor) -> Tensor:
 
 def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross entropy of each row of logits (N, classes), for labels (N,) of any integers."""
-
-def tanh(input: Tensor) -> Tensor:
-    """`tanh` of each element."""
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)"""

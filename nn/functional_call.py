@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from .module import Module
 
-Tensors = dict[str, Tensor]  # by path
+Tensors = Mapping[str, Tensor]  # by path
 
 
 def functional_call(
@@ -42,11 +42,13 @@ def functional_call(
         return module(*args, **(kwargs or {}))
 
 
-def _joined(dicts: Tensors | Sequence[Tensors]) -> Tensors:
+def _joined(dicts: Tensors | Sequence[Tensors]) -> dict[str, Tensor]:
     """One dict of the tensors in all."""
-    if isinstance(dicts, dict):
-        return dicts
-    are_dicts = isinstance(dicts, (list, tuple)) and all(isinstance(each, dict) for each in dicts)
+    if isinstance(dicts, Mapping):
+        return dict(dicts)
+    are_dicts = isinstance(dicts, (list, tuple)) and all(
+        isinstance(each, Mapping) for each in dicts
+    )
     if not are_dicts:
         raise OnefoldValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
@@ -104,7 +106,7 @@ def _check_keys(module: Module, known: set[str], given: set[str]) -> None:
         )
 
 
-def _tied(every: Sequence[tuple[str, Tensor]], given: Tensors) -> Tensors:
+def _tied(every: Sequence[tuple[str, Tensor]], given: Tensors) -> dict[str, Tensor]:
     """`given`, with the tensor of one name for all names of the same parameter."""
     names: dict[int, list[str]] = {}
     for path, tensor in every:
@@ -129,6 +131,4 @@ def _table_of(module: Module, path: str) -> tuple[dict[str, Any], str]:
     for table in ("_parameters", "_buffers"):
         if fields[table].get(name) is not None:
             return fields[table], name
-    if name in fields.get("_computed", ()):
-        return fields, name  # found before what would be computed
-    raise AttributeError(f"{module._get_name()} has no parameter or buffer {path!r}")
+    return fields, name  # which is found before a tensor that would be computed

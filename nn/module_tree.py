@@ -162,6 +162,11 @@ class Tree:
         self._remove(name)
         self.__dict__.setdefault("_computed", {})[name] = computed
 
+    def _computed_tensor(self, name: str) -> ComputedTensor | None:
+        """What computes the attribute `name`, if it is computed."""
+        found: ComputedTensor | None = self.__dict__.get("_computed", {}).get(name)
+        return found
+
     def _restore(self, name: str, tensor: Tensor) -> None:
         """Let the attribute `name`, which was computed, be a parameter or a buffer again."""
         del self.__dict__["_computed"][name]

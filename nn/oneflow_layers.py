@@ -14,7 +14,7 @@ from ..engine.tensor import Tensor
 from ..errors import ShapeError
 from .module import Module
 from .normalization import Scaled
-from .running_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from .running_norm import BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d
 
 
 class QuickGELU(Module):
@@ -58,28 +58,24 @@ class RMSLayerNorm(Scaled):
         return f"{self.hidden_size}, eps={self.eps}"
 
 
-class FusedBatchNorm1d(BatchNorm1d):
+class _FusedBatchNorm(BatchNorm):
+    """relu(batch_norm(x) + addend), without the addend if there is none."""
+
+    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        y = super().forward(x)
+        return relu(y if addend is None else y + addend)
+
+
+class FusedBatchNorm1d(_FusedBatchNorm, BatchNorm1d):
     """relu(batch_norm(x) + addend), without the addend if there is none; see `BatchNorm1d`."""
 
-    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        y = super().forward(x)
-        return relu(y if addend is None else y + addend)
 
-
-class FusedBatchNorm2d(BatchNorm2d):
+class FusedBatchNorm2d(_FusedBatchNorm, BatchNorm2d):
     """relu(batch_norm(x) + addend), without the addend if there is none; see `BatchNorm2d`."""
 
-    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        y = super().forward(x)
-        return relu(y if addend is None else y + addend)
 
-
-class FusedBatchNorm3d(BatchNorm3d):
+class FusedBatchNorm3d(_FusedBatchNorm, BatchNorm3d):
     """relu(batch_norm(x) + addend), without the addend if there is none; see `BatchNorm3d`."""
-
-    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        y = super().forward(x)
-        return relu(y if addend is None else y + addend)
 
 
 class CombinedMarginLoss(Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engine.grad_attributes import set_requires_grad
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, hold
 from ..engine.values import describe
 from ..errors import OnefoldTypeError
 
@@ -26,7 +26,7 @@ class Parameter(Tensor):
                 f"nn.Parameter needs an onefold Tensor, but got {type(data).__name__}; make one "
                 "with flow.tensor(data)"
             )
-        super().__init__(data.shards, data.meta)
+        hold(self, data.shards, data.meta)
         data.shared = self.shared = True
         if requires_grad:
             set_requires_grad(self, True)

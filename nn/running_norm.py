@@ -93,7 +93,7 @@ class RunningNorm(Scaled):
         return str(_NormBase.extra_repr(self))  # type: ignore[arg-type]
 
 
-class _BatchNorm(RunningNorm):
+class BatchNorm(RunningNorm):
     """Each channel normalised over the whole logical batch, however it is split over ranks."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class _BatchNorm(RunningNorm):
         )
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """Batch normalisation of (N, C) or (N, C, L). Source: Ioffe and Szegedy (2015).
 
     The statistics are those of the whole logical batch, as SyncBatchNorm's are in torch.
@@ -122,19 +122,19 @@ class BatchNorm1d(_BatchNorm):
     ndims = (2, 3)
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """Batch normalisation of (N, C, H, W); see `BatchNorm1d`."""
 
     ndims = (4,)
 
 
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(BatchNorm):
     """Batch normalisation of (N, C, D, H, W); see `BatchNorm1d`."""
 
     ndims = (5,)
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(BatchNorm):
     """Batch normalisation of two dims or more: every batch normalisation here is synchronised."""
 
     ndims = (2, 3, 4, 5)

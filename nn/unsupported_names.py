@@ -25,10 +25,6 @@ LAYERS: Mapping[str, str] = {
     "MinMaxObserver": _QUANTIZED,
     "MovingAverageMinMaxObserver": _QUANTIZED,
     "OFRecordReader": _READERS,
-    "parallel": (
-        "layouts are what makes a program data parallel: module.to_global(placement, "
-        "flow.sbp.broadcast), with inputs split by flow.sbp.split(0); nn.DataParallel tells more"
-    ),
     "QatConv1d": _QUANTIZED,
     "QatConv2d": _QUANTIZED,
     "QatConv3d": _QUANTIZED,

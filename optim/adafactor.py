@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..engine.convert import box
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
 from .device_scalar import beside
@@ -62,7 +62,7 @@ class Adafactor(Optimizer):
         if key in self.numbers:
             return super()._loaded(key, value, param)
         shape = getattr(value, "shape", param.shape)
-        return loaded_as(value, Tensor((), whole_meta(param.meta, shape)))
+        return loaded_as(value, from_shards((), whole_meta(param.meta, shape)))
 
     def _update(self, part: Part) -> None:
         if is_skipped(part.given):
@@ -109,12 +109,12 @@ def _whole(state: State, name: str, param: Tensor) -> Local:
     if name not in state:
         state[name] = spread_zeros(param, shape)
     elif state[name].meta is not meta:
-        state[name] = Tensor(tuple([x.clone() for x in box(state[name], meta).shards]), meta)
+        state[name] = from_shards(tuple([x.clone() for x in box(state[name], meta).shards]), meta)
     found: Local = {}
     for part in state[name].shards:
         found.setdefault(part.device, part)
     # Replicas on one device are one tensor, so that a write is seen by all of them.
-    state[name] = Tensor(tuple([found[part.device] for part in state[name].shards]), meta)
+    state[name] = from_shards(tuple([found[part.device] for part in state[name].shards]), meta)
     return found
 
 
@@ -122,7 +122,7 @@ def spread_zeros(param: Tensor, shape: list[int]) -> Tensor:
     """Zeros of another shape beside each shard of a parameter, one tensor on each device."""
     zeros = {part.device: part.new_zeros(shape) for part in param.shards}
     meta = whole_meta(param.meta, shape)
-    return Tensor(tuple([zeros[part.device] for part in param.shards]), meta)
+    return from_shards(tuple([zeros[part.device] for part in param.shards]), meta)
 
 
 def _direction(g: torch.Tensor, kept: list[torch.Tensor], share: float, eps: float) -> torch.Tensor:

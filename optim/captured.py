@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from ..engine.meta import Meta
-from ..engine.tensor import Shards, Tensor
+from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import user_line
 from ..graph.ir import HOST, UPDATE, Clipping, ProgramStep, Value
 from ..graph.update import Trained, Written
@@ -223,7 +223,7 @@ def _update(
 
 
 def _tensors(columns: Sequence[Shards], metas: Sequence[Meta]) -> list[Tensor]:
-    return [Tensor(shards, meta) for shards, meta in zip(columns, metas, strict=True)]
+    return [from_shards(shards, meta) for shards, meta in zip(columns, metas, strict=True)]
 
 
 def _rate(group: Group) -> tuple[float | torch.Tensor]:

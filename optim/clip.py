@@ -11,7 +11,7 @@ import torch
 from ..engine.grad_mode import no_grad
 from ..engine.ops.where import clamp
 from ..engine.sbp import Sbp, partial_max, partial_sum
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldRuntimeError, OnefoldValueError
 from ..kernels import optim_ref as kernels
@@ -91,7 +91,7 @@ def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
 def _times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
     unique = {id(part): part for part in gradient.shards}
     found = {key: kernels.scaled([x], factor.beside(x))[0] for key, x in unique.items()}
-    return Tensor(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
+    return from_shards(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
 
 
 @no_grad

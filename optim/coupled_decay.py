@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..engine.convert import box
 from ..engine.sbp import without_partial
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..kernels.guarded_update import gradient
 from .device_scalar import Given, beside
 from .optimizer import Group, Part
@@ -39,4 +39,4 @@ def _decayed(group: Group, param: Tensor, grad: Tensor, given: Given) -> Tensor:
     for p, g in zip(box(param, target).shards, box(grad, target).shards, strict=True):
         scaled = gradient(g, beside(given.scale, g))
         parts.append((sign * scaled + group["weight_decay"] * p).to(p.dtype))
-    return box(Tensor(tuple(parts), target), param.meta)
+    return box(from_shards(tuple(parts), target), param.meta)

@@ -7,7 +7,7 @@ import torch
 from ..engine.convert import box
 from ..engine.inplace import writable
 from ..engine.sbp import without_partial
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 
 
 def full_for(param: Tensor, value: float) -> Tensor:
@@ -15,10 +15,10 @@ def full_for(param: Tensor, value: float) -> Tensor:
     meta = param.meta
     unique = {id(part): _full_like(part, value) for part in param.shards}
     if not meta.partial or not value:
-        return Tensor(tuple([unique[id(part)] for part in param.shards]), meta)
+        return from_shards(tuple([unique[id(part)] for part in param.shards]), meta)
     plain = meta.like(nd_sbp=without_partial(meta.nd_sbp))
     made = tuple([_full_like(part, value) for part in box(param, plain).shards])
-    found = Tensor(box(Tensor(made, plain), meta).shards, meta)
+    found = from_shards(box(from_shards(made, plain), meta).shards, meta)
     found.shared = True
     writable(found)
     return found

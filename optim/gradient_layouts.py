@@ -9,7 +9,7 @@ from ..engine.convert import box
 from ..engine.flat_buffer import flat_meta, flatten, unflatten
 from ..engine.meta import Meta
 from ..engine.sbp import without_partial
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldRuntimeError, user_line
 
 BUCKET_BYTES = 25 * 1024 * 1024  # large enough for full bandwidth, small enough to hold twice
@@ -70,7 +70,7 @@ def _boxed_alone(
             alike.setdefault(key, []).append(index)
         else:
             plan = boxing.plan(grad.meta, meta)
-            found[index] = Tensor(boxing.run(plan, grad.shards, op="gradients"), meta)
+            found[index] = from_shards(boxing.run(plan, grad.shards, op="gradients"), meta)
     return found, [bucket for indices in alike.values() for bucket in _cut(indices, params)]
 
 
@@ -122,7 +122,7 @@ def _begin_together(grads: Sequence[Tensor], like: Meta) -> Callable[[], list[Te
     def end() -> list[Tensor]:
         parts = unflatten([grad.shape for grad in grads], wait())
         metas = [grad.meta.like(nd_sbp=like.nd_sbp) for grad in grads]
-        return [Tensor(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
+        return [from_shards(shards, meta) for shards, meta in zip(parts, metas, strict=True)]
 
     return end
 

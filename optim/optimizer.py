@@ -15,7 +15,7 @@ from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import changed, fill_, fitted, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
@@ -368,7 +368,7 @@ def loaded_as(value: object, param: Tensor) -> object:
     """A loaded value of the state: a tensor is laid out as the parameter, in memory of its own."""
     if not isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
         return value
-    duplicate = Tensor((), param.meta)
+    duplicate = from_shards((), param.meta)
     take(duplicate, fitted(value, param))
     writable(duplicate)
     return duplicate
@@ -379,7 +379,7 @@ def _laid_as(value: Tensor, param: Tensor) -> Tensor:
     target = param.meta.like(dtype=value.dtype)
     if value.shape != param.shape or value.meta is target:
         return value
-    moved = Tensor(box(value, target).shards, target)
+    moved = from_shards(box(value, target).shards, target)
     moved.shared = True  # perhaps a view, which would keep all of the old memory
     writable(moved)
     return moved
@@ -407,7 +407,7 @@ def _firsts(tensor: Tensor) -> list[int]:
 def zeros_for(param: Tensor) -> Tensor:
     """State of zeros laid out as the parameter; replicas of a virtual world share memory."""
     unique = {id(part): torch.zeros_like(part) for part in param.shards}
-    return Tensor(tuple([unique[id(part)] for part in param.shards]), param.meta)
+    return from_shards(tuple([unique[id(part)] for part in param.shards]), param.meta)
 
 
 def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:

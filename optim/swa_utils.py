@@ -18,7 +18,7 @@ from ..engine.ops.creation import tensor
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..nn.module import Module
-from ..nn.running_norm import _BatchNorm
+from ..nn.running_norm import BatchNorm
 from .lr_scheduler.swa_lr import SWALR
 
 __all__ = [
@@ -174,9 +174,9 @@ def update_bn(
 
     A batch is a tensor, or a list or tuple whose first element is one.
     """
-    momenta: dict[_BatchNorm, float | None] = {}
+    momenta: dict[BatchNorm, float | None] = {}
     for layer in model.modules():
-        if isinstance(layer, _BatchNorm):
+        if isinstance(layer, BatchNorm):
             layer.reset_running_stats()
             momenta[layer] = layer.momentum
     if not momenta:

@@ -14,7 +14,7 @@ from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.ops.reduce import without_partials
 from ..engine.sbp import Sbp, broadcast, partial_sum
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..kernels import optim_ref as kernels
 from ..kernels.select import pick
 from .device_scalar import DeviceScalar, beside
@@ -30,7 +30,7 @@ def tensor_norms(tensors: Sequence[Tensor], scale: DeviceScalar | None = None) -
         norms = [part.sqrt() for part in total.shards]
         layout = total.meta.like(shape=())
         for place, index in enumerate(indices):
-            found[index] = Tensor(tuple([part[place] for part in norms]), layout)
+            found[index] = from_shards(tuple([part[place] for part in norms]), layout)
     return [found[index] for index in range(len(tensors))]
 
 
@@ -61,7 +61,7 @@ def _vector(tensors: Sequence[Tensor], combined: Sbp, local: Local) -> Tensor:
         nd_sbp = tuple(combined if sbp.is_split else broadcast for sbp in meta.nd_sbp)
         layout = Meta.of(shape, torch.float64, meta.placement, nd_sbp)
     columns = zip(*[tensor.shards for tensor in tensors], strict=True)
-    return Tensor(tuple([local(parts) for parts in columns]), layout)
+    return from_shards(tuple([local(parts) for parts in columns]), layout)
 
 
 def powers(

@@ -9,7 +9,7 @@ import torch
 from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.sbp import broadcast
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from .device_scalar import Given
 
 Local = dict[torch.device, torch.Tensor]  # the whole value on each device of this process
@@ -35,7 +35,7 @@ def spread(values: Local, target: Tensor) -> Tensor:
     """The whole value, laid out as a tensor is; it may share memory with the values."""
     shape = next(iter(values.values())).shape if values else target.shape
     meta = whole_meta(target.meta, shape)
-    found = Tensor(tuple([values[part.device] for part in target.shards]), meta)
+    found = from_shards(tuple([values[part.device] for part in target.shards]), meta)
     return box(found, target.meta) if meta.shape == target.shape else found
 
 
@@ -45,7 +45,7 @@ def mapped(change: Callable[..., torch.Tensor], *tensors: Tensor) -> Tensor:
     for parts in zip(*[tensor.shards for tensor in tensors], strict=True):
         if id(parts[0]) not in made:
             made[id(parts[0])] = change(*parts)
-    return Tensor(tuple([made[id(part)] for part in tensors[0].shards]), tensors[0].meta)
+    return from_shards(tuple([made[id(part)] for part in tensors[0].shards]), tensors[0].meta)
 
 
 def distinct(*tensors: Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

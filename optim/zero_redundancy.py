@@ -13,7 +13,7 @@ from ..engine.grad_attributes import register_post_accumulate_grad_hook
 from ..engine.inplace import take
 from ..engine.leaf_hooks import LeafCalls, running_pass
 from ..engine.meta import Meta
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..graph.zero import split_layout
 from .gradient_layouts import aligned
 
@@ -88,7 +88,7 @@ class ZeroRedundancy:
         layouts = [self.layout(*pair) for pair in zip(params, grads, strict=True)]
         if self.stage == 1:
             return aligned(params, grads)
-        return aligned([Tensor((), meta) for meta in layouts], grads)
+        return aligned([from_shards((), meta) for meta in layouts], grads)
 
     def split(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]
@@ -112,11 +112,11 @@ class ZeroRedundancy:
             for param, part in split
         ]
         for (param, _), end in zip(split, ends, strict=True):
-            take(param, Tensor(end(), param.meta))
+            take(param, from_shards(end(), param.meta))
 
 
 def _boxed(tensor: Tensor, target: Meta) -> Tensor:
     target = target.like(dtype=tensor.dtype)
-    made = Tensor(box(tensor, target).shards, target)
+    made = from_shards(box(tensor, target).shards, target)
     made.shared = True
     return made

@@ -14,7 +14,7 @@ from ..engine import interpreter
 from ..engine.convert import BOXING
 from ..engine.observer import Observer
 from ..engine.op import Op
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import user_line
 from .samples import flat
 
@@ -71,7 +71,7 @@ class CallRecorder(Observer):
 
     def _keep(self, name: str, result: object) -> None:
         # Detached by hand, which calls no op: the tape may then free what it keeps.
-        tensors = [Tensor(x.shards, x.meta) for x in flat(result, Tensor)]
+        tensors = [from_shards(x.shards, x.meta) for x in flat(result, Tensor)]
         key = (self.scope, self.backward, name, tuple(x.shape for x in tensors))
         self.calls.append(Call((*key, self._counts[key]), user_line(), tensors))
         self._counts[key] += 1

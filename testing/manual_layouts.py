@@ -14,7 +14,7 @@ import torch
 from ..engine.meta import Meta
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp, broadcast
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 
 _JOIN: dict[str, Callable[..., torch.Tensor]] = {
     "P": torch.add,
@@ -157,7 +157,7 @@ def _without_replicas(placement: Placement, nd_sbp: NdSbp, position: int) -> tup
 
 def make_local(value: torch.Tensor) -> Tensor:
     """A local tensor on the value's device, sharing its memory."""
-    return Tensor((value,), Meta.of(value.shape, value.dtype, device=value.device))
+    return from_shards((value,), Meta.of(value.shape, value.dtype, device=value.device))
 
 
 def make_global(value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: int = 0) -> Tensor:
@@ -168,7 +168,7 @@ def make_global(value: torch.Tensor, placement: Placement, nd_sbp: NdSbp, seed: 
     shards = scatter(value, placement, nd_sbp, seed)
     meta = Meta.of(value.shape, value.dtype, placement, nd_sbp)
     owned = [(shards[at], placement.device(placement.flat_ranks[at])) for at in placement.owned]
-    return Tensor(tuple(shard.to(device, copy=True) for shard, device in owned), meta)
+    return from_shards(tuple(shard.to(device, copy=True) for shard, device in owned), meta)
 
 
 def like(value: torch.Tensor, other: Tensor) -> Tensor:

@@ -34,6 +34,11 @@ OVERLOADS = {
         ("input: Tensor, *, as_tuple: Literal[False] = False", "Tensor"),
         ("input: Tensor, *, as_tuple: Literal[True]", "tuple[Tensor, ...]"),
     ],
+    "stride": [("self: Tensor", "tuple[int, ...]"), ("self: Tensor, dim: int", "int")],
+    "type": [
+        ("self: Tensor, dtype: None = None", "str"),
+        ("self: Tensor, dtype: Any, non_blocking: bool = False", "Tensor"),
+    ],
     "where": [
         ("condition: Tensor", "tuple[Tensor, ...]"),
         (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}", "Tensor"),
@@ -47,8 +52,9 @@ METHODS = {"polygamma": ("self, n: int", "Tensor")}
 SIGNATURES = {
     "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
     "to": (
-        f"self: Tensor, *args: torch.dtype | torch.device | str | Tensor, {_PLACE}, "
-        "non_blocking: bool = False, copy: bool = False",
+        f"self: Tensor, *args: torch.dtype | torch.device | str | int | Tensor | None, {_PLACE}, "
+        "non_blocking: bool = False, copy: bool = False, "
+        "memory_format: torch.memory_format | None = None",
         "Tensor",
     ),
     "view": (f"input: Tensor, *shape: {INTS}", "Tensor"),

@@ -27,6 +27,7 @@ from onefold.engine.ops import PUBLIC, creation, torch_results
 from onefold.engine.ops.namespaces import namespace
 from onefold.engine.ops.pointwise import Elementwise
 from onefold.engine.ops.torch_results import RESULTS
+from onefold.engine.ops.typed_tensors import TensorType
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import Sbp
 from onefold.engine.tensor import Tensor
@@ -194,8 +195,11 @@ def as_inplace_operator(parameters, result):
 
 # A comparison of tensors gives a tensor, where object's gives a bool.
 OVERRIDES = ("__eq__", "__ne__")
-# In-place functions whose own signature says all; those of others are in the op's.
-OWN = ("copy_", "fill_", "zero_", "setitem_")
+
+
+def says_all(name):
+    """Whether an in-place function has a signature of its own; those of others are the op's."""
+    return name in NAMES and "args" not in inspect.signature(NAMES[name]).parameters
 
 
 def method(name, attribute):
@@ -208,7 +212,7 @@ def method(name, attribute):
     if not name.endswith("_") or name == "setitem_":
         return definition(name, attribute, as_operator if operator else as_method, note)
     changed = as_inplace_operator if operator else as_inplace
-    return definition(name if name in OWN else name[:-1], attribute, changed)
+    return definition(name if says_all(name) else name[:-1], attribute, changed)
 
 
 def methods():
@@ -316,8 +320,15 @@ def namespace_stub(prefix):
     return "\n".join([doc, imports(body, "onefold"), names, body]) + "\n"
 
 
+def function(name):
+    """The stub of a public function; an in-place one gives the tensor that it changed."""
+    if name.endswith("_") and not says_all(name):
+        return definition(name[:-1], name, lambda parameters, result: (parameters, "Tensor"))
+    return definition(name)
+
+
 def functions_stub():
-    body = shadowed("\n".join(definition(name) for name in PUBLIC), PUBLIC)
+    body = shadowed("\n".join(map(function, PUBLIC)), PUBLIC)
     doc = HEADER.format("Every op that users call, by its name.")
     return f"{doc}\n{imports(body, 'onefold.engine.ops')}\n\n{body}\n"
 
@@ -368,8 +379,8 @@ def root_line(name):
     if inspect.ismodule(value):
         package, _, module = value.__name__.rpartition(".")
         return f"from {relative(package, 'onefold')} import {module} as {name}"
-    if isinstance(value, torch.dtype):
-        return f"{name}: dtype"
+    if isinstance(value, (torch.dtype, TensorType)):
+        return f"{name}: {type(value).__name__}"
     if value is getattr(torch, name, None):
         return f"from torch import {name} as {name}"
     if isinstance(value, type) or (isinstance(value, Callable) and value.__module__ != "onefold"):
@@ -384,7 +395,8 @@ def root_line(name):
 def root_stub():
     lines = sorted(map(root_line, onefold.__all__), key=lambda line: not line.startswith("from"))
     on_demand = [f"from . import {name} as {name}" for name in onefold.ON_DEMAND]
-    body = "\n".join([*on_demand, *lines, "__version__: str"])
+    kind = "from .engine.ops.typed_tensors import TensorType"
+    body = "\n".join([*on_demand, kind, *lines, "__version__: str"])
     doc = HEADER.format(inspect.cleandoc(onefold.__doc__).splitlines()[0])
     return f"{doc}\nimport builtins\n{body}\n{exported(onefold.__all__)}\n"
 

@@ -22,7 +22,9 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("rotary_layouts",),
     (
+        "_C",
         "amp",
         "backends",
         "boxing",
@@ -52,6 +54,7 @@ ENGINE = (
     ("meta",),
     ("signature",),
     ("boxing",),
+    ("tensor_attributes",),
     ("tensor",),
     ("op",),
     ("views",),
@@ -69,7 +72,7 @@ ENGINE = (
     ("amp_rules",),
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
-    ("inplace",),
+    ("inplace", "inplace_views"),
     ("ops",),
 )
 

@@ -59,5 +59,12 @@ def test_import_loads_nothing_unwanted():
     assert loaded_by("onefold", UNWANTED) == []
 
 
+def test_names_on_demand_load_when_they_are_used():
+    names = {*onefold.ON_DEMAND, "utils.data", "utils.global_view"} - {"utils"}
+    later = tuple(f"onefold.{name}" for name in names)
+    assert loaded_by("onefold", later) == []
+    assert loaded_by("onefold; onefold.utils.data.DataLoader", later) == ["onefold.utils.data"]
+
+
 def test_an_unwanted_import_is_noticed():
     assert loaded_by("json.tool", ("json.tool", "torch", "unknown")) == ["json.tool"]

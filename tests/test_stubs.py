@@ -74,7 +74,7 @@ def test_an_op_of_a_tensor_and_a_number_takes_both(monkeypatch):
     monkeypatch.setitem(ops, "softcap", [])
     monkeypatch.setitem(stubs.NAMES, "softcap", unary(op))
     head, doc = stubs.definition("softcap").splitlines()
-    assert head == "def softcap(x: Tensor, cap: float, /) -> Tensor:"
+    assert head == "def softcap(input: Tensor, cap: float, /) -> Tensor:"
     assert "softcap" in doc
 
 

@@ -9,7 +9,7 @@ from onefold.engine.meta import Meta
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, partial_max, partial_min, partial_sum, split
-from onefold.engine.tensor import Tensor
+from onefold.engine.tensor import from_shards
 from onefold.testing import (
     Bo,
     I,
@@ -64,7 +64,7 @@ def test_shards_that_do_not_belong_together_are_noticed():
     assert gather([x[:2], x[2:]], PAIR, (split(0),)) is None  # 2 and 3 instead of 3 and 2
     assert gather([x[:3], x[3:, :3]], PAIR, (split(0),)) is None
     with pytest.raises(AssertionError, match="do not belong together"):
-        value_of(Tensor((x, x + 1), Meta.of(x.shape, x.dtype, PAIR, (broadcast,))))
+        value_of(from_shards((x, x + 1), Meta.of(x.shape, x.dtype, PAIR, (broadcast,))))
 
 
 def test_float8_must_be_equal():

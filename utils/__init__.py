@@ -2,6 +2,17 @@
 
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import (
+        checkpoint as checkpoint,
+        custom_op as custom_op,
+        data as data,
+        dtensor as dtensor,
+        global_view as global_view,
+        tensor as tensor,
+    )
 
 ON_DEMAND = ("checkpoint", "custom_op", "data", "dtensor", "global_view", "tensor")
 

@@ -21,7 +21,7 @@ from ..engine.convert import box
 from ..engine.meta import Box, Meta
 from ..engine.placement import Placement
 from ..engine.sbp import NdSbp, Sbp, broadcast, partial_max, partial_min, partial_sum, split
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, PlacementError, SbpError
 
 _PARTIAL = {"sum": partial_sum, "max": partial_max, "min": partial_min}
@@ -50,9 +50,9 @@ def from_dtensor(value: DTensor) -> Tensor:
         whole = [_torch_of(sbp) for sbp in _gathered(nd_sbp, loose)]
         value = value.redistribute(placements=whole)
     if not placement.owned:
-        return Tensor((), meta)
+        return from_shards((), meta)
     part = _narrowed(value.to_local().detach(), meta.box(placement.owned[0]), loose)
-    x = Tensor((part,), meta)
+    x = from_shards((part,), meta)
     x.shared = True
     return x
 

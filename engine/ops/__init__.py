@@ -5,9 +5,9 @@ from pkgutil import iter_modules
 
 import torch
 
-from ..methods import NOT_IN_PLACE
-from ..names import all_names, names, register_name
+from ..names import all_names, find_name, names, register_name
 from ..tensor import Tensor, add_inplace_method, add_method
+from .unsupported_methods import UNSUPPORTED
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -16,9 +16,9 @@ for _module in iter_modules(__path__):
 ALIASES = """
 absolute=abs arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan=atan arctan2=atan2
 arctanh=atanh broadcast_to=expand clip=clamp concat=cat concatenate=cat divide=div
-fix=trunc greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid moveaxis=movedim
-multiply=mul negative=neg not_equal=ne row_stack=vstack subtract=sub
-swapaxes=transpose swapdims=transpose
+fix=trunc ger=outer greater=gt greater_equal=ge less=lt less_equal=le log_sigmoid=logsigmoid
+moveaxis=movedim multiply=mul negative=neg not_equal=ne row_stack=vstack subtract=sub
+swapdims=transpose
 linalg.matmul=matmul linalg.matrix_exp=matrix_exp linalg.vector_norm=vector_norm
 special.digamma=digamma special.erf=erf special.erfc=erfc special.erfinv=erfinv special.exp2=exp2
 special.expit=sigmoid special.expm1=expm1 special.gammainc=igamma special.gammaincc=igammac
@@ -31,27 +31,32 @@ for _alias, _, _name in (pair.partition("=") for pair in ALIASES):
 
 # What is a method in torch is one here.
 for _name in all_names():
-    if callable(getattr(torch.Tensor, _name, None)) and _name not in vars(Tensor):
+    if callable(getattr(torch.Tensor, _name, None)) and not hasattr(Tensor, _name):
         add_method(_name)
     _in_place = f"{_name}_"
     if (
         hasattr(torch.Tensor, _in_place)
-        and _in_place not in vars(Tensor)
-        and _name not in NOT_IN_PLACE
+        and not hasattr(Tensor, _in_place)
+        and find_name(_in_place) is None
     ):
         add_inplace_method(_name)
+        # Of these torch has functions, and OneFlow of those.
+        if hasattr(torch, _in_place) or _in_place in ("index_add_", "lerp_", "masked_fill_"):
+            register_name(_in_place, vars(Tensor)[_in_place])
 
 # Names that are only tensor methods, or that tensor methods and ops reach each other by.
-NOT_PUBLIC = frozenset(
+NOT_PUBLIC = UNSUPPORTED | frozenset(
     """
-    add_ assign_result backward batch_hermitian batch_norm_train bfloat16 bool box byte cast
-    cdouble cfloat char check_meta_consistency contiguous copy_ cpu cuda data deep_copy describe
-    detach div_ double expand_as fill_ float mul_ new_empty new_full new_ones new_tensor new_zeros
-    sub_ global_to_global half int is_contiguous item local_to_global long mm_nt mm_tn numpy
-    ones_like_whole register_hook register_post_accumulate_grad_hook reshape_as retain_grad
-    reversed_dims rows_tn
-    set_data set_grad set_requires_grad setitem setitem_ short sum_rows sum_to to to_bool
-    to_consistent to_format to_index to_torch tolist type_as view view_as zero_ getitem
+    add_ assign_result backward batch_hermitian batch_norm_train bernoulli_ bfloat16 bool box byte
+    cast cauchy_ cdouble cfloat chalf char check_meta_consistency contiguous copy_ cpu cuda data
+    data_ptr deep_copy describe double expand_as fill_diagonal_ float geometric_ getitem give_to
+    half init_tensor int is_contiguous is_pinned is_set_to is_shared item legacy_tensor log_normal_
+    long mm_nt mm_tn mul_ new new_empty_strided new_full new_ones new_tensor numpy ones_like_whole
+    pin_memory random_ record_stream register_hook register_post_accumulate_grad_hook reshape_as
+    resize resize_ resize_as retain_grad retains_grad reversed_dims rows_tn set_ set_data set_grad
+    set_requires_grad setitem setitem_ share_memory_ short squeeze_ storage storage_offset stride
+    sub_ sum_rows sum_to swapaxes_ swapdims_ t_ to to_bool to_consistent to_dense to_format
+    to_index to_torch tolist transpose_ type type_as unsqueeze_ untyped_storage view_as
     """.split()
 )
 # Names with a dot are in a module of their own, such as `onefold.linalg`.

@@ -283,6 +283,22 @@ def relu6(input: Tensor) -> Tensor:
     return hardtanh(input, 0.0, 6.0)
 
 
+@elementwise(gradient=lambda dy, input: dy * clamp_min(input, 0.0) * 2)
+def square_relu(input: Tensor) -> Tensor:
+    """The square of relu: x * x where x > 0, else 0. Source: So et al., "Primer" (2021)."""
+    return square(clamp_min(input, 0.0))
+
+
+@elementwise(
+    gradient=lambda dy, input: (
+        dy * (sigmoid(input * 1.702) * (1 + input * 1.702 * (1 - sigmoid(input * 1.702))))
+    )
+)
+def quick_gelu(input: Tensor) -> Tensor:
+    """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
+    return input * sigmoid(input * 1.702)
+
+
 @gradient_kernel(aten("hardshrink_backward"), flat=True)
 def _hardshrink_backward(dy: Tensor, input: Tensor, lambd: float) -> Tensor:
     return where((input >= -lambd) & (input <= lambd), 0, dy)

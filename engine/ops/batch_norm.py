@@ -24,6 +24,7 @@ from .arithmetic import add, mul, neg, sub
 from .cast import narrowed, widened
 from .device_transfer import to
 from .layer_norm import layer_norm
+from .like import new_empty
 from .reduce import mean as mean_op, without_partials
 from .unary import rsqrt
 from .view import view
@@ -234,6 +235,28 @@ def batch_norm(
     shift = neg(shift) if bias is None else sub(bias, shift)
     y = mul(input, _per_channel(scale, input.ndim))
     return narrowed(add(y, _per_channel(shift, input.ndim)), input.dtype)
+
+
+@register_function
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training.
+
+    Gradients flow through the first alone.
+    """
+    y = batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if not training:
+        return y, new_empty(input, 0), new_empty(input, 0)
+    wide, dims = widened(frozen(input)), (0, *range(2, input.ndim))
+    return y, mean_op(wide, dims), rsqrt(add(wide.var(dims, correction=0), eps))
 
 
 @register_function

@@ -123,6 +123,7 @@ CASTS = {
     "short": torch.int16,
     "int": torch.int32,
     "long": torch.int64,
+    "chalf": torch.complex32,
     "cfloat": torch.complex64,
     "cdouble": torch.complex128,
 }

@@ -326,14 +326,12 @@ def split(tensor: Tensor, split_size_or_sections: Dims, dim: int = 0) -> tuple[T
 
 
 @register_function
-def split_with_sizes(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
     sizes = tuple(split_sizes)
     if not sizes:
         raise OnefoldRuntimeError("split_with_sizes needs at least one size, but got none")
-    return _split_by(tensor, sizes, wrap(dim, tensor.ndim))
+    return _split_by(input, sizes, wrap(dim, input.ndim))
 
 
 @register_function

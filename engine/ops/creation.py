@@ -26,12 +26,20 @@ from ..names import register_function
 from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import SbpLike, broadcast, short
-from ..tensor import Tensor
+from ..tensor import Tensor, from_shards
 from ..values import item, whole
 
 Size = Sequence[int]
 # Makes the part of the logical tensor that lies in a box: (box, device) -> torch tensor.
 Maker = Callable[[Box, torch.device], torch.Tensor]
+
+
+# What torch's functions of creation are asked for that is so here anyway.
+_DENSE: dict[str, tuple[object, ...]] = {
+    "layout": (torch.strided, None),
+    "memory_format": (torch.contiguous_format, torch.preserve_format, None),
+    "pin_memory": (False, None),
+}
 
 
 class Source:
@@ -58,6 +66,7 @@ def make(
     **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
+    unknown = {key: value for key, value in unknown.items() if value not in _DENSE.get(key, ())}
     if unknown:
         raise OnefoldTypeError(
             f"{what}() got an unexpected keyword argument {next(iter(unknown))!r}; layouts are "
@@ -99,7 +108,7 @@ def make(
 
 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
-    x = Tensor(shards_of(meta, maker), meta)
+    x = from_shards(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
     if requires_grad:
         set_requires_grad(x, True)

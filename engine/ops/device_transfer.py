@@ -10,15 +10,14 @@ from ..argument_types import DeviceLike
 from ..autograd_tape import Node
 from ..convert import box, global_to_global, local_to_global, read_device
 from ..grad_attributes import set_requires_grad
-from ..inplace import take
+from ..inplace import become
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs
 from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import broadcast
-from ..tensor import Tensor
-from ..views import leave
+from ..tensor import Tensor, from_shards, hold
 from .cast import cast, clone
 
 
@@ -36,7 +35,7 @@ _TO_DEVICE = _ToDevice()
 def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
-    y = Tensor((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
+    y = from_shards((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
     if x.node is not None and interpreter.grad_enabled:
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
@@ -59,11 +58,12 @@ def _to_placement(x: Tensor, placement: Placement) -> Tensor:
 @register_function
 def to(
     self: Tensor,
-    *args: torch.dtype | str | torch.device | PlacedDevice | Tensor,
+    *args: torch.dtype | DeviceLike | Tensor | None,
     dtype: torch.dtype | None = None,
     device: DeviceLike | None = None,
     non_blocking: bool = False,
     copy: bool = False,
+    memory_format: torch.memory_format | None = None,
     **unknown: object,
 ) -> Tensor:
     """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`.
@@ -77,13 +77,23 @@ def to(
         raise OnefoldTypeError(
             f"to() got unknown arguments {sorted(unknown)}; for placement and sbp use to_global"
         )
+    flags = [arg for arg in args if isinstance(arg, bool)]  # non_blocking, copy
+    copy = flags[1] if len(flags) > 1 else copy
     for arg in args:
+        if arg is None or isinstance(arg, bool):
+            continue
         if isinstance(arg, torch.dtype):
             dtype = arg
         elif isinstance(arg, Tensor):
             dtype, device = arg.dtype, arg.device
-        elif isinstance(arg, (str, torch.device, PlacedDevice)):
+        elif isinstance(arg, (str, int, torch.device, PlacedDevice)):
             device = arg
+        elif isinstance(arg, type):
+            raise OnefoldTypeError(
+                f"to() takes a dtype, a device or another tensor, but got the class "
+                f"{arg.__name__}; give one of its tensors, or use x.type(...) for types such as "
+                "flow.FloatTensor"
+            )
         else:
             raise OnefoldTypeError(
                 f"to() takes a dtype, a device or a tensor, but got {arg!r}; for placements and "
@@ -109,17 +119,31 @@ def to(
 
 
 @register_function
-def cpu(self: Tensor) -> Tensor:
+def to_dense(
+    self: Tensor, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
+) -> Tensor:
+    """The tensor itself, in `dtype` if that is given: all tensors are dense."""
+    return self if dtype is None else cast(self, dtype)
+
+
+@register_function
+def cpu(self: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
     """The tensor on the cpu (a global one on the same ranks)."""
     return to(self, "cpu")
 
 
 @register_function
-def cuda(self: Tensor, device: int | None = None, non_blocking: bool = False) -> Tensor:
+def cuda(
+    self: Tensor,
+    device: DeviceLike | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
     """The tensor on cuda (a global one on the same ranks)."""
     if self.is_global and device is None:
         return _to_type(self, "cuda")
-    return to(self, "cuda" if device is None else f"cuda:{device}")
+    number = f"cuda:{device}" if isinstance(device, int) else device
+    return to(self, "cuda" if number is None else number)
 
 
 @register_function
@@ -131,9 +155,7 @@ def set_data(self: Tensor, value: Tensor) -> None:
         raise ShapeError(
             f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
         )
-    leave(self)
-    self.meta = value.meta
-    take(self, value)
+    become(self, value)
 
 
 @register_function
@@ -147,7 +169,7 @@ def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
     unique = {id(part): part.clone() for part in self.shards}
     shards = tuple(unique[id(part)] for part in self.shards)
     duplicate: Tensor = object.__new__(type(self))
-    Tensor.__init__(duplicate, shards, self.meta)
+    hold(duplicate, shards, self.meta)
     duplicate.shared = len(unique) < len(shards)
     memo[id(self)] = duplicate
     if self.node is not None:

@@ -264,25 +264,43 @@ def squeeze(input: Tensor, dim: Dims | None = None) -> Tensor:
 
 
 @register_function
-def expand(self: Tensor, *sizes: Dims) -> Tensor:
+def expand(input: Tensor, *sizes: Dims) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size.
 
     Raises OnefoldRuntimeError when a dim of another size would change.
     """
     wanted = unpack(sizes)
-    shape = self.meta.shape
+    shape = input.meta.shape
     new = len(wanted) - len(shape)
     if new >= 0:  # else the op says what is wrong
         wanted = tuple(
             -1 if j >= new and size == shape[j - new] else size for j, size in enumerate(wanted)
         )
-    return _expand(self, wanted)
+    return _expand(input, wanted)
+
+
+@register_function
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose`, under numpy's name."""
+    return _transpose(input, axis0, axis1)
 
 
 @register_function
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """Expanded to the shape of another tensor."""
     return expand(self, other.shape)
+
+
+@register_function
+def broadcast_like(
+    x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] | None = None
+) -> Tensor:
+    """Expanded to the shape of another tensor; its dims in `broadcast_axes` may be missing in x."""
+    if broadcast_axes is not None and x.ndim < like_tensor.ndim:
+        for dim in sorted(wrap_all(tuple(broadcast_axes), like_tensor.ndim)):
+            if x.ndim < like_tensor.ndim:
+                x = unsqueeze(x, dim)
+    return expand(x, like_tensor.shape)
 
 
 @register_function

@@ -177,10 +177,12 @@ def mixed(
     number_last: Callable[[Tensor, Number], Tensor],
     number_first: Callable[[Number, Tensor], Tensor],
     linear_if: NumberPredicate | None = None,
+    second: str = "other",
 ) -> Operator:
     """The public function over its entries for two tensors and for a number on either side.
 
-    Before a number that does not suit, by `linear_if`, the partial axes of the tensor are reduced.
+    `second` is the name of its second parameter. Before a number that does not suit, by
+    `linear_if`, the partial axes of the tensor are reduced.
     """
 
     def call(input: Operand, other: Operand) -> Tensor:
@@ -196,6 +198,9 @@ def mixed(
         return call(*as_operands(name, input, other))
 
     call.__name__ = call.__qualname__ = name
+    # The parameter gets another name, rather than a function in between, which would take time.
+    call.__code__ = call.__code__.replace(co_varnames=("input", second))
+    call.__annotations__ = {**call.__annotations__, second: call.__annotations__["other"]}
     return call
 
 

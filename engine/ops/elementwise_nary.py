@@ -153,7 +153,7 @@ logaddexp2 = _pair(
     lambda y, a, b: _share(a, y, math.log(2)),
     lambda y, a, b: _share(b, y, math.log(2)),
 )
-heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside)))
+heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside), "values"))
 copysign = register_elementwise(
     operator("copysign", torch.copysign, (lambda dy, y, a: mul(dy, or_zero(a, div(y, a))), zero))
 )
@@ -225,6 +225,7 @@ pow = register_elementwise(
         binary(derived("pow", torch.pow, (_base, _exponent), ("a", "b"))),
         _pow_number,
         number_first(derived("pow", torch.pow, (None, _exponent), ("a#", "b"))),
+        second="exponent",
     )
 )
 

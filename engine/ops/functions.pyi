@@ -34,20 +34,42 @@ from .torch_results import (
     NativeGroupNorm,
     NativeLayerNorm,
     Qr,
+    Slogdet,
     Svd,
     TriangularSolve,
 )
 
-def abs(x: Tensor, /) -> Tensor:
+def _scaled_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """The product of two float8 matrices with one scale for each, or for each row and column."""
+
+def abs(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def absolute(x: Tensor, /) -> Tensor:
+def abs_(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def acos(x: Tensor, /) -> Tensor:
+def absolute(input: Tensor, /) -> Tensor:
+    """`abs` of each element."""
+
+def acos(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def acosh(x: Tensor, /) -> Tensor:
+def acos_(input: Tensor, /) -> Tensor:
+    """`acos` of each element."""
+
+def acosh(input: Tensor, /) -> Tensor:
+    """`acosh` of each element."""
+
+def acosh_(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None) -> Tensor:
@@ -125,6 +147,9 @@ def addmm(
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
 
+def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+
 def addr(
     input: Tensor,
     vec1: Tensor,
@@ -166,7 +191,7 @@ def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = Fa
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """The least and the greatest values, as (min, max)."""
 
-def angle(x: Tensor, /) -> Tensor:
+def angle(input: Tensor, /) -> Tensor:
     """`angle` of each element."""
 
 def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -185,25 +210,43 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
 
-def arccos(x: Tensor, /) -> Tensor:
+def arccos(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def arccosh(x: Tensor, /) -> Tensor:
+def arccos_(input: Tensor, /) -> Tensor:
+    """`acos` of each element."""
+
+def arccosh(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def arcsin(x: Tensor, /) -> Tensor:
+def arccosh_(input: Tensor, /) -> Tensor:
+    """`acosh` of each element."""
+
+def arcsin(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def arcsinh(x: Tensor, /) -> Tensor:
+def arcsin_(input: Tensor, /) -> Tensor:
+    """`asin` of each element."""
+
+def arcsinh(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def arctan(x: Tensor, /) -> Tensor:
+def arcsinh_(input: Tensor, /) -> Tensor:
+    """`asinh` of each element."""
+
+def arctan(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def arctan2(a: Tensor, b: Tensor, /) -> Tensor:
+def arctan2(input: Tensor, other: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def arctanh(x: Tensor, /) -> Tensor:
+def arctan_(input: Tensor, /) -> Tensor:
+    """`atan` of each element."""
+
+def arctanh(input: Tensor, /) -> Tensor:
+    """`atanh` of each element."""
+
+def arctanh_(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -217,6 +260,16 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
 def argwhere(input: Tensor) -> Tensor:
     """The indices of the elements that are not zero, one per row."""
+
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view with this size and these strides of the base of `input`, or of itself if it has none."""
+
+def as_strided_(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """A view with this size and these strides of the base of `input`, or of itself if it has none."""
 
 def as_strided_copy(
     input: Tensor,
@@ -235,19 +288,52 @@ def as_strided_scatter(
 ) -> Tensor:
     """torch.as_strided_scatter on every shard; see torch's documentation."""
 
-def asin(x: Tensor, /) -> Tensor:
+def as_tensor(
+    data: object,
+    dtype: torch.dtype | None = None,
+    *,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`data` as a tensor: itself, or sharing its memory, where dtype and device allow."""
+
+def asarray(
+    obj: object,
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`obj` as a tensor: a tensor, an array, what has `__dlpack__` or a buffer, a number, a list."""
+
+def asin(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def asinh(x: Tensor, /) -> Tensor:
+def asin_(input: Tensor, /) -> Tensor:
+    """`asin` of each element."""
+
+def asinh(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def atan(x: Tensor, /) -> Tensor:
+def asinh_(input: Tensor, /) -> Tensor:
+    """`asinh` of each element."""
+
+def atan(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def atan2(a: Tensor, b: Tensor, /) -> Tensor:
+def atan2(input: Tensor, other: Tensor, /) -> Tensor:
     """`atan2` of each element."""
 
-def atanh(x: Tensor, /) -> Tensor:
+def atan_(input: Tensor, /) -> Tensor:
+    """`atan` of each element."""
+
+def atanh(input: Tensor, /) -> Tensor:
+    """`atanh` of each element."""
+
+def atanh_(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
 @overload
@@ -338,6 +424,9 @@ def bartlett_window(
 ) -> Tensor:
     """The vector that torch.bartlett_window makes, in any layout."""
 
+def batch_gather(input: Tensor, indices: Tensor) -> Tensor:
+    """The elements at `indices` (..., k) of the dim behind the batch dims that both begin with."""
+
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -349,6 +438,11 @@ def batch_norm(
     eps: float = 1e-05,
 ) -> Tensor:
     """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """1 with the probability that each element is, else 0, in the dtype and layout of `input`."""
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch.bilinear on every shard; see torch's documentation."""
@@ -378,7 +472,7 @@ def bitwise_left_shift(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def bitwise_not(x: Tensor, /) -> Tensor:
+def bitwise_not(input: Tensor, /) -> Tensor:
     """`bitwise_not` of each element."""
 
 def bitwise_or(
@@ -408,13 +502,18 @@ def blackman_window(
 def block_diag(*tensors: Tensor) -> Tensor:
     """torch.block_diag on every shard; see torch's documentation."""
 
-def bmm(a: Tensor, b: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
+
+def broadcast_like(
+    x: Tensor, like_tensor: Tensor, broadcast_axes: Sequence[int] | None = None
+) -> Tensor:
+    """Expanded to the shape of another tensor; its dims in `broadcast_axes` may be missing in x."""
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All tensors expanded to their common shape."""
 
-def broadcast_to(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def broadcast_to(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
 def bucketize(
@@ -440,7 +539,10 @@ def cdist(
 ) -> Tensor:
     """torch.cdist on every shard; see torch's documentation."""
 
-def ceil(x: Tensor, /) -> Tensor:
+def ceil(input: Tensor, /) -> Tensor:
+    """`ceil` of each element."""
+
+def ceil_(input: Tensor, /) -> Tensor:
     """`ceil` of each element."""
 
 def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -468,13 +570,33 @@ def clamp(
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
+def clamp_(
+    input: Tensor,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
 def clamp_max(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+    """`input`, but at most `max`."""
+
+def clamp_max_(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at most `max`."""
 
 def clamp_min(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at least `min`."""
 
+def clamp_min_(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+    """`input`, but at least `min`."""
+
 def clip(
+    input: Tensor,
+    min: Tensor | builtins.complex | np.number[Any] | None = None,
+    max: Tensor | builtins.complex | np.number[Any] | None = None,
+) -> Tensor:
+    """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
+
+def clip_(
     input: Tensor,
     min: Tensor | builtins.complex | np.number[Any] | None = None,
     max: Tensor | builtins.complex | np.number[Any] | None = None,
@@ -503,6 +625,9 @@ def conj(input: Tensor) -> Tensor:
     """The builtins.complex conjugate, as a view; a real tensor itself."""
 
 def conj_physical(input: Tensor) -> Tensor:
+    """The builtins.complex conjugate; a real tensor itself."""
+
+def conj_physical_(input: Tensor) -> Tensor:
     """The builtins.complex conjugate; a real tensor itself."""
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
@@ -587,10 +712,16 @@ def copysign(
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of the rows, whose columns are observations."""
 
-def cos(x: Tensor, /) -> Tensor:
+def cos(input: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
-def cosh(x: Tensor, /) -> Tensor:
+def cos_(input: Tensor, /) -> Tensor:
+    """`cos` of each element."""
+
+def cosh(input: Tensor, /) -> Tensor:
+    """`cosh` of each element."""
+
+def cosh_(input: Tensor, /) -> Tensor:
     """`cosh` of each element."""
 
 def cosine_embedding_loss(
@@ -671,7 +802,16 @@ def cumulative_trapezoid(
 def deg2rad(input: Tensor, /) -> Tensor:
     """Degrees as radians."""
 
-def detach_(self: Tensor) -> Tensor:
+def deg2rad_(input: Tensor, /) -> Tensor:
+    """Degrees as radians."""
+
+def det(input: Tensor) -> Tensor:
+    """torch.det on every shard; see torch's documentation."""
+
+def detach(input: Tensor) -> Tensor:
+    """The tensor without the history of its computation: a view, through which it can be changed."""
+
+def detach_(input: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -703,7 +843,7 @@ def diff(
 ) -> Tensor:
     """torch.diff on every shard; see torch's documentation."""
 
-def digamma(x: Tensor, /) -> Tensor:
+def digamma(input: Tensor, /) -> Tensor:
     """`digamma` of each element."""
 
 def dist(
@@ -719,6 +859,11 @@ def div(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
+def div_(
+    self: Tensor, other: Tensor | builtins.complex | np.number[Any], **options: object
+) -> Tensor:
+    """`div` in place; see `onefold.div`."""
+
 def divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -727,7 +872,7 @@ def divide(
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(a: Tensor, b: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -791,7 +936,7 @@ def empty(
     """A tensor whose values are not set; see `zeros`."""
 
 def empty_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
@@ -799,7 +944,19 @@ def empty_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Unset values in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Unset values in the shape, dtype and layout of input (partial becomes broadcast)."""
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of this size and these strides whose values are not set."""
 
 def eq(
     input: Tensor | builtins.complex | np.number[Any],
@@ -808,29 +965,47 @@ def eq(
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
 
-def erf(x: Tensor, /) -> Tensor:
+def erf(input: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erfc(x: Tensor, /) -> Tensor:
+def erf_(input: Tensor, /) -> Tensor:
+    """`erf` of each element."""
+
+def erfc(input: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
-def erfinv(x: Tensor, /) -> Tensor:
+def erfc_(input: Tensor, /) -> Tensor:
+    """`erfc` of each element."""
+
+def erfinv(input: Tensor, /) -> Tensor:
     """`erfinv` of each element."""
 
-def exp(x: Tensor, /) -> Tensor:
+def exp(input: Tensor, /) -> Tensor:
     """`exp` of each element."""
 
-def exp2(x: Tensor, /) -> Tensor:
+def exp2(input: Tensor, /) -> Tensor:
     """`exp2` of each element."""
 
-def expand(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def exp2_(input: Tensor, /) -> Tensor:
+    """`exp2` of each element."""
+
+def exp_(input: Tensor, /) -> Tensor:
+    """`exp` of each element."""
+
+def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expand_copy(self: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand_copy(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """What `expand` gives, in memory of its own."""
 
-def expm1(x: Tensor, /) -> Tensor:
+def expm1(input: Tensor, /) -> Tensor:
     """`expm1` of each element."""
+
+def expm1_(input: Tensor, /) -> Tensor:
+    """`expm1` of each element."""
+
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Every element becomes a number of the exponential distribution of rate `lambd`, above 0."""
 
 def eye(
     n: int,
@@ -850,7 +1025,13 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False)
 def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """The value in the shape, dtype and layout of `input`."""
 
-def fix(x: Tensor, /) -> Tensor:
+def fill_(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """Every element becomes `value` (a number or a one-element tensor)."""
+
+def fix(input: Tensor, /) -> Tensor:
+    """`trunc` of each element."""
+
+def fix_(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -873,17 +1054,20 @@ def float_power(
 ) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is builtins.complex."""
 
-def floor(x: Tensor, /) -> Tensor:
+def floor(input: Tensor, /) -> Tensor:
+    """`floor` of each element."""
+
+def floor_(input: Tensor, /) -> Tensor:
     """`floor` of each element."""
 
 def floor_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def fmax(a: Tensor, b: Tensor, /) -> Tensor:
+def fmax(input: Tensor, other: Tensor, /) -> Tensor:
     """`fmax` of each element."""
 
-def fmin(a: Tensor, b: Tensor, /) -> Tensor:
+def fmin(input: Tensor, other: Tensor, /) -> Tensor:
     """`fmin` of each element."""
 
 def fmod(
@@ -900,7 +1084,10 @@ def fold(
 ) -> Tensor:
     """torch.fold on every shard; see torch's documentation."""
 
-def frac(x: Tensor, /) -> Tensor:
+def frac(input: Tensor, /) -> Tensor:
+    """`frac` of each element."""
+
+def frac_(input: Tensor, /) -> Tensor:
     """`frac` of each element."""
 
 def fractional_max_pool2d(
@@ -946,6 +1133,16 @@ def fractional_max_pool3d_with_indices(
 def frexp(input: Tensor) -> Frexp:
     """torch.frexp on every shard; see torch's documentation."""
 
+def frombuffer(
+    buffer: object,
+    *,
+    dtype: torch.dtype,
+    count: int = -1,
+    offset: int = 0,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A vector that shares memory with an object of Python's buffer protocol."""
+
 def full(
     size: int | Sequence[int],
     fill_value: Tensor | builtins.complex | np.number[Any],
@@ -959,7 +1156,7 @@ def full(
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
 
 def full_like(
-    x: Tensor,
+    input: Tensor,
     fill_value: Tensor | builtins.complex | np.number[Any],
     *,
     dtype: torch.dtype | None = None,
@@ -968,10 +1165,13 @@ def full_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
+
+def gather_nd(input: Tensor, index: Tensor) -> Tensor:
+    """The parts of `input` at coordinates of its first dims, which are the last dim of `index`."""
 
 def gaussian_nll_loss(
     input: Tensor,
@@ -986,6 +1186,9 @@ def gaussian_nll_loss(
 def gcd(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.gcd on every shard; see torch's documentation."""
 
+def gcd_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.gcd on every shard; see torch's documentation."""
+
 def ge(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -998,6 +1201,23 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def geqrf(input: Tensor) -> Geqrf:
     """torch.geqrf on every shard; see torch's documentation."""
+
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """y[m, n] = a[m] * b[n]"""
+
+def get_device(self: Tensor) -> int:
+    """The number of the cuda device that holds this process's shard; -1 for the cpu."""
+
+def global_to_global(
+    self: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    *,
+    grad_sbp: Sbp | Iterable[Sbp] | None = None,
+    check_meta: bool = False,
+    copy: bool = False,
+) -> Tensor:
+    """This global tensor on another placement or in another sbp; the value stays the same."""
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half of the input along `dim` times the sigmoid of the second."""
@@ -1027,6 +1247,15 @@ def grid_sample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """torch.grid_sample on every shard; see torch's documentation."""
+
+def grid_sampler(
+    input: Tensor,
+    grid: Tensor,
+    interpolation_mode: int | str,
+    padding_mode: int | str,
+    align_corners: bool,
+) -> Tensor:
+    """torch.grid_sampler on every shard; see torch's documentation."""
 
 def grid_sampler_2d(
     input: Tensor,
@@ -1120,7 +1349,12 @@ def hardswish(input: Tensor, /) -> Tensor:
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x clamped to [min_val, max_val]."""
 
-def heaviside(a: Tensor, b: Tensor, /) -> Tensor:
+def hash_tensor(
+    input: Tensor, dim: int | Sequence[int] | None = None, *, keepdim: bool = False, mode: int = 0
+) -> Tensor:
+    """torch.hash_tensor on every shard; see torch's documentation."""
+
+def heaviside(input: Tensor, values: Tensor, /) -> Tensor:
     """`heaviside` of each element."""
 
 def hermitian(input: Tensor) -> Tensor:
@@ -1157,7 +1391,6 @@ def histogram(
 def histogramdd(
     input: Tensor,
     bins: int | Sequence[int] | Sequence[Tensor],
-    *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
@@ -1179,10 +1412,13 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
 
-def hypot(a: Tensor, b: Tensor, /) -> Tensor:
+def hypot(input: Tensor, other: Tensor, /) -> Tensor:
     """`hypot` of each element."""
 
 def i0(input: Tensor) -> Tensor:
+    """torch.i0 on every shard; see torch's documentation."""
+
+def i0_(input: Tensor) -> Tensor:
     """torch.i0 on every shard; see torch's documentation."""
 
 def igamma(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
@@ -1201,9 +1437,17 @@ def im2col(
     """The sliding windows of (N, C, H, W) or (C, H, W), one per column: (N, C * kh * kw, L)."""
 
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part, which cannot be written in place."""
+    """The imaginary part, as a view."""
+
+def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """Whether fewer than `k` of the predictions (N, C) exceed that of each target (N)."""
 
 def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+
+def index_add_(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
     """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
@@ -1217,6 +1461,11 @@ def index_fill(
     """`input` with one value, a number or a 0-d tensor, in the places `index` of `dim`."""
 
 def index_put(
+    input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
+
+def index_put_(
     input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """`input` with input[indices] = values, or += for `accumulate`; bool masks are read first."""
@@ -1261,12 +1510,36 @@ def interpolate(
 ) -> Tensor:
     """torch.interpolate on every shard; see torch's documentation."""
 
+def inverse(input: Tensor) -> Tensor:
+    """torch.inverse on every shard; see torch's documentation."""
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is builtins.complex."""
+
+def is_conj(input: Tensor) -> bool:
+    """False: a conjugate is computed when it is asked for."""
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is floating; builtins.complex ones are not."""
+
+def is_neg(input: Tensor) -> bool:
+    """False: a negation is computed when it is asked for."""
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
+
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both tensors have the same shape."""
+
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol * |other|, element by element."""
 
-def isfinite(x: Tensor, /) -> Tensor:
+def isfinite(input: Tensor, /) -> Tensor:
     """`isfinite` of each element."""
 
 def isin(
@@ -1274,16 +1547,16 @@ def isin(
 ) -> Tensor:
     """torch.isin on every shard; see torch's documentation."""
 
-def isinf(x: Tensor, /) -> Tensor:
+def isinf(input: Tensor, /) -> Tensor:
     """`isinf` of each element."""
 
-def isnan(x: Tensor, /) -> Tensor:
+def isnan(input: Tensor, /) -> Tensor:
     """`isnan` of each element."""
 
-def isneginf(x: Tensor, /) -> Tensor:
+def isneginf(input: Tensor, /) -> Tensor:
     """`isneginf` of each element."""
 
-def isposinf(x: Tensor, /) -> Tensor:
+def isposinf(input: Tensor, /) -> Tensor:
     """`isposinf` of each element."""
 
 def isreal(input: Tensor) -> Tensor:
@@ -1344,7 +1617,13 @@ def layer_norm(
 def lcm(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.lcm on every shard; see torch's documentation."""
 
+def lcm_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.lcm on every shard; see torch's documentation."""
+
 def ldexp(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """torch.ldexp on every shard; see torch's documentation."""
+
+def ldexp_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.ldexp on every shard; see torch's documentation."""
 
 def le(
@@ -1357,6 +1636,9 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
 
+def lerp_(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+    """`input + weight * (end - input)`; the weight is a tensor or a number."""
+
 def less(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
@@ -1365,7 +1647,7 @@ def less_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def lgamma(x: Tensor, /) -> Tensor:
+def lgamma(input: Tensor, /) -> Tensor:
     """`lgamma` of each element."""
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -1398,17 +1680,39 @@ def local_response_norm(
 ) -> Tensor:
     """torch.local_response_norm on every shard; see torch's documentation."""
 
-def log(x: Tensor, /) -> Tensor:
+def local_to_global(
+    self: Tensor,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> Tensor:
+    """The global tensor of which this local tensor is this rank's part."""
+
+def log(input: Tensor, /) -> Tensor:
     """`log` of each element."""
 
-def log10(x: Tensor, /) -> Tensor:
+def log10(input: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
-def log1p(x: Tensor, /) -> Tensor:
+def log10_(input: Tensor, /) -> Tensor:
+    """`log10` of each element."""
+
+def log1p(input: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
-def log2(x: Tensor, /) -> Tensor:
+def log1p_(input: Tensor, /) -> Tensor:
+    """`log1p` of each element."""
+
+def log2(input: Tensor, /) -> Tensor:
     """`log2` of each element."""
+
+def log2_(input: Tensor, /) -> Tensor:
+    """`log2` of each element."""
+
+def log_(input: Tensor, /) -> Tensor:
+    """`log` of each element."""
 
 def log_sigmoid(input: Tensor, /) -> Tensor:
     """log(sigmoid(x))"""
@@ -1416,10 +1720,10 @@ def log_sigmoid(input: Tensor, /) -> Tensor:
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
 
-def logaddexp(a: Tensor, b: Tensor, /) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, /) -> Tensor:
     """`logaddexp` of each element."""
 
-def logaddexp2(a: Tensor, b: Tensor, /) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor, /) -> Tensor:
     """`logaddexp2` of each element."""
 
 def logcumsumexp(input: Tensor, dim: int | Sequence[int]) -> Tensor:
@@ -1432,7 +1736,7 @@ def logical_and(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def logical_not(x: Tensor, /) -> Tensor:
+def logical_not(input: Tensor, /) -> Tensor:
     """`logical_not` of each element."""
 
 def logical_or(
@@ -1444,6 +1748,9 @@ def logical_xor(
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+
+def logit_(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
 
 def logsigmoid(input: Tensor, /) -> Tensor:
@@ -1547,6 +1854,11 @@ def masked_fill(
 ) -> Tensor:
     """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
 
+def masked_fill_(
+    input: Tensor, mask: Tensor, value: Tensor | builtins.complex | np.number[Any]
+) -> Tensor:
+    """`input` with `value` (a number or a 0-d tensor) where `mask` is True."""
+
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the elements where `mask` is true taken from `source`, in order."""
 
@@ -1558,6 +1870,9 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 def matrix_exp(input: Tensor) -> Tensor:
     """torch.matrix_exp on every shard; see torch's documentation."""
+
+def matrix_power(input: Tensor, n: Tensor | int) -> Tensor:
+    """torch.matrix_power on every shard; see torch's documentation."""
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
@@ -1712,7 +2027,7 @@ def max_unpool3d(
 ) -> Tensor:
     """torch.max_unpool3d on every shard; see torch's documentation."""
 
-def maximum(a: Tensor, b: Tensor, /) -> Tensor:
+def maximum(input: Tensor, other: Tensor, /) -> Tensor:
     """`maximum` of each element."""
 
 def mean(
@@ -1747,13 +2062,13 @@ def min(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
 def min(input: Tensor, dim: Tensor) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
-def minimum(a: Tensor, b: Tensor, /) -> Tensor:
+def minimum(input: Tensor, other: Tensor, /) -> Tensor:
     """`minimum` of each element."""
 
 def mish(input: Tensor, /) -> Tensor:
     """x * tanh(softplus(x))"""
 
-def mm(a: Tensor, b: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def mode(input: Tensor, dim: int | Sequence[int] = -1, keepdim: bool = False) -> Mode:
@@ -1839,17 +2154,34 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """torch.multilabel_soft_margin_loss on every shard; see torch's documentation."""
 
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S)."""
+
 def multiply(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def mv(a: Tensor, b: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def mvlgamma(input: Tensor, p: float | str) -> Tensor:
     """torch.mvlgamma on every shard; see torch's documentation."""
 
 def nan_to_num(
+    input: Tensor,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+
+def nan_to_num_(
     input: Tensor,
     nan: float | None = None,
     posinf: float | None = None,
@@ -1899,6 +2231,18 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """What `narrow` gives, in memory of its own."""
 
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training."""
+
 def native_group_norm(
     input: Tensor, weight: Tensor, bias: Tensor, N: int, C: int, HxW: int, group: int, eps: float
 ) -> NativeGroupNorm:
@@ -1913,11 +2257,39 @@ def ne(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def neg(x: Tensor, /) -> Tensor:
+def neg(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def negative(x: Tensor, /) -> Tensor:
+def neg_(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
+
+def negative(input: Tensor, /) -> Tensor:
+    """`neg` of each element."""
+
+def negative_(input: Tensor, /) -> Tensor:
+    """`neg` of each element."""
+
+def new_empty(
+    self: Tensor,
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Unset values of another shape with self's dtype, device or (broadcast) placement."""
+
+def new_zeros(
+    self: Tensor,
+    *size: int | Sequence[int],
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Zeros of another shape with self's dtype, device or (broadcast) placement."""
 
 def nextafter(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.nextafter on every shard; see torch's documentation."""
@@ -1965,6 +2337,11 @@ def normal(
 ) -> Tensor:
     """Normal numbers of this mean and standard deviation."""
 
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Every element becomes a normal number of this mean and standard deviation."""
+
 def normalize(
     input: Tensor, p: float = 2.0, dim: int | Sequence[int] | None = 1, eps: float = 1e-12
 ) -> Tensor:
@@ -1974,6 +2351,9 @@ def not_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def numel(input: Tensor) -> int:
+    """The number of elements of the logical tensor."""
+
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """[...] of classes to [..., num_classes] of 0 and 1 (int64); -1: the largest class plus one."""
 
@@ -1988,7 +2368,7 @@ def ones(
     """A tensor of ones; see `zeros`."""
 
 def ones_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
@@ -1996,14 +2376,17 @@ def ones_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Ones in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Ones in the shape, dtype and layout of input (partial becomes broadcast)."""
+
+def orgqr(input: Tensor, input2: Tensor) -> Tensor:
+    """torch.orgqr on every shard; see torch's documentation."""
 
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
     """torch.ormqr on every shard; see torch's documentation."""
 
-def outer(a: Tensor, b: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(
@@ -2057,7 +2440,7 @@ def positive(input: Tensor) -> Tensor:
 
 def pow(
     input: Tensor | builtins.complex | np.number[Any],
-    other: Tensor | builtins.complex | np.number[Any],
+    exponent: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
@@ -2092,7 +2475,13 @@ def quantize_fp8(
 ) -> Quantized:
     """Matrices as numbers of 8 bits, and a float32 scale for each block of them."""
 
+def quick_gelu(input: Tensor, /) -> Tensor:
+    """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
+
 def rad2deg(input: Tensor, /) -> Tensor:
+    """Radians as degrees."""
+
+def rad2deg_(input: Tensor, /) -> Tensor:
     """Radians as degrees."""
 
 def rand(
@@ -2107,15 +2496,16 @@ def rand(
     """Uniform numbers in [0, 1); the same for every layout."""
 
 def rand_like(
-    x: Tensor,
+    input: Tensor,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Uniform numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Uniform numbers in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def randint(
     low: int = 0,
@@ -2132,17 +2522,18 @@ def randint(
     """Integers in [low, high); `randint(high, size)` starts at 0."""
 
 def randint_like(
-    x: Tensor,
-    low: int,
+    input: Tensor,
+    low: int = 0,
     high: int | None = None,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Integers in [low, high), laid out as input (partial becomes broadcast); see `randint`."""
 
 def randn(
     *sizes: int | Sequence[int],
@@ -2156,15 +2547,16 @@ def randn(
     """Standard normal numbers; the same for every layout."""
 
 def randn_like(
-    x: Tensor,
+    input: Tensor,
     *,
+    generator: Generator | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Standard normal numbers in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Standard normal numbers in the shape, dtype and layout of input (partial becomes broadcast)."""
 
 def randperm(
     n: int,
@@ -2182,9 +2574,12 @@ def ravel(input: Tensor) -> Tensor:
     """All elements in one dim: a view of a contiguous tensor, else a copy, as in torch."""
 
 def real(input: Tensor) -> Tensor:
-    """The real part, which cannot be written in place; a real tensor itself."""
+    """The real part, as a view; a real tensor itself."""
 
-def reciprocal(x: Tensor, /) -> Tensor:
+def reciprocal(input: Tensor, /) -> Tensor:
+    """`reciprocal` of each element."""
+
+def reciprocal_(input: Tensor, /) -> Tensor:
     """`reciprocal` of each element."""
 
 def relu(input: Tensor, /) -> Tensor:
@@ -2192,6 +2587,9 @@ def relu(input: Tensor, /) -> Tensor:
 
 def relu6(input: Tensor) -> Tensor:
     """x clamped to [0, 6]."""
+
+def relu_(input: Tensor, /) -> Tensor:
+    """x where x > 0, else 0."""
 
 def remainder(
     input: Tensor | builtins.complex | np.number[Any],
@@ -2211,11 +2609,22 @@ def repeat_interleave(
 def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """The elements, in row-major order, under another shape: a view wherever torch makes one."""
 
+def resize_as_(
+    input: Tensor, the_template: Tensor, *, memory_format: torch.memory_format | None = None
+) -> Tensor:
+    """Give the tensor the shape of another one; see `resize_`."""
+
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: what `conj` gives is computed already."""
 
 def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: no negation is put off."""
+
+def result_type(
+    tensor: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
+) -> torch.dtype:
+    """The dtype that arithmetic on the two gives."""
 
 def rms_norm(
     input: Tensor,
@@ -2271,6 +2680,9 @@ def rnn_tanh_cell(
 ) -> Tensor:
     """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
 
+def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
+    """The area under the ROC curve, of one element, in float32."""
+
 def roll(
     input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> Tensor:
@@ -2287,6 +2699,9 @@ def rotary(
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
 
+def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
@@ -2299,7 +2714,10 @@ def rrelu(
 ) -> Tensor:
     """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
 
-def rsqrt(x: Tensor, /) -> Tensor:
+def rsqrt(input: Tensor, /) -> Tensor:
+    """`rsqrt` of each element."""
+
+def rsqrt_(input: Tensor, /) -> Tensor:
     """`rsqrt` of each element."""
 
 def rsub(
@@ -2309,6 +2727,17 @@ def rsub(
     alpha: builtins.complex | np.number[Any] = 1,
 ) -> Tensor:
     """`other - alpha * input`."""
+
+def scalar_tensor(
+    s: builtins.complex | np.number[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    device: str | int | torch.device | PlacedDevice | None = None,
+    placement: Placement | None = None,
+    sbp: Sbp | Iterable[Sbp] | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A 0-d tensor of a number, in the default dtype unless another is given."""
 
 def scaled_dot_product_attention(
     query: Tensor,
@@ -2349,6 +2778,9 @@ def scatter(
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
 
+def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of this shape with `update` at coordinates; what meets in one place is added up."""
+
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -2374,29 +2806,44 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
 
-def sgn(x: Tensor, /) -> Tensor:
+def sgn(input: Tensor, /) -> Tensor:
     """`sgn` of each element."""
 
 def sigmoid(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
-def sign(x: Tensor, /) -> Tensor:
+def sigmoid_(input: Tensor, /) -> Tensor:
+    """1 / (1 + exp(-x))"""
+
+def sign(input: Tensor, /) -> Tensor:
     """`sign` of each element."""
 
-def signbit(x: Tensor, /) -> Tensor:
+def signbit(input: Tensor, /) -> Tensor:
     """`signbit` of each element."""
 
 def silu(input: Tensor, /) -> Tensor:
     """x * sigmoid(x)"""
 
-def sin(x: Tensor, /) -> Tensor:
+def sin(input: Tensor, /) -> Tensor:
+    """`sin` of each element."""
+
+def sin_(input: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
 def sinc(input: Tensor, /) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
-def sinh(x: Tensor, /) -> Tensor:
+def sinc_(input: Tensor, /) -> Tensor:
+    """sin(pi x) / (pi x), and 1 where x is 0."""
+
+def sinh(input: Tensor, /) -> Tensor:
     """`sinh` of each element."""
+
+def sinh_(input: Tensor, /) -> Tensor:
+    """`sinh` of each element."""
+
+def slice(input: Tensor, slice_tup_list: Sequence[Sequence[int | None]]) -> Tensor:
+    """The part of `input` from (start, stop, step) of each of its first dims, None for the ends."""
 
 def slice_scatter(
     input: Tensor,
@@ -2407,6 +2854,14 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:
     """A copy of `input` in which `src` is a slice along a dim."""
+
+def slice_update(
+    input: Tensor, update: Tensor, slice_tup_list: Sequence[Sequence[int | None]]
+) -> Tensor:
+    """`input`, which takes `update` in place in the part that `slice` gives."""
+
+def slogdet(input: Tensor) -> Slogdet:
+    """torch.slogdet on every shard; see torch's documentation."""
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
@@ -2447,21 +2902,28 @@ def split(
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
-def split_with_sizes(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
 def split_with_sizes_copy(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """What `split_with_sizes` gives, in memory of its own."""
 
-def sqrt(x: Tensor, /) -> Tensor:
+def sqrt(input: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
-def square(x: Tensor, /) -> Tensor:
+def sqrt_(input: Tensor, /) -> Tensor:
+    """`sqrt` of each element."""
+
+def square(input: Tensor, /) -> Tensor:
     """`square` of each element."""
+
+def square_(input: Tensor, /) -> Tensor:
+    """`square` of each element."""
+
+def square_relu(input: Tensor, /) -> Tensor:
+    """The square of relu: x * x where x > 0, else 0. Source: So et al., 'Primer' (2021)."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
@@ -2538,8 +3000,8 @@ def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Svd:
     """torch.svd on every shard; see torch's documentation."""
 
-def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """`transpose`, under numpy's name."""
 
 def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
@@ -2559,10 +3021,16 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
 
-def tan(x: Tensor, /) -> Tensor:
+def tan(input: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
-def tanh(x: Tensor, /) -> Tensor:
+def tan_(input: Tensor, /) -> Tensor:
+    """`tan` of each element."""
+
+def tanh(input: Tensor, /) -> Tensor:
+    """`tanh` of each element."""
+
+def tanh_(input: Tensor, /) -> Tensor:
     """`tanh` of each element."""
 
 def tanhshrink(input: Tensor, /) -> Tensor:
@@ -2578,6 +3046,9 @@ def tensor(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor with a copy of `data` (nested lists, numbers, numpy arrays, torch tensors)."""
+
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """A copy of `tensor` with `updates` at coordinates of its first dims; see `gather_nd`."""
 
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
@@ -2710,7 +3181,10 @@ def true_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
-def trunc(x: Tensor, /) -> Tensor:
+def trunc(input: Tensor, /) -> Tensor:
+    """`trunc` of each element."""
+
+def trunc_(input: Tensor, /) -> Tensor:
     """`trunc` of each element."""
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -2727,6 +3201,16 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """What the method `unfold` gives, in memory of its own."""
+
+def uniform_(
+    self: Tensor,
+    low: float = 0.0,
+    to: float = 1.0,
+    *,
+    generator: Generator | None = None,
+    **start: float,
+) -> Tensor:
+    """Every element becomes a number uniform in [low, to); `low` may be given as `from=`."""
 
 def unique(
     input: Tensor,
@@ -2754,7 +3238,7 @@ def unsafe_split(
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given."""
 
 def unsafe_split_with_sizes(
-    tensor: Tensor, split_sizes: Sequence[int], dim: int = 0
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
     """Parts of the sizes given along `dim`."""
 
@@ -2763,6 +3247,9 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
     """What `unsqueeze` gives, in memory of its own."""
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """torch.vander on every shard; see torch's documentation."""
 
 def var(
     input: Tensor,
@@ -2797,6 +3284,9 @@ def vector_norm(
 ) -> Tensor:
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
 
+def view(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
+    """The tensor's elements, in row-major order, under another shape; one size may be -1."""
+
 def view_as_complex(input: Tensor) -> Tensor:
     """torch.view_as_complex on every shard; see torch's documentation."""
 
@@ -2828,6 +3318,13 @@ def xlogy(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
 ) -> Tensor: ...
+def xlogy_(
+    input: Tensor | builtins.complex | np.number[Any],
+    other: Tensor | builtins.complex | np.number[Any],
+) -> Tensor: ...
+def zero_(input: Tensor) -> Tensor:
+    """Every element becomes 0."""
+
 def zeros(
     *sizes: int | Sequence[int],
     dtype: torch.dtype | None = None,
@@ -2839,7 +3336,7 @@ def zeros(
     """A tensor of zeros."""
 
 def zeros_like(
-    x: Tensor,
+    input: Tensor,
     *,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
@@ -2847,4 +3344,4 @@ def zeros_like(
     sbp: Sbp | Iterable[Sbp] | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Zeros in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Zeros in the shape, dtype and layout of input (partial becomes broadcast)."""

@@ -58,7 +58,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def histogramdd(
     input: Tensor,
     bins: Dims | Sequence[Tensor],
-    *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,

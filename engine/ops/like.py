@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack, cast
 
 import torch
 
+from ...errors import OnefoldTypeError
 from ...kernels import pointwise_ref as elementwise
 from .. import interpreter
 from ..argument_types import Dims, Layout, TypedLayout
 from ..dispatcher import unary
+from ..generator import Generator
 from ..global_mode import OwnDevice
 from ..meta import Meta
 from ..names import register_as, register_function
 from ..op import Kernel, Local, Op
+from ..placed_device import PlacedDevice
+from ..placement import Placement
 from ..sbp import broadcast, partial_max, partial_min, partial_sum, without_partial
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -64,60 +69,98 @@ def ones_like_whole(x: Tensor) -> Tensor:
     return constant_like(x, 1)
 
 
-def _layout_of(x: Tensor, layout: TypedLayout) -> TypedLayout:
+def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The dtype and layout arguments for a tensor like x: x's own, unless others are given.
 
     Constants made like a partial tensor are broadcast.
     """
     layout["dtype"] = layout.get("dtype") or x.dtype
     if layout.get("device") is not None:
-        return layout
+        return layout if x.is_local else _on_type(x, layout)
     if x.is_local:
         given = layout.get("placement") is not None or layout.get("sbp") is not None
         return layout if given else {**layout, "device": OwnDevice(x.device)}
     return {"placement": x.placement, "sbp": without_partial(x.sbp), **layout}
 
 
+def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """The layout of a global tensor where a device is given, which says on which type of device.
+
+    As in `x.to(device)` the ranks stay. Raises OnefoldTypeError beside placement or sbp.
+    """
+    given = layout.pop("device")
+    if layout.get("placement") is not None:
+        raise OnefoldTypeError(
+            f"got both device={str(given)!r} and placement={layout['placement']!r}; give one"
+        )
+    if isinstance(given, PlacedDevice):
+        return {**layout, "device": given}
+    placement = Placement(torch.device(given or "cpu").type, x.placement.ranks)
+    return {"placement": placement, "sbp": without_partial(x.sbp), **layout}
+
+
 class _Like(Protocol):
     def __call__(
-        self, x: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
+        self, input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
     ) -> Tensor: ...
 
 
 def _like(make: Entry, what: str, value: float | None = None) -> _Like:
     """The function `make` of sizes, with the shape of a tensor; `value` is that of its elements."""
 
-    def call(x: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]) -> Tensor:
-        plain = not layout and (dtype is None or dtype is x.meta.dtype)
+    def call(
+        input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
+    ) -> Tensor:
+        plain = not layout and (dtype is None or dtype is input.meta.dtype)
         if plain and value is not None and interpreter.current is None:
-            return constant_like(x, value)
-        return make(x.shape, **_layout_of(x, {"dtype": dtype, **layout}))
+            return constant_like(input, value)
+        return make(input.shape, **layout_like(input, {"dtype": dtype, **layout}))
 
-    doc = f"{what} in the shape, dtype and layout of x (partial becomes broadcast)."
+    doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
     return register_as(f"{make.__name__}_like", call, doc)
 
 
 zeros_like = _like(zeros, "Zeros", 0)
 ones_like = _like(ones, "Ones", 1)
 empty_like = _like(empty, "Unset values")
-rand_like = _like(rand, "Uniform numbers")
-randn_like = _like(randn, "Standard normal numbers")
+
+
+def _random_like(make: Entry, what: str) -> Callable[..., Tensor]:
+    """The function `make` of sizes and a generator, with the shape of a tensor."""
+
+    def call(
+        input: Tensor, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]
+    ) -> Tensor:
+        return make(input.shape, generator=generator, **layout_like(input, layout))
+
+    doc = f"{what} in the shape, dtype and layout of input (partial becomes broadcast)."
+    return register_as(f"{make.__name__}_like", call, doc)
+
+
+rand_like = _random_like(rand, "Uniform numbers")
+randn_like = _random_like(randn, "Standard normal numbers")
 
 
 @register_function
-def full_like(x: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
-    """One value in the shape, dtype and layout of x (partial becomes broadcast)."""
-    return full(x.shape, fill_value, **_layout_of(x, layout))
+def full_like(input: Tensor, fill_value: Operand, **layout: Unpack[TypedLayout]) -> Tensor:
+    """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
+    return full(input.shape, fill_value, **layout_like(input, layout))
 
 
 @register_function
 def randint_like(
-    x: Tensor, low: int, high: int | None = None, **layout: Unpack[TypedLayout]
+    input: Tensor,
+    low: int = 0,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
-    """Integers in [low, high) in the shape, dtype and layout of x (partial becomes broadcast)."""
+    """Integers in [low, high), laid out as input (partial becomes broadcast); see `randint`."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, x.shape, **_layout_of(x, layout))
+    shape = input.shape
+    return randint(low, high, shape, generator=generator, **layout_like(input, layout))
 
 
 # Of the same kind as another tensor, in another shape; replicated where that one is global.
@@ -130,26 +173,27 @@ def whole_beside(x: Tensor) -> Layout:
     return {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
 
 
-def _beside(x: Tensor, layout: TypedLayout) -> TypedLayout:
+def layout_beside(x: Tensor, layout: TypedLayout) -> TypedLayout:
+    """The dtype and layout arguments for a tensor of another shape: x's own, unless others are."""
     given = {key: value for key, value in layout.items() if value is not None}
-    if not given.keys() & {"placement", "sbp", "device"}:
-        given = {**whole_beside(x), **given}
-    return _layout_of(x, cast("TypedLayout", given))
+    if x.is_global and not given.keys() & {"placement", "sbp"}:
+        given["sbp"] = (broadcast,) * x.placement.ndim
+    return layout_like(x, cast("TypedLayout", given))
 
 
-def _register_new(make: Entry, what: str) -> None:
+def _register_new(make: Entry, what: str) -> Callable[..., Tensor]:
     """The function `make` of sizes as a method of a tensor."""
 
     def call(self: Tensor, *size: Dims, **layout: Unpack[TypedLayout]) -> Tensor:
-        return make(*size, **_beside(self, layout))
+        return make(*size, **layout_beside(self, layout))
 
     doc = f"{what} of another shape with self's dtype, device or (broadcast) placement."
-    register_as(f"new_{make.__name__}", call, doc)
+    return register_as(f"new_{make.__name__}", call, doc)
 
 
-_register_new(zeros, "Zeros")
-_register_new(ones, "Ones")
-_register_new(empty, "Unset values")
+new_zeros = _register_new(zeros, "Zeros")
+new_ones = _register_new(ones, "Ones")
+new_empty = _register_new(empty, "Unset values")
 
 
 @register_function
@@ -157,10 +201,10 @@ def new_full(
     self: Tensor, size: Size, fill_value: Operand, **layout: Unpack[TypedLayout]
 ) -> Tensor:
     """One value in another shape with self's dtype, device or (broadcast) placement."""
-    return full(size, fill_value, **_beside(self, layout))
+    return full(size, fill_value, **layout_beside(self, layout))
 
 
 @register_function
 def new_tensor(self: Tensor, data: object, **layout: Unpack[TypedLayout]) -> Tensor:
     """A tensor of `data` with self's dtype, device or (broadcast) placement."""
-    return tensor(data, **_beside(self, layout))
+    return tensor(data, **layout_beside(self, layout))

@@ -226,18 +226,18 @@ class Linear(MatrixOp):
         return dx, dw, sum_to(dy, bias)
 
 
-mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm)))
+mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm), "mat2"))
 mm_nt = register_name("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
 mm_tn = register_name("mm_tn", binary(Product(kernels.mm_tn, "tn")))
 _matmul = binary(Product(kernels.matmul, kernel=torch.matmul))
 product_nt = binary(Product(kernels.matmul_nt, "nt"))
 product_tn = binary(Product(kernels.matmul_tn, "tn"))
-bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm)))
-mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv)))
-dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot)))
+bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2"))
+mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec"))
+dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor"))
 rows_tn = register_name("rows_tn", binary(RowsProduct()))
 sum_rows = register_name("sum_rows", unary(RowsSum()))
-outer = register_name("outer", binary(Outer()))
+outer = register_name("outer", binary(Outer(), "vec2"))
 _linear = ternary(Linear())
 
 

@@ -13,6 +13,10 @@ class Geqrf(NamedTuple):
     a: Tensor
     tau: Tensor
 
+class Slogdet(NamedTuple):
+    sign: Tensor
+    logabsdet: Tensor
+
 class LuUnpack(NamedTuple):
     P: Tensor
     L: Tensor

@@ -20,7 +20,13 @@ LINALG = """
 cholesky(input, upper=False): but 2
 cholesky_inverse(input, upper=False): but 2
 cholesky_solve(input, input2, upper=False): but 2
+det(input): but 2
 geqrf(input) -> a, tau: but 2 constant
+inverse(input): but 2
+matrix_power(input, n): but 2
+orgqr(input, input2): but 2 1
+slogdet(input) -> sign, logabsdet: but 2
+vander(x, N=None, increasing=False): none constant
 lu_solve(input, LU_data, LU_pivots): but 2 2 1
 lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True) -> P, L, U: but 2 1
 matrix_exp(input): but 2
@@ -162,6 +168,7 @@ cummin(input, dim) -> values, indices: but dim
 cumulative_trapezoid(y, x=None, *, dx=None, dim=-1): but dim
 diff(input, n=1, dim=-1, prepend=None, append=None): but dim
 dist(input, other, p=2): none
+hash_tensor(input, dim=None, *, keepdim=False, mode=0): but dim constant
 frexp(input) -> mantissa, exponent: each
 gcd(input, other): each constant
 lcm(input, other): each constant
@@ -211,6 +218,7 @@ fractional_max_pool2d_with_indices(input, kernel_size, output_size=None, output_
 fractional_max_pool3d_with_indices(input, kernel_size, output_size=None, output_ratio=None,
     return_indices=False, _random_samples=None) -> output, indices: but 3 1
 grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None): lead 1
+grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners): lead 1
 interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,

@@ -13,8 +13,8 @@ from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Needs
 from ..signature import Signature
-from ..tensor import Tensor
-from ..views import FunctionStep, link, read_only
+from ..tensor import Tensor, tensor_ops
+from ..views import FunctionStep, link
 from .arithmetic import div, mul, neg
 from .cast import cast
 from .compare import ge, le, logical_and
@@ -223,13 +223,6 @@ def conj_physical(input: Tensor) -> Tensor:
     return _conj(input) if input.meta.dtype.is_complex else input
 
 
-def _read_only(name: str, function: Function, of_one: Kernel) -> FunctionStep:
-    def scatter(x: Tensor, value: Tensor) -> Tensor:
-        raise read_only(name)
-
-    return FunctionStep(name, function, scatter, of_one)
-
-
 @register_function
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: what `conj` gives is computed already."""
@@ -243,8 +236,12 @@ def resolve_neg(input: Tensor) -> Tensor:
 
 
 _CONJ = FunctionStep("conj", _conj, lambda x, value: _conj(value), torch.conj_physical)
-_REAL = _read_only("real", _real, kernels.real)
-_IMAG = _read_only("imag", _imag, kernels.imag)
+_REAL = FunctionStep(
+    "real", _real, lambda x, value: tensor_ops.complex(value, _imag(x)), kernels.real
+)
+_IMAG = FunctionStep(
+    "imag", _imag, lambda x, value: tensor_ops.complex(_real(x), value), kernels.imag
+)
 
 
 @register_elementwise
@@ -255,11 +252,11 @@ def conj(input: Tensor) -> Tensor:
 
 @register_function
 def real(input: Tensor) -> Tensor:
-    """The real part, which cannot be written in place; a real tensor itself."""
+    """The real part, as a view; a real tensor itself."""
     return link(_real(input), input, _REAL) if input.meta.dtype.is_complex else input
 
 
 @register_function
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part, which cannot be written in place."""
+    """The imaginary part, as a view."""
     return link(_imag(input), input, _IMAG)

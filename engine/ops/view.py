@@ -327,6 +327,18 @@ def _can_view(chain: Chain, shape: Shape) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def _strides(chain: Chain) -> tuple[Shape, int]:
+    """The steps in the base's memory from one element to the next, by dim, and where they begin."""
+    x = _on_one(chain)
+    return tuple(x.stride()), int(x.storage_offset())
+
+
+def strides(x: Tensor) -> tuple[Shape, int]:
+    """The strides of a tensor in its base, and where it begins there."""
+    return _strides(_chain(x) if x.shared else (x.meta.shape,))
+
+
+@lru_cache(maxsize=4096)
 def _is_contiguous(chain: Chain) -> bool:
     """Whether the elements lie row by row."""
     return _on_one(chain).is_contiguous()

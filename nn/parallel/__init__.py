@@ -1,3 +1,4 @@
-"""DistributedDataParallel, with torch's arguments."""
+"""DistributedDataParallel and DataParallel, with torch's arguments."""
 
+from ..data_parallel import DataParallel as DataParallel
 from .distributed_data_parallel import DistributedDataParallel as DistributedDataParallel

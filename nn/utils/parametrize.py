@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
+import torch
+
 from ...engine import interpreter
 from ...engine.grad_mode import no_grad
 from ...engine.inplace import fitted, take
+from ...engine.sbp import without_partial
 from ...engine.tensor import Tensor
 from ...engine.views import leave
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
@@ -54,6 +57,8 @@ def set_original(original: Tensor, value: Tensor) -> None:
     if value.shape == original.shape:
         value = fitted(value, original)
     else:
+        if value.is_global:
+            value = value.to_global(sbp=without_partial(value.sbp))
         leave(original)
         original.meta = value.meta
     take(original, value)
@@ -66,7 +71,7 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
         module.register_buffer(name, tensor)
 
 
-def _check_like(what: str, found: object, wanted: Tensor | tuple[object, object]) -> None:
+def _check_like(what: str, found: object, wanted: Tensor | tuple[torch.dtype, torch.Size]) -> None:
     """Raise OnefoldValueError unless a tensor has the dtype and shape of another."""
     dtype, shape = (wanted.dtype, wanted.shape) if isinstance(wanted, Tensor) else wanted
     if not isinstance(found, Tensor):
@@ -79,7 +84,7 @@ def _check_like(what: str, found: object, wanted: Tensor | tuple[object, object]
     if found.shape != shape:
         raise OnefoldValueError(
             f"{what} may not change the shape of the tensor, unless `unsafe` is given: it is "
-            f"{tuple(shape)}, but the result has {tuple(found.shape)}"  # type: ignore[arg-type]
+            f"{tuple(shape)}, but the result has {tuple(found.shape)}"
         )
 
 

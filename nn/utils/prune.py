@@ -141,7 +141,7 @@ def custom_from_mask(module: M, name: str, mask: Tensor) -> M:
 
 
 def _method_of(module: Module, name: str) -> BasePruningMethod | None:
-    found = module.__dict__.get("_computed", {}).get(name)
+    found = module._computed_tensor(name)
     return found if isinstance(found, BasePruningMethod) else None
 
 

@@ -66,7 +66,7 @@ class BasePruningMethod(ABC):
         """
         method = cls(*args, **kwargs)
         method._tensor_name = name
-        before = module.__dict__.get("_computed", {}).get(name)
+        before = module._computed_tensor(name)
         pruned = isinstance(before, BasePruningMethod)
         original = getattr(module, f"{name}_orig") if pruned else module.get_parameter(name)
         scores = getattr(module, name) if importance_scores is None else importance_scores

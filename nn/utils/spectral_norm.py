@@ -111,7 +111,7 @@ def spectral_norm(
     Miyato et al., "Spectral Normalization for Generative Adversarial Networks" (2018).
     """
     found = SpectralNorm(name, n_power_iterations, output_dim(module, dim), eps)
-    if isinstance(module.__dict__.get("_computed", {}).get(name), SpectralNorm):
+    if isinstance(module._computed_tensor(name), SpectralNorm):
         raise OnefoldRuntimeError(
             f"Cannot register two spectral_norm hooks on the same parameter {name}"
         )
@@ -128,7 +128,7 @@ def spectral_norm(
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
     """Let a parameter have its normalized value; OnefoldValueError if it has no such norm."""
-    found = module.__dict__.get("_computed", {}).get(name)
+    found = module._computed_tensor(name)
     if not isinstance(found, SpectralNorm):
         raise OnefoldValueError(f"spectral_norm of '{name}' not found in {module}")
     weight = found.value(module).detach()

@@ -65,7 +65,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
         FutureWarning,
         stacklevel=2,
     )
-    if isinstance(module.__dict__.get("_computed", {}).get(name), WeightNorm):
+    if isinstance(module._computed_tensor(name), WeightNorm):
         raise OnefoldRuntimeError(
             f"Cannot register two weight_norm hooks on the same parameter {name}"
         )
@@ -79,7 +79,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
     """Let a parameter that `weight_norm` replaced be one again; ValueError if there is none."""
-    found = module.__dict__.get("_computed", {}).get(name)
+    found = module._computed_tensor(name)
     if not isinstance(found, WeightNorm):
         raise OnefoldValueError(f"weight_norm of '{name}' not found in {module}")
     weight = found.compute_weight(module).detach()

@@ -244,6 +244,34 @@ def test_in_a_graph():
     assert (low.dtype, whole.dtype) == (torch.bfloat16, torch.float32)
 
 
+def test_a_checkpointed_module_of_a_graph():
+    def results(checkpointed):
+        flow.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 3))
+        model.to(nn.graph.GraphModule).activation_checkpointing = checkpointed
+
+        class Train(nn.Graph):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+                self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+            def build(self, x):
+                with flow.autocast("cpu"):
+                    loss = self.model(x).float().square().mean()
+                loss.backward()
+                return loss
+
+        graph, x = Train(), flow.tensor(values(5, 3).float())
+        steps = [graph(x).item() for _ in range(3)]
+        made = {v.meta.dtype for s in graph.program.steps if s.name == "linear" for v in s.outputs}
+        return steps, made, [w.tolist() for w in model.parameters()]
+
+    plain = results(False)
+    assert plain[1] == {torch.bfloat16}
+    assert results(True) == plain
+
+
 class Product(flow.autograd.Function):
     seen = []  # noqa: RUF012
 

@@ -63,6 +63,30 @@ def test_hooks_run_in_autograd_grad(world):
     assert flow.autograd.grad(y.sum(), x)[0].tolist() == [6.0] * 3
 
 
+@pytest.mark.parametrize("sbp", ["(S0)", "(B)", "(P)"])
+def test_hooks_after_accumulation(sbp, world):
+    """Once in each backward, when the whole gradient has been added; as in torch."""
+    x, wanted = leaf(sbp), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    seen = {x: [], wanted: []}
+
+    def note(tensor):
+        seen[tensor].append(tensor.grad.tolist())
+
+    for tensor in (x, wanted):
+        handle = tensor.register_post_accumulate_grad_hook(note)
+        for _ in range(2):
+            (tensor * 2 + tensor * tensor).sum().backward()
+        handle.remove()
+        tensor.sum().backward()
+    assert seen[x] == seen[wanted] and len(seen[x]) == 2
+    x.register_post_accumulate_grad_hook(lambda x: setattr(x, "grad", None))
+    x.sum().backward()
+    assert x.grad is None
+    for other in (x * 2, x.detach()):
+        with pytest.raises(AutogradError):
+            other.register_post_accumulate_grad_hook(note)
+
+
 def test_retained_gradients_are_those_after_the_hooks(world):
     x = leaf()
     y = x * 2

@@ -72,7 +72,7 @@ def test_tracebacks_show_the_entry_under_the_name_of_the_op():
         flow.mm(flow.ones(2, 3), flow.ones(2, 3))
     frames = traceback.extract_tb(found.value.__traceback__)
     (entry,) = [frame for frame in frames if frame.name == "mm"]
-    assert entry.line.startswith("plan = prepare(op, call, plans, (a.meta, b.meta), (a, b)")
+    assert entry.line.startswith("plan = prepare(op, call, plans, (input.meta, mat2.meta), (input,")
 
 
 def test_the_users_line_is_not_that_of_an_entry():

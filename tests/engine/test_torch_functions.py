@@ -6,6 +6,8 @@ import torch
 from torch.nn import functional as F
 
 import onefold as flow
+from onefold.engine.sbp import parse
+from onefold.errors import OnefoldError
 
 X = np.linspace(-2, 2, 24).reshape(4, 6)
 W = np.linspace(-1, 1, 18).reshape(3, 6)
@@ -59,3 +61,35 @@ def test_unknown_functions_and_options_are_refused(world):
         torch.svd_lowrank(x.reshape(3, 1))
     with pytest.raises(TypeError, match="inplace"):
         F.relu(x, inplace=True)
+
+
+# out=
+
+
+@pytest.mark.parametrize("sbp", ["(S0)", "(B)", "(P)"])
+def test_out_takes_the_result_in_its_own_layout(sbp, world):
+    layout = {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(sbp)}
+    x = flow.tensor(X, placement=layout["placement"], sbp=flow.sbp.split(1))
+    out = flow.zeros(4, 6, dtype=flow.float32, **layout)
+    view = out[1]
+    assert torch.mul(x, x, out=out) is out and out.sbp == layout["sbp"]
+    np.testing.assert_allclose(out.numpy(), X * X, rtol=1e-6)
+    np.testing.assert_allclose(view.numpy(), X[1] * X[1], rtol=1e-6)
+    values, indices = flow.empty(0, dtype=flow.float64), flow.empty(0, dtype=flow.int64)
+    torch.max(flow.tensor(X), 1, out=(values, indices))
+    assert values.tolist() == X.max(1).tolist() and indices.tolist() == X.argmax(1).tolist()
+
+
+def test_out_is_refused_as_torch_refuses_it(world):
+    x, leaf = flow.ones(2, 3), flow.ones(2, 3, requires_grad=True)
+    for make in (flow.tensor, torch.tensor):
+        out = make([1.0, 2.0])
+        with pytest.warns(UserWarning, match="was resized"):
+            torch.neg(make([[1.0, 2.0]]), out=out)
+        assert out.shape == (1, 2)
+    for bad in (flow.zeros(2, 3, dtype=flow.int64), leaf, torch.ones(2, 3)):
+        with pytest.raises(OnefoldError):
+            torch.add(x, x, out=bad)
+    with pytest.raises(OnefoldError, match="automatic differentiation"):
+        torch.add(leaf, x, out=flow.zeros(2, 3))
+    assert leaf.tolist() == x.tolist()

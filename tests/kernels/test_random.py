@@ -22,6 +22,8 @@ KINDS = {
     "normal": random_ref.normal,
     "normal_bf16": partial(random_ref.normal, mean=0.25, std=0.02, dtype=torch.bfloat16),
     "normal_f64": partial(random_ref.normal, mean=-1.0, std=3.0, dtype=torch.float64),
+    "exponential": partial(random_ref.exponential, scale=0.7),
+    "exponential_f64": partial(random_ref.exponential, dtype=torch.float64),
     "trunc_normal": partial(random_ref.trunc_normal, std=0.02, low=-0.04, high=0.03),
     "trunc_normal_f64": partial(random_ref.trunc_normal, dtype=torch.float64),
     "randint": partial(random_ref.randint, low=-7, high=1000),
@@ -309,6 +311,15 @@ def test_normal_is_normal(dtype):
         chance = math.erfc(sigmas / math.sqrt(2))
         found = (z.abs() > sigmas).double().mean()
         assert abs(found - chance) < 4 * math.sqrt(chance / n)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exponential_is_exponential(dtype):
+    x = whole(random_ref.exponential, 1 << 20, scale=0.5, dtype=dtype)
+    assert x.min() > 0
+    assert_follows(x, lambda x: -torch.expm1(-2 * x))
+    u = whole(random_ref.uniform, 1 << 20, dtype=dtype)
+    torch.testing.assert_close(x.double(), -torch.log1p(-u.double()) / 2, rtol=1e-5, atol=1e-7)
 
 
 def test_trunc_normal_is_the_normal_inside_its_bounds():

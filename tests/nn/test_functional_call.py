@@ -76,8 +76,9 @@ def test_tied_parameters_and_buffers(world):
         call(module, {"one": 3}, x)
     with pytest.raises(OnefoldRuntimeError, match=r"Unexpected key\(s\): 'three'"):
         call(module, {"three": two}, x, strict=True)
-    with pytest.raises(AttributeError, match="no parameter or buffer 'three'"):
-        call(module, {"three": two}, x)
+    with pytest.raises(AttributeError, match="no submodule 'part'"):
+        call(module, {"part.three": two}, x)
+    assert call(module, {"three": two}, x).item() == 2 and not hasattr(module, "three")
     assert module.one is module.two and module.one.item() == 1
 
 

@@ -229,6 +229,29 @@ def test_buffers_and_unsafe_parametrizations(world):
     assert not layer.parametrizations.weight.original.is_global
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_original_of_another_shape(layout, world):
+    """A triangle of a matrix, as one vector."""
+
+    class Triangle(flow.nn.Module):
+        def forward(self, x):
+            return flow.stack([x[:3], x[1:4], x[2:]])
+
+        def right_inverse(self, x):
+            return flow.cat([x[0], x[1:, 2]])
+
+    _, layer = pair(LAYOUTS[layout], "Linear", (3, 3))
+    weight, before = layer.weight, value_of(layer.weight.detach())
+    P.register_parametrization(layer, "weight", Triangle())
+    assert layer.parametrizations.weight.original is weight and weight.shape == (5,)
+    wanted = torch.stack([before[0], torch.cat([before[0, 1:], before[1:2, 2]]), before[:, 2]])
+    assert torch.equal(value_of(layer.weight.detach()), wanted)
+    layer.weight.sum().backward()
+    assert value_of(weight.grad).tolist() == [1, 2, 3, 2, 1]
+    P.remove_parametrizations(layer, "weight")
+    assert layer.weight is weight and torch.equal(value_of(weight.detach()), wanted)
+
+
 def test_values_are_computed_once_in_a_block(world):
     calls = []
 
@@ -317,6 +340,25 @@ def test_the_state_of_the_older_weight_norm_loads(world):
     mine.weight_g.data.mul_(3)
     newer.load_state_dict(mine.state_dict())
     np.testing.assert_array_equal(newer.weight.numpy(), mine.weight.numpy())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ours.weight_norm,
+        ours.spectral_norm,
+        ours.orthogonal,
+        flow.nn.utils.spectral_norm,
+        lambda layer: flow.nn.utils.prune.l1_unstructured(layer, "weight", 5),
+    ],
+)
+def test_parameters_in_shards_are_gathered(make, world):
+    whole = make(flow.nn.Linear(5, 6).double())
+    split = copy.deepcopy(whole).shard_(flow.placement("cpu", [0, 1]), shard_min_size=1)
+    assert all(param.sbp == (flow.sbp.split(0),) for param in split.parameters())
+    x = torch.randn(3, 5, dtype=torch.float64)
+    wanted = losses(whole, placed(x, None))
+    np.testing.assert_allclose(losses(split, placed(x, LAYOUTS["(B)"])), wanted, rtol=1e-9)
 
 
 # In a launched world every process has to draw the same vectors, bases and masks.

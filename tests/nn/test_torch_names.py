@@ -156,9 +156,8 @@ def test_other_forms_are_other():
 
 @pytest.mark.parametrize("name", sorted(unsupported_names.LAYERS))
 def test_what_is_left_out_says_what_to_use(name):
-    if name != "parallel":
-        with pytest.raises(OnefoldRuntimeError, match=rf"onefold\.nn\.{name} is not offered: \w+"):
-            getattr(nn, name)
+    with pytest.raises(OnefoldRuntimeError, match=rf"onefold\.nn\.{name} is not offered: \w+"):
+        getattr(nn, name)
 
 
 def test_oneflows_proxies_say_what_to_use():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import onefold as flow
 from onefold.engine.interpreter import grad_mode
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
@@ -94,3 +95,28 @@ def scales(*shape):
 def test_errors(call, text):
     with pytest.raises(OnefoldError, match=text):
         call()
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("sbp", ["(S0)", "(B)"])
+def test_scaled_mm_is_torchs(sbp, rows):
+    a, b = (
+        torch.randn(32, 160).to(torch.float8_e4m3fn),
+        torch.randn(48, 160).to(torch.float8_e4m3fn),
+    )
+    mine, other = (
+        (torch.rand(32, 1), torch.rand(1, 48)) if rows else (torch.rand(()), torch.rand(()))
+    )
+    bias = torch.randn(48).bfloat16()
+    layout = {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(sbp)}
+    whole = {**layout, "sbp": flow.sbp.broadcast}
+    x, s = flow.tensor(a, **layout), flow.tensor(mine, **(layout if rows else whole))
+    w, t = flow.tensor(b.t().contiguous(), **whole), flow.tensor(other, **whole)
+    wanted = (a.double() @ b.double().t()) * mine * other
+    for dtype in (torch.float32, torch.bfloat16):
+        found = flow._scaled_mm(x, w, s, t, out_dtype=dtype)
+        assert found.dtype == dtype
+        torch.testing.assert_close(value_of(found).double(), wanted, rtol=1e-2, atol=1e-2)
+    found = flow._scaled_mm(x, w, s, t, flow.tensor(bias, **whole), out_dtype=torch.bfloat16)
+    torch.testing.assert_close(value_of(found).double(), wanted + bias, rtol=1e-2, atol=1e-2)
+    assert flow._scaled_mm(x, w, s, t).dtype == torch.float8_e4m3fn

@@ -22,6 +22,8 @@ KINDS = {
     "normal": (random_ref.normal, {"mean": 0.1}),
     "normal_bf16": (random_ref.normal, {"mean": 0.25, "std": 0.02, "dtype": torch.bfloat16}),
     "normal_f64": (random_ref.normal, {"mean": -1.0, "std": 3.3, "dtype": torch.float64}),
+    "exponential": (random_ref.exponential, {"scale": 0.7}),
+    "exponential_f64": (random_ref.exponential, {"dtype": torch.float64}),
     "trunc_normal": (random_ref.trunc_normal, {"std": 0.02, "low": -0.04, "high": 0.03}),
     "trunc_normal_f64": (random_ref.trunc_normal, {"dtype": torch.float64}),
     "randint": (random_ref.randint, {"low": -7, "high": 1000}),

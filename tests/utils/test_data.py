@@ -88,6 +88,15 @@ def test_a_tensor_dataset():
     assert [x.tolist() for x in rows[2]] == [2, [0, 0, 1, 0]]
     both = data.StackDataset(rows, data.Subset(data.ConcatDataset([rows, rows]), range(3, 7)))
     assert both[2][1][0].item() == 1
+    rows[1][1].fill_(7)
+    assert rows.tensors[1].tolist() == flow.eye(4).tolist()
+    rows.tensors[1].fill_(3)
+    assert rows[1][1].tolist() == [3] * 4
+    w = flow.ones(2, 2, requires_grad=True)
+    data.TensorDataset(w)[1][0].sum().backward()
+    assert w.grad.tolist() == [[0, 0], [1, 1]]
+    whole = flow.eye(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+    assert data.TensorDataset(whole)[3][0].tolist() == [0, 0, 0, 1]
     for bad in ((), (flow.ones(2), flow.ones(3)), (flow.tensor(1.0),)):
         with pytest.raises(flow.errors.ShapeError, match="first dim"):
             data.TensorDataset(*bad)

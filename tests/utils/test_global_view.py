@@ -68,6 +68,11 @@ def test_a_local_program_runs_globally(p):
         assert a.tolist() == b.tolist()
     mode = global_view.current_global_mode()
     assert (mode.is_enabled, mode.placement, mode.sbp) == (False, None, None)
+    other = flow.placement("cpu", [2, 3])
+    x = flow.ones(2, placement=other, sbp=B)
+    with global_view.global_mode(True, p, S0):
+        assert flow.zeros(4, device=found[0].device).sbp == (S0,)
+        assert flow.zeros(4, device=x.device).placement is other
 
 
 def test_what_is_made_beside_a_local_tensor_stays_local(p):

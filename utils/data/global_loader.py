@@ -18,7 +18,7 @@ from ...engine.convert import read_layout
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, SbpLike, broadcast, short, split
-from ...engine.tensor import Tensor, tensor_ops
+from ...engine.tensor import Tensor, from_shards, tensor_ops
 from ...errors import (
     OnefoldTypeError,
     OnefoldValueError,
@@ -269,7 +269,7 @@ class GlobalLoader:
             first = 0 if world().launched else start
             device = self.placement.device(self.placement.flat_ranks[position])
             shards.append(rows[first : first + size].to(device, non_blocking=True))
-        y = Tensor(tuple(shards), meta)
+        y = from_shards(tuple(shards), meta)
         y.shared = True
         return y
 

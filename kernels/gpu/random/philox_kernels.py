@@ -114,6 +114,13 @@ def box_muller(even, odd, REAL: tl.constexpr):
 
 
 @triton.jit
+def exponential_of(word, REAL: tl.constexpr):
+    """-log(1 - u) for `unit` u, above 0."""
+    STEP: tl.constexpr = 2.0**-54 if REAL == tl.float64 else 2.0**-25
+    return tl.maximum(_minus_two_log(1.0 - unit(word, REAL)) * 0.5, STEP)
+
+
+@triton.jit
 def erfinv(x):
     """The inverse of erf, of float32."""
     w = _minus_two_log((1.0 - x) * (x + 1.0)) * 0.5

@@ -26,6 +26,7 @@ from .philox_kernels import (
     as_bits,
     box_muller,
     erfinv,
+    exponential_of,
     interleaved,
     number_of,
     signed,
@@ -57,6 +58,8 @@ def _value(word, a, b, c, d, e, f, KIND: tl.constexpr, REAL: tl.constexpr):
     elif KIND == "uniform":
         x = unit(word, REAL) * number_of(a, REAL) + number_of(b, REAL)
         return _clamped(x, number_of(c, REAL), number_of(d, REAL))
+    elif KIND == "exponential":
+        return exponential_of(word, REAL) * number_of(a, REAL)
     elif KIND == "trunc_normal":
         x = unit(word, tl.float32) * number_of(a, tl.float32) + number_of(b, tl.float32)
         z = erfinv(_clamped(x, -_EDGE, _EDGE)) * _SQRT_TWO
@@ -207,6 +210,7 @@ def _by_triton(reference: Fill) -> Fill:
 bits = _by_triton(reference.bits)
 uniform = _by_triton(reference.uniform)
 normal = _by_triton(reference.normal)
+exponential = _by_triton(reference.exponential)
 trunc_normal = _by_triton(reference.trunc_normal)
 randint = _by_triton(reference.randint)
 keep_mask = _by_triton(reference.keep_mask)

@@ -1,0 +1,53 @@
+"""What is asked of tensors: numel, is_floating_point, result_type and their kin, as functions."""
+
+from __future__ import annotations
+
+import torch
+
+from ..argument_types import Number
+from ..names import register_function
+from ..tensor import Tensor
+from ..values import to_bool
+
+
+@register_function
+def numel(input: Tensor) -> int:
+    """The number of elements of the logical tensor."""
+    return input.meta.numel
+
+
+@register_function
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is floating; complex ones are not."""
+    return input.meta.dtype.is_floating_point
+
+
+@register_function
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is complex."""
+    return input.meta.dtype.is_complex
+
+
+@register_function
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return input.meta.dtype.is_signed
+
+
+@register_function
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
+    return to_bool(input)
+
+
+@register_function
+def result_type(tensor: Tensor | Number, other: Tensor | Number) -> torch.dtype:
+    """The dtype that arithmetic on the two gives."""
+    return torch.result_type(_stand_in(tensor), _stand_in(other))
+
+
+def _stand_in(operand: Tensor | Number) -> torch.Tensor | Number:
+    """What torch's promotion sees of an operand: the dtype, and whether it has dims."""
+    if not isinstance(operand, Tensor):
+        return operand
+    return torch.empty([0] * operand.ndim, dtype=operand.dtype, device="meta")

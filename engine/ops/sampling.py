@@ -1,0 +1,97 @@
+"""Samples of distributions that tensors give: bernoulli and multinomial."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from .. import interpreter
+from ..generator import Generator
+from ..grad_mode import no_grad
+from ..names import register_function
+from ..sbp import broadcast, split
+from ..tensor import Tensor, tensor_ops
+from ..values import item
+from .arithmetic import div, mul
+from .cast import cast, widened
+from .extremum import all
+from .like import empty_like, layout_like
+from .random_creation import rand
+from .random_inplace import bernoulli_, exponential_
+from .reduce import sum, without_partials
+from .scan import cumsum
+from .slicing import narrow
+from .sorting import topk
+
+
+@register_function
+@no_grad
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+) -> Tensor:
+    """1 with the probability that each element is, else 0, in the dtype and layout of `input`.
+
+    With `p` that is the probability of all. Raises OnefoldTypeError for a dtype that is not
+    floating, OnefoldValueError for a number p outside of [0, 1].
+    """
+    chance = input if p is None else p
+    if p is None and not input.dtype.is_floating_point:
+        raise OnefoldTypeError(f"bernoulli needs floating probabilities, but got {input.dtype}")
+    return bernoulli_(empty_like(input), chance, generator=generator)
+
+
+@register_function
+@no_grad
+def multinomial(
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S).
+
+    The rows are weights, which need not add up to 1. Without `replacement` no index is drawn twice:
+    those are drawn whose exponential numbers of rate `input` are the smallest. Reads values, except
+    in a graph. Raises OnefoldRuntimeError for weights that are no distribution, for too many
+    samples, and for another number of dims; OnefoldTypeError for a dtype that is not floating.
+
+    >>> import onefold as flow
+    >>> flow.multinomial(flow.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
+    tensor([1, 1])
+    """
+    if not input.dtype.is_floating_point:
+        raise OnefoldTypeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype}"
+        )
+    if input.ndim not in (1, 2):
+        raise OnefoldRuntimeError(f"multinomial: prob_dist must be 1 or 2 dim, got {input.ndim}")
+    if num_samples <= 0:
+        raise OnefoldRuntimeError(f"cannot sample n_sample <= 0 samples, got {num_samples}")
+    if not replacement and num_samples > input.shape[-1]:
+        raise OnefoldRuntimeError(
+            f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+            f"{num_samples} > {input.shape[-1]}"
+        )
+    weights = without_partials(widened(input))
+    if not interpreter.capturing():
+        _check_distribution(weights)
+    if not replacement:
+        order = exponential_(empty_like(weights), generator=generator)
+        return topk(div(weights, order), num_samples).indices
+    # In float64 no number of 24 bits below 1 times the sum is rounded up to the sum.
+    sums = cumsum(weights, -1, dtype=torch.float64)
+    rows = tuple(input.shape[:-1])
+    layout = layout_like(input, {"dtype": torch.float32})
+    if input.is_global:
+        layout["sbp"] = [sbp if rows and sbp == split(0) else broadcast for sbp in input.sbp]
+    u = cast(rand(*rows, num_samples, generator=generator, **layout), torch.float64)
+    wanted = mul(u, narrow(sums, -1, input.shape[-1] - 1, 1))
+    return tensor_ops.searchsorted(sums, wanted, right=True)
+
+
+def _check_distribution(weights: Tensor) -> None:
+    if not item(all((weights >= 0) & (weights < torch.inf))):
+        raise OnefoldRuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if not item(all(sum(weights, -1) > 0)):
+        raise OnefoldRuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")

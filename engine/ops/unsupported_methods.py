@@ -1,0 +1,39 @@
+"""Functions of torch that have no meaning here: errors that say what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from ...errors import OnefoldRuntimeError
+from ..names import register_as
+from ..tensor import Tensor
+
+_SPARSE = "sparse tensors are not supported, all are dense; use nonzero() for indices"
+_REMOVED = "torch has removed it"
+
+# What to do instead of calling the function, by its name.
+_INSTEAD = {
+    **dict.fromkeys(
+        """ccol_indices coalesce col_indices crow_indices indices row_indices sparse_dim
+        to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr
+        """.split(),
+        _SPARSE,
+    ),
+    "eig": f"{_REMOVED}; use linalg.eig(x), or linalg.eigh(x) for a symmetric matrix",
+    "lstsq": f"{_REMOVED}; use linalg.lstsq(A, B)",
+    "solve": f"{_REMOVED}; use linalg.solve(A, B), whose arguments are in the other order",
+    "symeig": f"{_REMOVED}; use linalg.eigh(x)",
+}
+
+
+def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
+    def call(self: Tensor, *args: object, **kwargs: object) -> NoReturn:
+        raise OnefoldRuntimeError(f"{name}: {instead}")
+
+    return call
+
+
+UNSUPPORTED = frozenset(_INSTEAD)
+for _name, _what in _INSTEAD.items():
+    register_as(_name, _refusal(_name, _what), f"Not supported: {_what}.")

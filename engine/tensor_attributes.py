@@ -1,0 +1,128 @@
+"""TensorAttributes: what a tensor tells of itself by its dtype, its size and where it is."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, cast
+from weakref import finalize
+
+import torch
+
+from ..errors import OnefoldRuntimeError
+from .meta import Meta
+from .names import names
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .tensor_methods import TensorMethods  # a stub, which `make stubs` writes
+else:
+    TensorMethods = object
+
+_ids: dict[int, int] = {}  # by the identity of the tensor
+_next_id = count()
+
+
+class TensorAttributes(TensorMethods):
+    """The attributes of `Tensor` that follow from its meta, and its real and imaginary parts."""
+
+    __slots__ = ()
+
+    meta: Meta
+
+    # Of the dtype.
+
+    def is_floating_point(self) -> bool:
+        return self.meta.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return self.meta.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        return self.meta.dtype.is_signed
+
+    def element_size(self) -> int:
+        return self.meta.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.meta.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole logical tensor."""
+        return self.meta.nbytes
+
+    # Of the device or placement.
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.meta.device_type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.meta.device_type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:
+        return self.meta.device_type == "meta"
+
+    @property
+    def global_id(self) -> int:
+        """A number of this global tensor, given when it is first asked for.
+
+        It is the same on every process if all ask for those of the same tensors in the same order.
+        Raises OnefoldRuntimeError for a local tensor.
+        """
+        if self.meta.placement is None:
+            raise OnefoldRuntimeError("Only global tensors have 'global_id'. This one is local.")
+        found = _ids.get(id(self))
+        if found is None:
+            found = _ids[id(self)] = next(_next_id)
+            finalize(self, _ids.pop, id(self))
+        return found
+
+    # Of the memory format: tensors are dense.
+
+    @property
+    def layout(self) -> torch.layout:
+        return torch.strided
+
+    @property
+    def is_sparse(self) -> bool:
+        return False
+
+    @property
+    def is_sparse_csr(self) -> bool:
+        return False
+
+    @property
+    def is_quantized(self) -> bool:
+        return False
+
+    @property
+    def is_nested(self) -> bool:
+        return False
+
+    # Of the value and the gradient.
+
+    @property
+    def real(self) -> Tensor:
+        """The real part: a view of a complex tensor, the tensor itself if it is real."""
+        return cast("Tensor", names.real(self))
+
+    @real.setter
+    def real(self, value: Tensor) -> None:
+        names.real(self).copy_(value)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part, a view. Raises OnefoldRuntimeError for a real tensor."""
+        return cast("Tensor", names.imag(self))
+
+    @imag.setter
+    def imag(self, value: Tensor) -> None:
+        names.imag(self).copy_(value)
+
+    @property
+    def retains_grad(self) -> bool:
+        return cast("bool", names.retains_grad(self))
