@@ -66,7 +66,6 @@ finfo, iinfo = _torch.finfo, _torch.iinfo
 get_default_dtype, set_default_dtype = _torch.get_default_dtype, _torch.set_default_dtype
 can_cast, promote_types = _torch.can_cast, _torch.promote_types
 broadcast_shapes = _torch.broadcast_shapes
-get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_threads
 bool, uint8, int8, int16, int32, int64 = (
     _torch.bool, _torch.uint8, _torch.int8, _torch.int16, _torch.int32, _torch.int64
 )  # fmt: skip

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary
-
 from ..errors import AutogradError, OnefoldRuntimeError
 from . import interpreter
 from .autograd import Hook, check_gradient, hooks, retained
@@ -13,8 +10,6 @@ from .leaf_hooks import LeafHookHandle
 from .names import register_function
 from .tensor import Tensor, from_shards
 from .views import DETACH, base_of, link, stand_in
-
-H = TypeVar("H")
 
 
 @register_function
@@ -68,23 +63,21 @@ def detach_(input: Tensor) -> Tensor:
     return input
 
 
-class HookHandle(Generic[H]):
+class HookHandle:
     """Takes a hook away again."""
 
-    def __init__(self, table: WeakKeyDictionary[Edge, list[H]], edge: Edge, hook: H) -> None:
-        self._table = table
+    def __init__(self, edge: Edge, hook: Hook) -> None:
         self._edge = edge
         self._hook = hook
-        table.setdefault(edge, []).append(hook)
 
     def remove(self) -> None:
-        found = self._table.get(self._edge, [])
+        found = hooks.get(self._edge, [])
         if self._hook in found:
             found.remove(self._hook)
         if not found:
-            self._table.pop(self._edge, None)
+            hooks.pop(self._edge, None)
 
-    def __enter__(self) -> HookHandle[H]:
+    def __enter__(self) -> HookHandle:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -92,11 +85,12 @@ class HookHandle(Generic[H]):
 
 
 @register_function
-def register_hook(self: Tensor, hook: Hook) -> HookHandle[Hook]:
+def register_hook(self: Tensor, hook: Hook) -> HookHandle:
     """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     if self.node is None:
         raise AutogradError("cannot register a hook on a tensor that does not require gradient")
-    return HookHandle(hooks, self.node, hook)
+    hooks.setdefault(self.node, []).append(hook)
+    return HookHandle(self.node, hook)
 
 
 @register_function

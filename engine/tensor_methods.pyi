@@ -964,9 +964,7 @@ class TensorMethods:
         """`reciprocal` of each element."""
     def record_stream(self, s: torch.Stream) -> None:
         """Keep the memory of this process's shards until the stream `s` has done its present work."""
-    def register_hook(
-        self, hook: Callable[[Tensor], Tensor | None]
-    ) -> HookHandle[Callable[[Tensor], Tensor | None]]:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
         """Call `hook(grad)` when this tensor's gradient is computed; a returned tensor replaces it."""
     def register_post_accumulate_grad_hook(
         self, hook: Callable[[Tensor], object]

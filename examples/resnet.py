@@ -50,7 +50,7 @@ class ResNet18(nn.Module):
         super().__init__()
         self.layout = layout
         first, last = layout.at(0, 8), layout.last
-        self.conv = nn.Conv2d(1, width, 3, 1, 1, bias=False, **first.whole)
+        self.conv = nn.Conv2d(1, width, 3, 2, 1, bias=False, **first.whole)
         self.norm = nn.BatchNorm2d(width, **first.whole)
         widths = [width << i // 2 for i in range(8)]
         self.blocks = nn.Sequential(
@@ -102,7 +102,7 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    given = parser(__doc__, steps=40, batch=64, width=8)
+    given = parser(__doc__, steps=60, batch=64, width=8)
     given.set_defaults(lr=0.02)
     return parse_options(given, arguments)
 

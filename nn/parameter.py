@@ -50,6 +50,6 @@ class Buffer(Tensor):
                 f"nn.Buffer needs an onefold Tensor, but got {type(data).__name__}; make one with "
                 "flow.tensor(data)"
             )
-        super().__init__(data.shards, data.meta)
+        hold(self, data.shards, data.meta)
         data.shared = self.shared = True
         self.persistent = persistent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,5 +46,5 @@ def save(events: Sequence[Event], path: str | Path, rank: int) -> None:
                 "args": details,
             }
         )
-    with open(path, "w") as file:
+    with gzip.open(path, "wt") if str(path).endswith(".gz") else open(path, "w") as file:
         json.dump({"traceEvents": found, "displayTimeUnit": "ms"}, file)

@@ -30,6 +30,7 @@ class profile:
         program calls `step()` after each.
     on_trace_ready: called with this object when something was recorded.
     record_shapes: whether events have the shapes and layouts of inputs.
+    with_stack, with_modules: accepted for torch's sake; events always have a line and a module.
 
     Outside such blocks nothing is recorded, and calls cost nothing extra.
 
@@ -49,6 +50,8 @@ class profile:
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], object] | None = None,
         record_shapes: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = False,
     ) -> None:
         self._activities = set(supported_activities() if activities is None else activities)
         self._schedule = schedule or (lambda step: ProfilerAction.RECORD)
@@ -99,8 +102,11 @@ class profile:
         """The events added up by op, or by "module", "line" or "kernel"."""
         return averages(self.events(), group_by, group_by_input_shape)
 
-    def export_chrome_trace(self, path: str | Path) -> None:
-        """Write what was recorded as a JSON file that Perfetto and chrome://tracing open."""
+    def export_chrome_trace(self, path: str | Path, use_python_export: bool = False) -> None:
+        """Write what was recorded as a JSON file that Perfetto and chrome://tracing open.
+
+        It is compressed where the path ends in ".gz". `use_python_export` changes nothing.
+        """
         chrome_trace.save(self.events(), path, get_rank())
 
     def _become(self, action: ProfilerAction) -> None:

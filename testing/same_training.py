@@ -41,7 +41,8 @@ def assert_same_training(
     strategies: the arguments of `make` for each, by a name that messages use.
     steps: how many steps each trains.
     tol: how much losses, gradients, parameters and buffers may differ, relatively and absolutely.
-        Make it smaller for models in float64.
+        Models are best checked in float64, with less: in float32 a gradient that is zero but for
+        rounding may move a parameter by a whole step of Adam, and ReLU may have another slope.
     graph: whether each strategy, and one device, also trains as an `nn.Graph`.
 
     Values are compared rank by rank with their part of the one on one device. In a launched world

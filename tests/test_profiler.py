@@ -1,5 +1,6 @@
 """profiler: comm, dispatch and profile tell what happens, and nothing outside their blocks."""
 
+import gzip
 import json
 from contextlib import nullcontext
 
@@ -10,11 +11,13 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import profiler
+from onefold.distributed import comm_log
 from onefold.engine import interpreter
 from onefold.engine.dispatch_plan import clear_plans
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, partial_sum, split
+from onefold.graph import program_executor
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -214,6 +217,7 @@ def test_a_profile_has_ops_updates_and_communication_with_their_times(step):
     kernels = rows(prof, group_by="kernel")
     assert {"aten::relu", "aten::mm"} <= kernels.keys()
     assert interpreter.current is None
+    assert comm_log.watchers == program_executor.watchers == []
 
 
 def test_events_know_their_module_line_and_direction(step):
@@ -328,6 +332,16 @@ def test_a_trace_is_what_perfetto_reads(step, tmp_path):
     assert relu["args"]["Input Dims"] == [[5, 8]]
     titles = {event["args"]["name"] for event in trace if event["ph"] == "M"}
     assert {"rank 0", "ops", "kernels", "communication"} <= titles
+
+
+@pytest.mark.parametrize(("use_gzip", "opener"), [(False, open), (True, gzip.open)])
+def test_torchs_handler_of_traces_can_be_used(use_gzip, opener, step, tmp_path):
+    ready = profiler.tensorboard_trace_handler(str(tmp_path), use_gzip=use_gzip)
+    with profiler.profile(activities=[], on_trace_ready=ready):
+        step()
+    (path,) = tmp_path.iterdir()
+    with opener(path, "rt") as file:
+        assert json.load(file)["traceEvents"]
 
 
 def test_what_is_profiled_gives_the_same_bits(step):

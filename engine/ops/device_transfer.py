@@ -58,7 +58,7 @@ def _to_placement(x: Tensor, placement: Placement) -> Tensor:
 @register_function
 def to(
     self: Tensor,
-    *args: torch.dtype | DeviceLike | Tensor | None,
+    *args: torch.dtype | DeviceLike | PlacedDevice | Tensor | None,
     dtype: torch.dtype | None = None,
     device: DeviceLike | None = None,
     non_blocking: bool = False,

@@ -86,17 +86,21 @@ def layout_like(x: Tensor, layout: TypedLayout) -> TypedLayout:
 def _on_type(x: Tensor, layout: TypedLayout) -> TypedLayout:
     """The layout of a global tensor where a device is given, which says on which type of device.
 
-    As in `x.to(device)` the ranks stay. Raises OnefoldTypeError beside placement or sbp.
+    As in `x.to(device)` the ranks stay, unless it is the device of another global tensor. Raises
+    OnefoldTypeError beside placement.
     """
-    given = layout.pop("device")
+    device = layout.pop("device")
     if layout.get("placement") is not None:
         raise OnefoldTypeError(
-            f"got both device={str(given)!r} and placement={layout['placement']!r}; give one"
+            f"got both device={str(device)!r} and placement={layout['placement']!r}; give one"
         )
-    if isinstance(given, PlacedDevice):
-        return {**layout, "device": given}
-    placement = Placement(torch.device(given or "cpu").type, x.placement.ranks)
-    return {"placement": placement, "sbp": without_partial(x.sbp), **layout}
+    if isinstance(device, PlacedDevice):
+        placement = device.placement
+    else:
+        placement = Placement(torch.device(device or "cpu").type, x.placement.ranks)
+    same = placement.ndim == x.placement.ndim
+    nd_sbp = without_partial(x.sbp) if same else (broadcast,) * placement.ndim
+    return {"placement": placement, "sbp": nd_sbp, **layout}
 
 
 class _Like(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import torch
 
@@ -14,11 +13,9 @@ from ..names import register_function
 from ..tensor import Tensor
 from .resizing import resize_
 
-Tensors: TypeAlias = Tensor | Sequence[Tensor]
-
 
 @register_function
-def give_to(out: Tensors, result: Tensors) -> Tensors:
+def give_to(out: object, result: Tensor | Sequence[Tensor]) -> object:
     """Let `out`, one tensor or several, take what a function gave, in its own dtype and layout.
 
     As in torch a tensor without elements gets the shape of the result, and one of another shape
@@ -26,12 +23,13 @@ def give_to(out: Tensors, result: Tensors) -> Tensors:
     OnefoldRuntimeError for a dtype that cannot hold it or where a gradient would be needed.
     """
     made = [result] if isinstance(result, Tensor) else [*result]
-    given: list[object] = list(out) if isinstance(out, tuple | list) else [out]
-    if len(given) != len(made) or not all(isinstance(each, Tensor) for each in given):
+    given = [*out] if isinstance(out, (tuple, list)) else [out]
+    tensors = [each for each in given if isinstance(each, Tensor)]
+    if len(tensors) != len(given) or len(given) != len(made):
         raise OnefoldTypeError(
             f"out= needs {len(made)} onefold tensor{'s' * (len(made) > 1)}, but got {out!r}"
         )
-    pairs = [(x, y) for x, y in zip(given, made, strict=True) if isinstance(x, Tensor)]
+    pairs = [*zip(tensors, made, strict=True)]
     for x, y in pairs:
         if x.requires_grad or y.requires_grad:
             raise OnefoldRuntimeError(
