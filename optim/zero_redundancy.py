@@ -66,7 +66,7 @@ class ZeroRedundancy:
         end = boxing.start(boxing.plan(grad.meta, shards), grad.shards, op="gradients")
 
         def arrive() -> None:
-            reduced = Tensor(end(), shards)
+            reduced = from_shards(end(), shards)
             reduced.shared = True
             param.grad = reduced
 
