@@ -8,7 +8,7 @@ from launched import run_ranks
 
 import onefold as flow
 from onefold import nn
-from onefold.engine.tensor import Tensor
+from onefold.engine.tensor import from_shards
 from onefold.testing import assert_same_training
 from onefold.utils.custom_op import torch_function
 
@@ -55,7 +55,7 @@ def training(middle, optimizer=flow.optim.SGD):
 
 def shards_changed(x, change):
     """A tensor whose shards are changed behind the engine's back."""
-    return Tensor(tuple(change(rank, s) for rank, s in enumerate(x.shards)), x.meta, x.node)
+    return from_shards(tuple(change(rank, s) for rank, s in enumerate(x.shards)), x.meta, x.node)
 
 
 class Layer(nn.Module):
