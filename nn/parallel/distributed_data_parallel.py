@@ -25,10 +25,11 @@ class DistributedDataParallel(Module):
 
     Parameters and buffers become global, in place: broadcast, with the values of the first rank.
     What is global already stays as it is. A local input is read as this rank's part of the batch
-    along `dim`. The results are then local too, and the gradients are means over the ranks, as in
-    torch, if each rank's loss is a mean over its part. Global inputs are taken as they are: then
-    the results are global, and the gradients those of one process with the whole batch. Batch
-    norms see the whole batch in both cases, as torch's SyncBatchNorm does.
+    along `dim`. The first call checks that the parts fit together, and later ones trust that all
+    ranks have parts of one shape. The results are then local too, and the gradients are means over
+    the ranks, as in torch, if each rank's loss is a mean over its part. Global inputs are taken as
+    they are: then the results are global, and the gradients those of one process with the whole
+    batch. Batch norms see the whole batch in both cases, as torch's SyncBatchNorm does.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
     `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
@@ -99,6 +100,7 @@ class DistributedDataParallel(Module):
         self.bucket_bytes_cap = int(cap * 1024 * 1024)
         self.placement = placement
         self.require_backward_grad_sync = True
+        self._checked = False
         if any(t.is_local for t in [*module.parameters(), *module.buffers()]):
             module.to_global(placement, lambda name, tensor: None)
         self.module = module
@@ -114,7 +116,9 @@ class DistributedDataParallel(Module):
             local.append(x)
             return self._joined(x)
 
-        result = self.module(*tree_map(inputs, read), **tree_map(kwargs, read))
+        given = tree_map(inputs, read), tree_map(kwargs, read)
+        self._checked = self._checked or bool(local)
+        result = self.module(*given[0], **given[1])
         return tree_map(result, self._own_part) if local else result
 
     def _joined(self, x: Tensor) -> Tensor:
@@ -124,7 +128,9 @@ class DistributedDataParallel(Module):
         if x.requires_grad:
             x = _scaled(x, float(place.num_ranks))
         whole = (broadcast,) * place.ndim
-        return to_global(x, place, (split(self.dim), *whole[1:]) if splits else whole)
+        sbp = (split(self.dim), *whole[1:]) if splits else whole
+        # To ask the others in every step would take longer than a small model does.
+        return to_global(x, place, sbp, check_meta=not self._checked)
 
     def _own_part(self, y: Tensor) -> Tensor:
         """A result as a local tensor, whose gradient is one of as many as there are ranks."""

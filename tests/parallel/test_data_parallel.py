@@ -334,3 +334,37 @@ def test_two_processes_with_half_of_the_batch_each(cap):
     wanted = trained_by_torch()
     for found in run_ranks(2, _launched, cap):
         assert_same(found, wanted)
+
+
+def _uneven():
+    rank = flow.env.get_rank()
+    flow.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
+    for x, y in ((range(4), range(4)), (range(2), range(2, 8))):  # the rows of rank 0 and 1
+        model.zero_grad()
+        own = flow.tensor(batches()[0][0][list((x, y)[rank])], dtype=flow.float32)
+        model(own).square().mean().backward()
+    return [param.grad.numpy() for param in model.parameters()]
+
+
+def test_parts_of_several_sizes_are_averaged_as_in_torch(world):
+    flow.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    x = flow.tensor(batches()[0][0], dtype=flow.float32)
+    ((plain(x[:2]).square().mean() + plain(x[2:]).square().mean()) / 2).backward()
+    for found in run_ranks(2, _uneven):
+        for mine, param in zip(found, plain.parameters(), strict=True):
+            np.testing.assert_allclose(mine, param.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def _disagreeing():
+    model = DistributedDataParallel(nn.Linear(4, 3))
+    try:
+        model(flow.ones(4, 4 + flow.env.get_rank()))
+    except flow.OnefoldError as error:
+        return str(error)
+
+
+def test_the_first_call_checks_the_parts():
+    for text in run_ranks(2, _disagreeing):
+        assert "Sizes of tensors" in text
