@@ -55,6 +55,14 @@ def test_one_random_state_serves_all_devices():
     assert flow.initial_seed() != 3
 
 
+@pytest.fixture
+def unfrozen():
+    """Flags that torch's own test tools, which other tests import, have frozen."""
+    with getattr(torch.backends, "__allow_nonbracketed_mutation")():  # noqa: B009
+        yield
+
+
+@pytest.mark.usefixtures("unfrozen")
 def test_settings_reach_torch():
     before = torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.allow_tf32
     flow.backends.cudnn.benchmark = not before[0]
