@@ -58,7 +58,7 @@ def test_one_random_state_serves_all_devices():
 @pytest.fixture
 def unfrozen():
     """Flags that torch's own test tools, which other tests import, have frozen."""
-    with getattr(torch.backends, "__allow_nonbracketed_mutation")():  # noqa: B009
+    with getattr(torch.backends, "__allow_nonbracketed_mutation")():
         yield
 
 
