@@ -12,7 +12,7 @@ from ..engine.grad_mode import no_grad
 from ..engine.saved_tensors import saved_tensors_hooks
 from ..engine.sbp import NdSbp
 from ..engine.tensor import Tensor
-from ..errors import AutogradError
+from ..errors import AutogradError, OnefoldRuntimeError
 
 
 class Gather(NamedTuple):
@@ -29,8 +29,11 @@ class Gather(NamedTuple):
 
 @contextmanager
 def gathered(places: Sequence[Gather]) -> Iterator[None]:
-    """In the block these parameters are whole; what the tape keeps of them are shards."""
-    before: list[tuple[Gather, Tensor]] = []
+    """In the block these parameters are whole; what the tape keeps of them are shards.
+
+    Raises OnefoldRuntimeError where the block changed one of them, since the shards stay as before.
+    """
+    before: list[_Gathered] = []
     # A program plans its memory itself.
     keeping = _Keeping() if interpreter.grad_enabled and not interpreter.capturing() else None
     try:
@@ -38,7 +41,7 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
             param: Tensor | None = place.table.get(place.name)
             if param is not None and param.is_global and param.sbp != place.sbp:
                 whole = to_global(param, sbp=place.sbp, grad_sbp=param.sbp)
-                before.append((place, param))
+                before.append(_Gathered(place, param, whole, whole.version))
                 place.table[place.name] = whole
                 if keeping is not None and place.again:
                     keeping.add(param, whole)
@@ -47,11 +50,31 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
         else:
             with saved_tensors_hooks(keeping.pack, keeping.unpack):
                 yield
+        changed = [each.place.name for each in before if each.is_changed]
     finally:
-        for place, param in before:
-            place.table[place.name] = param
+        for each in before:
+            each.place.table[each.place.name] = each.param
         if keeping is not None:
             keeping.forget()
+    if changed:
+        raise OnefoldRuntimeError(
+            f"{', '.join(changed)} changed while the module was called, but stored split "
+            "(shard_), so that the change would be lost; change it outside of the call"
+        )
+
+
+class _Gathered(NamedTuple):
+    """A parameter that is whole now, and the number of the last change of what stands for it."""
+
+    place: Gather
+    param: Tensor
+    whole: Tensor
+    version: int
+
+    @property
+    def is_changed(self) -> bool:
+        found = self.place.table.get(self.place.name)
+        return found is not self.whole or found.version != self.version
 
 
 class _Shards(NamedTuple):

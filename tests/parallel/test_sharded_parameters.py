@@ -18,7 +18,12 @@ from transformer_models import (
 import onefold as flow
 from onefold import nn
 from onefold.engine.sbp import parse, short
-from onefold.errors import AutogradError, OnefoldTypeError, OnefoldValueError
+from onefold.errors import (
+    AutogradError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+)
 
 B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
 
@@ -191,6 +196,54 @@ def test_an_error_in_forward_puts_the_shards_back(world):
     with pytest.raises(KeyboardInterrupt):
         model(None)
     assert model.weight.sbp == (S0,) and isinstance(model.weight, nn.Parameter)
+
+
+def clamped(layer):
+    with flow.no_grad():
+        layer.weight.clamp_(-0.1, 0.1)
+
+
+def assigned(layer):
+    layer.weight = nn.Parameter(layer.weight.detach() * 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        clamped,
+        assigned,
+        lambda layer: layer.weight.data.clamp_(-0.1, 0.1),
+        lambda layer: layer.weight.detach()[0].zero_(),
+        lambda layer: nn.init.zeros_(layer.weight),
+        lambda layer: delattr(layer, "weight"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_change_in_the_call_is_refused(change, again, world):
+    p = flow.placement("cpu", [0, 1])
+    model = nn.Sequential(nn.Linear(64, 64)).shard_(p, reshard_after_forward=again)
+    before = model[0].weight.numpy()
+    x = flow.ones(2, 64, placement=p, sbp=S0)
+    hook = model[0].register_forward_hook(lambda layer, args, y: change(layer))
+    for block in (flow.enable_grad(), flow.no_grad()):
+        with block, pytest.raises(OnefoldRuntimeError, match=r"^weight changed while .* outside of"):
+            model(x)
+        assert model[0].weight.sbp == (S0,) and np.array_equal(model[0].weight.numpy(), before)
+    hook.remove()
+    model(x)
+    change(model[0])
+
+
+def test_an_error_in_a_call_that_changed_a_parameter_is_the_one_that_is_raised(world):
+    class Failing(nn.Linear):
+        def forward(self, x):
+            nn.init.zeros_(self.weight)
+            raise KeyError
+
+    model = Failing(32, 32).shard_(flow.placement("cpu", [0, 1]), shard_min_size=1)
+    with pytest.raises(KeyError):
+        model(None)
+    assert model.weight.sbp == (S0,)
 
 
 def test_in_a_graph(world):
