@@ -278,9 +278,9 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
     """Let a tensor be a parameter or buffer again, with the parametrized value.
 
     With `leave_parametrized=False` it has the value before the parametrizations. A parameter that
-    was computed from one tensor is the same object as before, so that optimizers keep it. Raises
-    OnefoldValueError where the tensor is not parametrized, or was computed from several and is not
-    left parametrized.
+    was computed from one tensor is the same object as before, so that optimizers keep it. One that
+    `module.shard_` split may be whole then: call `shard_` again. Raises OnefoldValueError where
+    the tensor is not parametrized, or was computed from several and is not left parametrized.
     """
     if not is_parametrized(module, tensor_name):
         raise OnefoldValueError(f"Module {module} does not have a parametrization on {tensor_name}")
