@@ -25,19 +25,20 @@ class DistributedDataParallel(Module):
 
     Parameters and buffers become global, in place: broadcast, with the values of the first rank.
     What is global already stays as it is. A local input is read as this rank's part of the batch
-    along `dim`. The first call checks that the parts fit together, and later ones trust that all
-    ranks have parts of one shape. The results are then local too, and the gradients are means over
-    the ranks, as in torch, if each rank's loss is a mean over its part. Global inputs are taken as
-    they are: then the results are global, and the gradients those of one process with the whole
-    batch. Batch norms see the whole batch in both cases, as torch's SyncBatchNorm does.
+    along `dim`. Every call checks that the parts fit together, each of one size or the first ones
+    one larger; with `static_graph` the first call does, and later ones trust that all ranks have
+    parts of one shape. The results are then local too, and the gradients are means over the ranks,
+    as in torch, if each rank's loss is a mean over its part. Global inputs are taken as they are:
+    then the results are global, and the gradients those of one process with the whole batch. Batch
+    norms see the whole batch in both cases, as torch's SyncBatchNorm does.
 
     Gradients are summed in buckets of `bucket_cap_mb` MiB (25) while backward runs.
     `process_group` or `device_mesh` is the placement; by default all ranks. Parameters without a
     gradient are no problem, and buffers are one value for all ranks, so that
-    `find_unused_parameters`, `broadcast_buffers`, `static_graph`, `gradient_as_bucket_view` and
-    other arguments about these have no effect. Raises OnefoldRuntimeError if no parameter requires
-    a gradient, and OnefoldValueError for arguments that would have an effect. Li et al., "PyTorch
-    Distributed" (2020).
+    `find_unused_parameters`, `broadcast_buffers`, `gradient_as_bucket_view` and other arguments
+    about these have no effect. Raises OnefoldRuntimeError if no parameter requires a gradient, and
+    OnefoldValueError for arguments that would have an effect. Li et al., "PyTorch Distributed"
+    (2020).
 
     >>> import onefold as flow
     >>> p = flow.placement("cpu", [0, 1])
@@ -129,8 +130,7 @@ class DistributedDataParallel(Module):
             x = _scaled(x, float(place.num_ranks))
         whole = (broadcast,) * place.ndim
         sbp = (split(self.dim), *whole[1:]) if splits else whole
-        # To ask the others in every step would take longer than a small model does.
-        return to_global(x, place, sbp, check_meta=not self._checked)
+        return to_global(x, place, sbp, check_meta=not (self._checked and self.static_graph))
 
     def _own_part(self, y: Tensor) -> Tensor:
         """A result as a local tensor, whose gradient is one of as many as there are ranks."""

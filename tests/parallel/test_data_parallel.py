@@ -339,7 +339,8 @@ def test_two_processes_with_half_of_the_batch_each(cap):
 def _uneven():
     rank = flow.env.get_rank()
     flow.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
+    layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    model = DistributedDataParallel(layers, static_graph=True)  # which trusts later parts
     for x, y in ((range(4), range(4)), (range(2), range(2, 8))):  # the rows of rank 0 and 1
         model.zero_grad()
         own = flow.tensor(batches()[0][0][list((x, y)[rank])], dtype=flow.float32)
@@ -368,3 +369,27 @@ def _disagreeing():
 def test_the_first_call_checks_the_parts():
     for text in run_ranks(2, _disagreeing):
         assert "Sizes of tensors" in text
+
+
+def _of_sizes(*sizes):
+    """The batch norm's mean after calls with these sizes of the ranks' parts, or the error."""
+    rank = flow.env.get_rank()
+    model = DistributedDataParallel(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
+    try:
+        for each in sizes:
+            first = sum(each[:rank])
+            model(flow.arange(first, first + each[rank]).float()[:, None].expand(-1, 2))
+    except flow.OnefoldError as error:
+        return str(error)
+    return model.module[0].running_mean.numpy()
+
+
+def test_every_call_checks_the_parts():
+    """A batch norm needs the size of the whole batch."""
+    plain = torch.nn.BatchNorm1d(2)
+    for rows in (4, 7):
+        plain(torch.arange(rows).float()[:, None].expand(-1, 2))
+    for found in run_ranks(2, _of_sizes, (2, 2), (4, 3)):
+        np.testing.assert_allclose(found, plain.running_mean.numpy(), rtol=1e-6)
+    for text in run_ranks(2, _of_sizes, (2, 2), (2, 6)):
+        assert "(2, 2)" in text and "(6, 2)" in text
