@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from ..distributed.comm_log import table
 from ..errors import OnefoldValueError
@@ -121,6 +121,10 @@ class AverageList(list[Average]):
 
 def averages(events: Sequence[Event], group_by: By, by_shape: bool = False) -> AverageList:
     """Events added up by op, module, line or kernel, in the order in which they came."""
+    if group_by not in get_args(By):
+        raise OnefoldValueError(
+            f"key_averages: group_by must be one of {', '.join(get_args(By))}, not {group_by!r}"
+        )
     found: dict[object, Average] = {}
     for event in events:
         if group_by == "kernel":

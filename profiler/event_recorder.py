@@ -14,7 +14,7 @@ from ..engine.meta import Meta
 from ..engine.observer import Observer
 from ..engine.sbp import short
 from ..engine.tensor import Tensor
-from ..errors import user_line
+from ..errors import OnefoldRuntimeError, user_line
 from ..graph import program_executor
 from ..graph.ir import ProgramStep, Run
 from .events import Event, Kind
@@ -118,6 +118,14 @@ class EventRecorder(Observer):
                 return run(*args)
 
         return watched
+
+    def check_innermost(self) -> None:
+        """Raise OnefoldRuntimeError where something that was started later still runs."""
+        if interpreter.current is not self:
+            raise OnefoldRuntimeError(
+                "profile: cannot stop, since another profile or block that was started in this "
+                "one still runs: stop the inner profile first"
+            )
 
     @contextmanager
     def recording(self) -> Iterator[Self]:

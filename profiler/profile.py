@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity, supported_activities
 
+from ..engine import interpreter
 from ..engine.env_api import get_rank
 from ..errors import OnefoldRuntimeError
 from . import chrome_trace
@@ -32,7 +33,9 @@ class profile:
     record_shapes: whether events have the shapes and layouts of inputs.
     with_stack, with_modules: accepted for torch's sake; events always have a line and a module.
 
-    Outside such blocks nothing is recorded, and calls cost nothing extra.
+    Outside such blocks nothing is recorded, and calls cost nothing extra. Profiles may be nested,
+    of which one records kernels. Raises OnefoldRuntimeError for a second one that would, for a
+    start inside the `build` of a graph, and for the end of a profile before that of an inner one.
 
     Example:
         >>> p = flow.placement("cpu", [0, 1])
@@ -73,17 +76,15 @@ class profile:
 
     def start(self) -> None:
         """Begin with the first step."""
-        self.step_num = 0
-        self._become(self._schedule(0))
+        self._become(self._schedule(0), 0)
 
     def stop(self) -> None:
         """End; what is being recorded is ready."""
-        self._become(ProfilerAction.NONE)
+        self._become(ProfilerAction.NONE, self.step_num)
 
     def step(self) -> None:
         """End a step of the program, and begin the next one."""
-        self.step_num += 1
-        self._become(self._schedule(self.step_num))
+        self._become(self._schedule(self.step_num + 1), self.step_num + 1)
 
     def events(self) -> list[Event]:
         """What was recorded last, in the order of time.
@@ -99,7 +100,10 @@ class profile:
     def key_averages(
         self, group_by_input_shape: bool = False, *, group_by: By = "op"
     ) -> AverageList:
-        """The events added up by op, or by "module", "line" or "kernel"."""
+        """The events added up by op, or by "module", "line" or "kernel".
+
+        Raises OnefoldValueError for another `group_by`.
+        """
         return averages(self.events(), group_by, group_by_input_shape)
 
     def export_chrome_trace(self, path: str | Path, use_python_export: bool = False) -> None:
@@ -109,8 +113,14 @@ class profile:
         """
         chrome_trace.save(self.events(), path, get_rank())
 
-    def _become(self, action: ProfilerAction) -> None:
+    def _become(self, action: ProfilerAction, step: int) -> None:
         ended = self._action is ProfilerAction.RECORD_AND_SAVE or action not in _RECORDS
+        if self._recording is None:
+            if action in _RECORDS:
+                self._check_start()
+        elif ended:
+            self._recorder.check_innermost()
+        self.step_num = step
         if self._recording is not None:
             self._step_event.close()
             if ended:
@@ -126,6 +136,16 @@ class profile:
             if self._names_steps:
                 name = f"ProfilerStep#{self.step_num}"
                 self._step_event.enter_context(self._recorder.event(name, "user"))
+
+    def _check_start(self) -> None:
+        if interpreter.capturing():
+            raise OnefoldRuntimeError(
+                "profile: cannot start while a graph is captured; profile the calls of the graph"
+            )
+        if self._activities and torch.autograd._profiler_enabled():
+            raise OnefoldRuntimeError(
+                "profile: another profile records kernels; use activities=[] for one of them"
+            )
 
     def _record(self) -> ExitStack:
         """Begin to record; closing the result ends it."""

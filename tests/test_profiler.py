@@ -17,6 +17,7 @@ from onefold.engine.dispatch_plan import clear_plans
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import broadcast, partial_sum, split
+from onefold.errors import OnefoldRuntimeError, OnefoldValueError
 from onefold.graph import program_executor
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
@@ -363,6 +364,72 @@ def test_an_error_ends_the_profile():
         names.mm(make_local(normal(4, 3)), make_local(normal(4, 3)))
     assert rows(prof)["mm"].count == 1
     assert interpreter.current is None
+
+
+def test_the_inner_profile_ends_first():
+    x = make_local(normal(4, 3))
+    outer, inner = profiler.profile(activities=[]), profiler.profile(activities=[])
+    outer.start()
+    inner.start()
+    for end in (outer.stop, lambda: outer.__exit__(None, None, None)):
+        with pytest.raises(OnefoldRuntimeError, match="stop the inner profile first"):
+            end()
+    names.tanh(x)
+    inner.stop()
+    names.tanh(x)
+    outer.stop()
+    assert (rows(inner)["tanh"].count, rows(outer)["tanh"].count) == (1, 2)
+    assert interpreter.current is None
+
+
+def test_a_step_that_cannot_end_the_recording_changes_nothing(step):
+    def schedule(step):
+        return torch.profiler.ProfilerAction.NONE if step else torch.profiler.ProfilerAction.RECORD
+
+    with profiler.profile(activities=[], schedule=schedule) as prof:
+        with profiler.dispatch(), pytest.raises(OnefoldRuntimeError, match="the inner profile"):
+            prof.step()
+        step()
+        prof.step()
+        step()
+    assert prof.step_num == 1 and rows(prof)["relu"].count == 1
+
+
+def test_a_profile_cannot_start_or_end_in_a_capture():
+    around, inside = profiler.profile(activities=[]), profiler.profile(activities=[])
+
+    class Profiled(flow.nn.Graph):
+        def build(self, x):
+            with pytest.raises(OnefoldRuntimeError, match="cannot start while a graph is captured"):
+                inside.start()
+            with pytest.raises(OnefoldRuntimeError, match="cannot stop"):
+                around.stop()
+            return flow.tanh(x)
+
+    with around:
+        Profiled()(make_local(normal(4, 3)))
+    assert "tanh" in rows(around) and interpreter.current is None
+    with pytest.raises(OnefoldRuntimeError, match="nothing was recorded yet"):
+        inside.events()
+
+
+def test_one_profile_records_kernels():
+    with profiler.profile() as outer:
+        with pytest.raises(OnefoldRuntimeError, match=r"use activities=\[\] for one of them"):
+            profiler.profile().start()
+        with profiler.profile(activities=[]) as inner:
+            names.tanh(make_local(normal(4, 3)))
+    assert "aten::tanh" in rows(outer, group_by="kernel") and rows(inner)["tanh"].count == 1
+    with profiler.profile(activities=[]), profiler.profile() as inner:
+        names.tanh(make_local(normal(4, 3)))
+    assert "aten::tanh" in rows(inner, group_by="kernel")
+
+
+def test_a_group_is_one_of_those_known():
+    with profiler.profile(activities=[]) as prof:
+        pass
+    with pytest.raises(OnefoldValueError, match="one of op, module, line, kernel, not 'nope'"):
+        prof.key_averages(group_by="nope")
 
 
 def test_processes_are_profiled_by_rank(tmp_path):
