@@ -12,7 +12,8 @@ import torch
 from ..engine.generator import manual_seed
 from ..engine.tensor import Tensor
 from ..engine.values import whole
-from ..errors import OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError
+from ..graph.setting_checks import integer
 from ..nn import Graph, Module
 from ..optim import Optimizer
 from .call_record import Call, CallRecorder, Key, recorded
@@ -50,7 +51,8 @@ def assert_same_training(
 
     Raises AssertionError naming what differs first: the strategy, the step, the loss, gradient or
     parameter and the ranks that hold another value, and the first op or module whose result
-    differs, with the line that called it; OnefoldValueError when `make` gives no batches.
+    differs, with the line that called it; OnefoldValueError when `make` gives no batches and for
+    less than 1 step; OnefoldTypeError for other steps, and for strategies that are no dict.
 
     Example:
         >>> B, S0 = flow.sbp.broadcast, flow.sbp.split(0)
@@ -63,6 +65,12 @@ def assert_same_training(
         >>> strategies = {"data parallel": (ranks, S0, B), "tensor parallel": (ranks, B, S0)}
         >>> assert_same_training(make, strategies)
     """
+    integer("assert_same_training: steps", steps, least=1)
+    if not isinstance(strategies, Mapping):
+        raise OnefoldTypeError(
+            "assert_same_training: strategies must be a dict from names to the arguments of make, "
+            f"such as {{'data parallel': (placement, sbp)}}, but got {strategies!r}"
+        )
     wanted = [step.kept() for step in _eager_steps(make, (), steps, seed)]
     for name, arguments in strategies.items():
         for number, (step, one) in enumerate(

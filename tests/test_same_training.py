@@ -189,6 +189,20 @@ def test_batches_are_needed():
         assert_same_training(lambda: (*training(nn.Identity)()[:3], []), {})
 
 
+@pytest.mark.parametrize(
+    ("steps", "error", "said"),
+    [(0, ValueError, "at least 1"), (-1, ValueError, "at least 1"), (1.5, TypeError, "an integer")],
+)
+def test_there_must_be_steps(steps, error, said):
+    with pytest.raises(error, match=f"assert_same_training: steps must be {said}"):
+        assert_same_training(training(nn.Identity), {}, steps=steps)
+
+
+def test_strategies_have_names():
+    with pytest.raises(TypeError, match="strategies must be a dict from names to the arguments"):
+        assert_same_training(training(nn.Identity), [(PAIR, S0, B, B)])
+
+
 def test_processes_agree():
     def program():
         pair = flow.placement("cpu", [0, 1])
