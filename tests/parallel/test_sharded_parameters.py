@@ -226,7 +226,10 @@ def test_a_change_in_the_call_is_refused(change, again, world):
     x = flow.ones(2, 64, placement=p, sbp=S0)
     hook = model[0].register_forward_hook(lambda layer, args, y: change(layer))
     for block in (flow.enable_grad(), flow.no_grad()):
-        with block, pytest.raises(OnefoldRuntimeError, match=r"^weight changed while .* outside of"):
+        with (
+            block,
+            pytest.raises(OnefoldRuntimeError, match=r"^weight changed while .* outside of"),
+        ):
             model(x)
         assert model[0].weight.sbp == (S0,) and np.array_equal(model[0].weight.numpy(), before)
     hook.remove()
