@@ -27,7 +27,9 @@ class Style:
     reduces: bool = False
 
     def sbp(self, tensor: Tensor) -> Sbp:
-        """The layout of one of the layer's parameters."""
+        """The layout of one of the layer's parameters; numbers, such as a scale, are broadcast."""
+        if tensor.ndim == 0:
+            return broadcast
         return self.matrix if tensor.ndim > 1 else self.vector
 
     def __str__(self) -> str:

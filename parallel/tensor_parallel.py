@@ -36,7 +36,7 @@ def tensor_parallel(
     in forward and two in backward, as in Megatron-LM, whatever is done with the results.
 
     Buffers are broadcast. Raises OnefoldValueError for parameters that no rule matches and rules
-    that match nothing; then nothing is changed.
+    that match nothing, and OnefoldTypeError for a placement that is none; then nothing is changed.
 
     >>> import onefold as flow
     >>> from onefold.parallel import COLUMN, ROW
@@ -73,8 +73,13 @@ def tensor_parallel(
 
 
 def _common(params: Mapping[str, Tensor], placement: Placement | None) -> Placement:
-    if placement is not None:
+    if isinstance(placement, Placement):
         return placement
+    if placement is not None:
+        raise OnefoldTypeError(
+            "tensor_parallel: placement must be an onefold.placement, such as "
+            f'flow.placement("cpu", ranks=[0, 1]), but got {placement!r}'
+        )
     found = {tensor.meta.placement for tensor in params.values()}
     (only,) = found if len(found) == 1 else (None,)
     if only is None:
@@ -113,17 +118,26 @@ class _Replicate:
     """Broadcasts what a layer gets along an axis, and sums the gradient where that was.
 
     Layers that get the same tensor, such as the projections of attention, get the same result, so
-    that their gradients are summed together.
+    that their gradients are summed together. A layer that is called again gets another one, since
+    the first may have been differentiated by then.
     """
 
     def __init__(self, axis: int) -> None:
         self.axis = axis
         self._last: tuple[ReferenceType[Tensor], int, ReferenceType[Tensor]] | None = None
+        self._called: set[int] = set()  # ids of the layers that were called since
+
+    def __reduce__(self) -> tuple[type[_Replicate], tuple[int]]:
+        return _Replicate, (self.axis,)
 
     def __call__(
         self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return tree_map(args, self._replicated), tree_map(kwargs, self._replicated)
+        if id(module) in self._called:
+            self._last = None
+        given = tree_map(args, self._replicated), tree_map(kwargs, self._replicated)
+        self._called.add(id(module))
+        return given
 
     def _replicated(self, x: Tensor) -> Tensor:
         if not _lies_on(x, self.axis):
@@ -138,6 +152,7 @@ class _Replicate:
             y = to_global(x, sbp=target, grad_sbp=back)
             if y.requires_grad:
                 self._last = ref(x), x.version, ref(y)
+                self._called.clear()
             return y
         return to_global(x, sbp=target)
 

@@ -144,6 +144,50 @@ def test_a_copy_keeps_the_hooks(world):
     assert np.array_equal(y.numpy(), model(x).numpy())
 
 
+def test_two_forwards_of_one_leaf_have_tapes_of_their_own(world):
+    p = flow.placement("cpu", [0, 1])
+    flow.manual_seed(0)
+    q, k = nn.Linear(4, 4), nn.Linear(4, 4)
+    plain = copy.deepcopy(nn.ModuleList([q, k]))
+    layers = tensor_parallel(nn.ModuleList([q, k]), p, {"*": COLUMN})
+    x = flow.randn(3, 4)
+
+    def gradient(layers, x):
+        losses = [(layers[0](x) * layers[1](x)).sum() for _ in range(2)]
+        for loss in losses:
+            loss.backward()
+        return x.grad.numpy()
+
+    wanted = gradient(plain, x.detach().requires_grad_())
+    x = flow.tensor(x.numpy(), placement=p, sbp=flow.sbp.broadcast)
+    with flow.profiler.comm() as log:
+        found = gradient(layers, x.detach().requires_grad_())
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert log.count("all_reduce") == 2, "one for both layers in each backward"
+
+
+def test_a_copy_has_a_tape_of_its_own(world):
+    p = flow.placement("cpu", [0, 1])
+    layer = tensor_parallel(nn.Linear(4, 4), p, {"*": COLUMN})
+    x = flow.ones(3, 4, placement=p, sbp=flow.sbp.broadcast, requires_grad=True)
+    losses = [layer(x).square().sum()]
+    losses.append(copy.deepcopy(layer)(x).square().sum())
+    for loss in losses:
+        loss.backward()
+    assert layer.weight.grad is not None
+
+
+def test_numbers_are_broadcast(world):
+    class Scaled(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 4)
+            self.scale = nn.Parameter(flow.tensor(2.0))
+
+    for style in (COLUMN, ROW):
+        layer = tensor_parallel(Scaled(), flow.placement("cpu", [0, 1]), {"*": style})
+        assert short(layer.scale.sbp) == "(B)" and short(layer.weight.sbp) != "(B)"
+
+
 # Plans.
 
 
@@ -188,6 +232,8 @@ def test_a_plan_prints():
 def test_what_is_refused(world):
     with pytest.raises(OnefoldTypeError, match=r"needs an onefold\.nn\.Module, but got str"):
         tensor_parallel("model")
+    with pytest.raises(OnefoldTypeError, match=r"must be an onefold.placement, such .* got 'cpu'"):
+        tensor_parallel(mlp(), "cpu", {"*": REPLICATE})
     with pytest.raises(PlacementError, match="give placement="):
         tensor_parallel(mlp(), plan={"*": REPLICATE})
     with pytest.raises(OnefoldTypeError, match="a plan has rules"):
