@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import torch
 
@@ -14,6 +15,19 @@ from .clip import found_inf
 from .device_scalar import DeviceScalar, Given
 
 __all__ = ["GradScaler", "StaticGradScaler"]
+
+
+_EAGER = (
+    "gradient scalers are for graphs: give it to graph.set_grad_scaler. In eager programs use "
+    'flow.autocast("cuda", dtype=flow.bfloat16), which needs no scaler'
+)
+
+
+class Scale(float):
+    """A scale as a number; called as torch's `scaler.scale(loss)` it says what to do instead."""
+
+    def __call__(self, outputs: object) -> NoReturn:
+        raise OnefoldTypeError(f"scale(loss): {_EAGER}")
 
 
 class StaticGradScaler:
@@ -32,9 +46,9 @@ class StaticGradScaler:
         self._scale = DeviceScalar.of(_positive("scale_factor", scale_factor))
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> Scale:
         """What the next backward starts from; reading it waits for the steps before."""
-        return float(self._scale)
+        return Scale(self._scale)
 
     def on(self, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """The scale there, for the backward of a graph."""
@@ -48,7 +62,7 @@ class StaticGradScaler:
         """Let the scale follow a step, where `found` says whether it is skipped."""
 
     def state_dict(self) -> dict[str, float]:
-        return {"scale": self.scale}
+        return {"scale": float(self._scale)}
 
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
@@ -73,7 +87,9 @@ class GradScaler(StaticGradScaler):
 
     A step in which some gradient is infinite or NaN is skipped, on every rank of the parameters'
     placements alike, and the scale is multiplied by `backoff_factor`; after `growth_interval` good
-    steps in a row by `growth_factor`. Learning rate schedules count skipped steps too.
+    steps in a row by `growth_factor`. Learning rate schedules count skipped steps too. There is no
+    device argument, since the scale is where the gradients are. Raises OnefoldTypeError or
+    OnefoldValueError for factors and intervals that are none.
 
     >>> GradScaler(init_scale=1024.0).scale
     1024.0
@@ -88,6 +104,8 @@ class GradScaler(StaticGradScaler):
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
     ) -> None:
+        if isinstance(init_scale, (str, torch.device)):
+            raise OnefoldTypeError(f"GradScaler({init_scale!r}) would have a device, but {_EAGER}")
         super().__init__(_positive("init_scale", init_scale))
         if not _positive("growth_factor", growth_factor) > 1:
             raise OnefoldValueError(f"growth_factor must be above 1, but got {growth_factor}")
@@ -128,7 +146,7 @@ class GradScaler(StaticGradScaler):
         self._scale = DeviceScalar(scale)
 
     def state_dict(self) -> dict[str, float]:
-        return {"scale": self.scale, "good_steps": int(self._good_steps)}
+        return {"scale": float(self._scale), "good_steps": int(self._good_steps)}
 
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         super().load_state_dict(state_dict)

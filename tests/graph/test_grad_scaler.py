@@ -204,3 +204,14 @@ def test_bad_arguments_are_named(world):
     ]:
         with pytest.raises(error, match=text):
             call()
+
+
+def test_a_scaler_of_an_eager_program_is_refused():
+    said = r"to graph.set_grad_scaler. In eager programs use flow.autocast\(.*bfloat16"
+    for device in ("cuda", flow.device("cpu")):
+        with pytest.raises(OnefoldTypeError, match=said):
+            flow.amp.GradScaler(device)
+    scaler = flow.amp.GradScaler()
+    with pytest.raises(OnefoldTypeError, match=said):
+        scaler.scale(flow.ones(()))
+    assert scaler.scale == 65536.0 and type(scaler.state_dict()["scale"]) is float
