@@ -352,7 +352,11 @@ BAD = [
         "element 0 of tensors does not require grad",
     ),
     (lambda x: (x * 2).backward(flow.ones(3)), ShapeError, "gradient must have the shape"),
-    (lambda x: (x * 2).backward(1.0), OnefoldTypeError, "gradient must be a Tensor, but got float"),
+    (
+        lambda x: (x * 2).backward(1.0),
+        OnefoldTypeError,
+        "gradient must be an onefold Tensor, but got float",
+    ),
     (lambda x: (x * 2).backward(flow.ones(2, 3)), MixedTensorsError, "must be local or global"),
     (
         lambda x: (x * 2).backward(
