@@ -82,7 +82,8 @@ class TensorType(type):
     def __call__(cls, *data: object, **layout: Unpack[Layout]) -> Tensor:
         if "dtype" in layout:
             raise OnefoldTypeError(
-                f"{cls.__name__}(...) is {cls.dtype} and takes no dtype; use flow.tensor(x, dtype=...)"
+                f"{cls.__name__}(...) is of {cls.dtype} and takes no dtype; use flow.tensor(x, "
+                "dtype=...)"
             )
         if not layout.keys() & {"device", "placement"} and cls.device_type != "cpu":
             layout["device"] = cls.device_type
