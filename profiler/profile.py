@@ -142,7 +142,7 @@ class profile:
             raise OnefoldRuntimeError(
                 "profile: cannot start while a graph is captured; profile the calls of the graph"
             )
-        if self._activities and torch.autograd._profiler_enabled():
+        if self._activities and torch.autograd.profiler._is_profiler_enabled:
             raise OnefoldRuntimeError(
                 "profile: another profile records kernels; use activities=[] for one of them"
             )
