@@ -37,7 +37,8 @@ class _LocalBatches(_SingleProcessDataLoaderIter):
 
     @global_mode(False)
     def _next_data(self) -> Any:
-        return super()._next_data()
+        batches: Any = super()
+        return batches._next_data()
 
 
 class DataLoader(torch_data.DataLoader[T_co]):

@@ -34,14 +34,14 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     tensors: tuple[Tensor, ...]
 
     def __init__(self, *tensors: Tensor | torch.Tensor) -> None:
-        tensors = tree_map_only(torch.Tensor, from_torch, tensors)
-        sizes = [x.shape[:1] for x in tensors]
+        ours: tuple[Tensor, ...] = tree_map_only(torch.Tensor, from_torch, tensors)
+        sizes = [x.shape[:1] for x in ours]
         if not sizes or not sizes[0] or any(size != sizes[0] for size in sizes):
             raise ShapeError(
                 "TensorDataset needs tensors with the same size in their first dim, but got shapes "
-                f"{[tuple(x.shape) for x in tensors]}"
+                f"{[tuple(x.shape) for x in ours]}"
             )
-        self.tensors = tensors
+        self.tensors = ours
 
     def __getitem__(self, index: Index) -> tuple[Tensor, ...]:
         return tuple([_row(x, index) for x in self.tensors])
