@@ -138,7 +138,9 @@ def warn(message: str, category: type[Warning]) -> None:
         return
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     file, line = frame.f_code.co_filename, frame.f_lineno
-    warnings.warn_explicit(message, category, file, line, frame.f_globals["__name__"], registry)
+    warnings.warn_explicit(
+        message, category, file, line, frame.f_globals.get("__name__", ""), registry
+    )
 
 
 # What runs an op, and is therefore in every stack.

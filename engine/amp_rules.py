@@ -13,7 +13,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 # Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
 LOW = frozenset(
     """
-    attention bmm contraction convolution dot linear matmul
+    attention bmm contraction convolution dot linalg.multi_dot linear matmul
     matmul_nt matmul_tn mm mm_nt mm_tn mv packed_attention rows_tn
     gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
     """.split()

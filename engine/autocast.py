@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ..env import DEVICE
-from ..errors import OnefoldValueError, warn
+from ..errors import OnefoldTypeError, OnefoldValueError, warn
 from . import interpreter
 from .amp_rules import DTYPES, dtype_of_inputs
 from .autograd_tape import Leaf, Node
@@ -128,6 +128,10 @@ class autocast:
         self.dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self.caches = cache_enabled is not False
         self.enabled = enabled
+        if not isinstance(self.dtype, torch.dtype):
+            raise OnefoldTypeError(
+                f"autocast: dtype must be a dtype such as flow.bfloat16, but got {self.dtype!r}"
+            )
         if enabled and self.dtype not in DTYPES:
             warn(
                 f"autocast: dtype is {self.dtype}, but float16 and bfloat16 are supported; "

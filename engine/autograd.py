@@ -7,6 +7,8 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
+import torch
+
 from ..errors import (
     AutogradError,
     MixedTensorsError,
@@ -316,7 +318,8 @@ def check_gradient(tensor: Tensor, gradient: object, what: str) -> None:
     if type(gradient) is Tensor and gradient.meta is tensor.meta:
         return
     if not isinstance(gradient, Tensor):
-        raise OnefoldTypeError(f"{what} must be a Tensor, but got {type(gradient).__name__}")
+        found = "torch.Tensor" if isinstance(gradient, torch.Tensor) else type(gradient).__name__
+        raise OnefoldTypeError(f"{what} must be an onefold Tensor, but got {found}")
     if gradient.shape != tensor.shape:
         raise ShapeError(
             f"{what} must have the shape of the tensor: the tensor is {tuple(tensor.shape)}, "

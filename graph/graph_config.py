@@ -12,7 +12,7 @@ from ..engine.amp_rules import DTYPES
 from ..engine.placement import Placement
 from ..errors import OnefoldTypeError, OnefoldValueError, user_line
 from .schedules.named_schedules import schedule_named
-from .setting_checks import integer, switch
+from .setting_checks import integer, strings, switch
 from .unsupported import CONFIG, Unsupported, refuse
 
 
@@ -48,13 +48,9 @@ class GraphConfig:
         the parameters of `build` whose tensors are no batch, such as the edges of a graph network:
         each micro-batch gets all of them.
         """
-        if isinstance(whole, str) or not all(isinstance(name, str) for name in whole):
-            raise OnefoldTypeError(
-                "set_gradient_accumulation_steps: whole must be a tuple of names of build's "
-                f"parameters, but got {whole!r}"
-            )
+        whole_inputs = strings("set_gradient_accumulation_steps: whole", whole)
         self.micro_batches = integer("set_gradient_accumulation_steps: value", value, least=1)
-        self.whole_inputs = tuple(whole)
+        self.whole_inputs = whole_inputs
 
     def set_schedule(self, name: str | None) -> None:
         """Choose the schedule by which a graph with stages runs its micro-batches.

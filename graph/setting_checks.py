@@ -20,6 +20,13 @@ def integer(
     return value
 
 
+def strings(what: str, value: object) -> tuple[str, ...]:
+    """The value, if it is a tuple or list of strings. Raises OnefoldTypeError otherwise."""
+    if not isinstance(value, (tuple, list)) or not all(isinstance(each, str) for each in value):
+        raise OnefoldTypeError(f"{what} must be a tuple of names, but got {value!r}")
+    return tuple(value)
+
+
 def switch(what: str, value: object) -> bool:
     """The value, if it is True or False. Raises OnefoldTypeError otherwise."""
     if not isinstance(value, bool):

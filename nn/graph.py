@@ -10,6 +10,7 @@ from html import escape
 from typing import Any, TypeVar
 
 from ..engine import interpreter
+from ..engine.autocast import Autocast
 from ..engine.grad_mode import no_grad
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
@@ -202,14 +203,23 @@ class Graph:
     # Running.
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if interpreter.capturing():
-            raise nested()
+        if interpreter.current is not None:
+            self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         with no_grad():
             outputs = compiled.executable.run(inputs)
         self._count_step()
         return compiled.arrange(outputs)
+
+    def _check_call(self) -> None:
+        if interpreter.capturing():
+            raise nested()
+        if isinstance(interpreter.current, Autocast):
+            raise OnefoldRuntimeError(
+                f"{self.name} was called under autocast, which does not reach into a program that "
+                "is captured; call self.config.enable_amp(dtype=...), or use autocast inside build"
+            )
 
     def _compile(self, *args: object, **kwargs: object) -> None:
         """Capture and compile for these inputs without running."""

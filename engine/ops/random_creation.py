@@ -7,7 +7,7 @@ from typing import Unpack, cast
 
 import torch
 
-from ...errors import OnefoldRuntimeError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
 from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
@@ -28,6 +28,11 @@ def random_source(
 ) -> Tensor:
     """A random tensor: `fill` is a box-filling kernel of kernels/random, with its options."""
     source = generator or default_generator
+    if not isinstance(source, Generator):
+        raise OnefoldTypeError(
+            f"{what}: generator must be a flow.Generator, but got {generator!r}; make one with "
+            "flow.Generator().manual_seed(seed)"
+        )
     dtype = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
     draw = source.draw()

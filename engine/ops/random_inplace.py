@@ -156,7 +156,7 @@ def bernoulli_(
 @register_function
 def random_(
     self: Tensor,
-    low: int = 0,
+    low: int | None = None,
     to: int | None = None,
     *,
     generator: Generator | None = None,
@@ -169,8 +169,8 @@ def random_(
     low < to.
     """
     if start or to is not None:
-        low = int(_number_of_from(start, low, "random_"))
-    elif low:
+        low = int(_number_of_from(start, low or 0, "random_"))
+    else:
         low, to = 0, low
     if to is None:
         to = _most(self.dtype) + 1

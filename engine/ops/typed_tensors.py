@@ -31,7 +31,11 @@ def legacy_tensor(data: Sequence[object], layout: TypedLayout) -> Tensor:
     Raises OnefoldTypeError for anything but sizes, a sequence, an array or a tensor of the dtype.
     """
     given: TypedLayout = {**layout, "dtype": layout.get("dtype") or torch.get_default_dtype()}
-    sizes = [int(size) for size in data if isinstance(size, (int, np.integer))]
+    sizes = [
+        int(size)
+        for size in data
+        if isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    ]
     if len(sizes) == len(data):
         return empty(sizes or 0, **given)
     if len(data) > 1:
@@ -76,6 +80,11 @@ class TensorType(type):
     device_type: str
 
     def __call__(cls, *data: object, **layout: Unpack[Layout]) -> Tensor:
+        if "dtype" in layout:
+            raise OnefoldTypeError(
+                f"{cls.__name__}(...) is of {cls.dtype} and takes no dtype; use flow.tensor(x, "
+                "dtype=...)"
+            )
         if not layout.keys() & {"device", "placement"} and cls.device_type != "cpu":
             layout["device"] = cls.device_type
         return legacy_tensor(data, {**layout, "dtype": cls.dtype})
@@ -141,8 +150,11 @@ def _read(kind: object) -> tuple[torch.dtype, str | None]:
         return kind, None
     if isinstance(kind, TensorType):
         return kind.dtype, kind.device_type
-    if isinstance(kind, type) and hasattr(kind, "is_cuda") and hasattr(kind, "dtype"):
-        return kind.dtype, "cuda" if kind.is_cuda else "cpu"  # one of torch's
+    if kind in (Tensor, torch.Tensor):
+        return torch.get_default_dtype(), "cpu"
+    dtype = getattr(kind, "dtype", None)
+    if isinstance(kind, type) and isinstance(dtype, torch.dtype):
+        return dtype, "cuda" if getattr(kind, "is_cuda", False) else "cpu"  # one of torch's
     if isinstance(kind, str):
         package, _, name = kind.rpartition(".")
         for prefix in ("torch", "onefold"):

@@ -313,3 +313,29 @@ def test_functions(function, enabled, forward, backward):
     y.sum().backward()
     assert y.dtype == forward
     assert Product.seen[-1] == backward
+
+
+def test_a_program_is_not_called_under_autocast(world):
+    class Linear(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.layer = flow.nn.Linear(2, 2)
+
+        def build(self, x):
+            return self.layer(x)
+
+    graph = Linear()
+    with flow.autocast("cpu"), pytest.raises(RuntimeError, match="called under autocast, which"):
+        graph(flow.ones(1, 2))
+    assert graph(flow.ones(1, 2)).dtype is flow.float32
+
+
+def test_a_dtype_by_name(world):
+    with pytest.raises(TypeError, match="dtype must be a dtype such as"):
+        flow.autocast("cpu", dtype="bfloat16")
+
+
+def test_multi_dot_runs_in_low_precision(world):
+    x = flow.ones(2, 2)
+    with flow.autocast("cpu"):
+        assert flow.linalg.multi_dot([x, x, x]).dtype is flow.bfloat16

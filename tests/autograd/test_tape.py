@@ -352,7 +352,11 @@ BAD = [
         "element 0 of tensors does not require grad",
     ),
     (lambda x: (x * 2).backward(flow.ones(3)), ShapeError, "gradient must have the shape"),
-    (lambda x: (x * 2).backward(1.0), OnefoldTypeError, "gradient must be a Tensor, but got float"),
+    (
+        lambda x: (x * 2).backward(1.0),
+        OnefoldTypeError,
+        "gradient must be an onefold Tensor, but got float",
+    ),
     (lambda x: (x * 2).backward(flow.ones(2, 3)), MixedTensorsError, "must be local or global"),
     (
         lambda x: (x * 2).backward(
@@ -362,7 +366,7 @@ BAD = [
         "Expected all tensors to be on the same placement",
     ),
     (lambda x: setattr(x, "grad", flow.ones(2, 3)), MixedTensorsError, r"\.grad must be local or"),
-    (lambda x: setattr(x, "grad", 3), OnefoldTypeError, r"\.grad must be a Tensor"),
+    (lambda x: setattr(x, "grad", 3), OnefoldTypeError, r"\.grad must be an onefold Tensor"),
     (lambda x: x.detach().register_hook(print), AutogradError, "cannot register a hook"),
     (lambda x: x.detach().retain_grad(), AutogradError, "can't retain_grad"),
     (lambda x: setattr(x.detach(), "grad", x), AutogradError, "has no .grad to set"),

@@ -232,3 +232,12 @@ def test_to_a_class_is_an_error_that_says_so(world):
     x = flow.ones(2)
     assert x.to(flow.float64, False, True).dtype == flow.float64
     assert x.to("cpu", None, False, True) is not x and x.to("cpu", flow.float32) is x
+
+
+def test_the_type_of_all_tensors_is_the_default_one(world):
+    x = flow.ones(2, dtype=flow.float64)
+    assert x.type(flow.Tensor).type() == x.type(torch.Tensor).type() == "torch.FloatTensor"
+    with pytest.raises(TypeError, match="takes no dtype"):
+        flow.FloatTensor([1, 2], dtype=flow.int32)
+    with pytest.raises(TypeError, match="data must be a sequence"):
+        flow.Tensor(True)

@@ -200,3 +200,14 @@ def test_bad_calls_change_nothing(name, world):
     with pytest.raises(OnefoldError):
         REFUSED[name](x)
     assert x.tolist() == [0.5] * 3 and flow.get_rng_state() == before
+
+
+def test_no_numbers_below_zero(world):
+    with pytest.raises(RuntimeError, match="from=0 >= to=0"):
+        flow.zeros(4).random_(0)
+
+
+@pytest.mark.parametrize("draw", [flow.rand, flow.randn, flow.randperm, flow.zeros(3).uniform_])
+def test_another_kind_of_generator(draw, world):
+    with pytest.raises(TypeError, match=r"generator must be a flow\.Generator"):
+        draw(3, generator=torch.Generator())
