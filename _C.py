@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from .engine.generator import Generator, default_generator
+from .engine.ops.data_movement import wrap
 from .engine.tensor import Tensor, tensor_ops
 from .errors import OnefoldValueError, ShapeError
 from .nn import functional as F
@@ -222,7 +223,7 @@ def layer_norm(
     x: Tensor, *, begin_norm_axis: int, begin_params_axis: int, epsilon: float
 ) -> Tensor:
     """Layer normalization over the dims from `begin_norm_axis` on."""
-    return F.layer_norm(x, x.shape[begin_norm_axis:], None, None, epsilon)
+    return F.layer_norm(x, x.shape[wrap(begin_norm_axis, x.ndim) :], None, None, epsilon)
 
 
 def layer_norm_affine(
@@ -235,12 +236,13 @@ def layer_norm_affine(
     epsilon: float,
 ) -> Tensor:
     """`layer_norm` with a weight and a bias; both axes must be the same."""
-    if begin_norm_axis % x.ndim != begin_params_axis % x.ndim:
+    dim = wrap(begin_norm_axis, x.ndim)
+    if dim != wrap(begin_params_axis, x.ndim):
         raise OnefoldValueError(
             f"layer_norm_affine: begin_norm_axis={begin_norm_axis} and begin_params_axis="
             f"{begin_params_axis} must be the same dim"
         )
-    return F.layer_norm(x, x.shape[begin_norm_axis:], gamma, beta, epsilon)
+    return F.layer_norm(x, x.shape[dim:], gamma, beta, epsilon)
 
 
 def rms_norm(
@@ -282,7 +284,7 @@ def skip_rms_norm(
 
 def gather(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """The slices of x at `indices`, of any shape, along the dim `axis`."""
-    dim = axis % x.ndim
+    dim = wrap(axis, x.ndim)
     rows = tensor_ops.index_select(x, dim, indices.reshape(-1))
     return rows.reshape(*x.shape[:dim], *indices.shape, *x.shape[dim + 1 :])
 

@@ -12,6 +12,8 @@ import sys
 import warnings
 from types import FrameType
 
+import torch
+
 
 class OnefoldError(Exception):
     """Base of every error that onefold raises on purpose.
@@ -79,6 +81,13 @@ class PeerLost(CommError):
 
 class RankMismatch(CommError):
     """Ranks met in one collective with different operations (found by ONEFOLD_CHECK=1)."""
+
+
+def kind_of(value: object) -> str:
+    """The type of what was given in place of an onefold Tensor, for an error; and what to do."""
+    if isinstance(value, torch.Tensor):
+        return "torch.Tensor; use onefold.from_torch(x)"
+    return type(value).__name__
 
 
 _PACKAGE = __name__.rpartition(".")[0]

@@ -72,6 +72,7 @@ class Bernoulli(Distribution):
         return (tensor_ops.rand_like(probs) < probs).type_as(probs)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_tensor("log_prob", value)
         self._check("value", value, (value == 0) | (value == 1), "0 or 1")
         logits, value = broadcast_all(self.logits, value)
         return -F.binary_cross_entropy_with_logits(logits, value, reduction="none")

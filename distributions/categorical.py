@@ -9,7 +9,7 @@ import torch
 
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldTypeError, ShapeError
+from ..errors import OnefoldTypeError, ShapeError, kind_of
 from .discrete import one_of
 from .distribution import Distribution
 
@@ -36,18 +36,20 @@ class Categorical(Distribution):
         name, value = one_of("Categorical", probs, logits)
         if not isinstance(value, Tensor):
             raise OnefoldTypeError(
-                f"Categorical: {name} must be a Tensor, but got {type(value).__name__}"
+                f"Categorical: {name} must be an onefold Tensor, but got {kind_of(value)}"
             )
         if value.ndim < 1:
             raise ShapeError(f"Categorical: `{name}` parameter must be at least one-dimensional.")
         super().__init__(value.shape[:-1], validate_args=validate_args)
         self._num_events = value.shape[-1]
         if name == "probs":
-            self._check(name, value, value >= 0, "at least 0")
             self.probs = value / value.sum(-1, keepdim=True)
+            allowed = (value >= 0) & (self.probs >= 0)  # NaN where the sum is 0 or infinite
+            self._check(name, value, allowed, "at least 0, with a sum that is finite and not 0")
         else:
-            self._check(name, value, ~value.isnan(), "a number")
             self.logits = value - value.logsumexp(-1, keepdim=True)
+            rule = "numbers below infinity, of which one is finite"
+            self._check(name, value, ~self.logits.isnan(), rule)
 
     def _parameter_shape(self, batch_shape: Sequence[int]) -> tuple[int, ...]:
         return (*batch_shape, self._num_events)
@@ -95,6 +97,7 @@ class Categorical(Distribution):
         return (scores - (-tensor_ops.rand_like(scores).log()).log()).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_tensor("log_prob", value)
         inside = (value >= 0) & (value < self._num_events) & (value == value.floor())
         self._check("value", value, inside, f"an integer in [0, {self._num_events})")
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)

@@ -11,7 +11,7 @@ from ..engine import interpreter
 from ..engine.argument_types import Number
 from ..engine.grad_mode import no_grad
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError, kind_of
 
 Parameter = Tensor | Number
 
@@ -22,7 +22,8 @@ class Distribution:
     Parameters and samples may be global: a sample has the layout of the parameters (broadcast where
     they are partial), and the same numbers for every layout. With `validate_args` (the default)
     parameters and values are checked, which reads them; in graphs, where values are not known, it
-    is left out. Raises OnefoldValueError for parameters and values that are not allowed.
+    is left out. Raises OnefoldValueError for parameters and values that are not allowed, and
+    OnefoldTypeError for a value that is no tensor.
     """
 
     has_rsample: ClassVar[bool] = False
@@ -130,6 +131,14 @@ class Distribution:
         if not bool(allowed.detach().all()):
             raise OnefoldValueError(
                 f"{type(self).__name__}: {name} must be {rule}, but got {value.detach()}"
+            )
+
+    def _check_tensor(self, method: str, value: object) -> None:
+        """Raise unless the argument of a method is a tensor, as it is in torch."""
+        if self._validate_args and not isinstance(value, Tensor):
+            raise OnefoldTypeError(
+                f"{type(self).__name__}: The value argument to {method} must be a Tensor of "
+                f"onefold, but got {kind_of(value)}"
             )
 
     def __repr__(self) -> str:

@@ -6,21 +6,22 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..engine.tensor import Tensor
+from ..nn import functional as F
 from .bernoulli import Bernoulli
 from .categorical import Categorical
 from .distribution import Distribution
 from .normal import Normal
 from .uniform import Uniform
 
-F = TypeVar("F", bound=Callable[..., Tensor])
+Formula = TypeVar("Formula", bound=Callable[..., Tensor])
 
 _FORMULAS: dict[tuple[type[Any], type[Any]], Callable[..., Tensor]] = {}
 
 
-def register_kl(type_p: type[Any], type_q: type[Any]) -> Callable[[F], F]:
+def register_kl(type_p: type[Any], type_q: type[Any]) -> Callable[[Formula], Formula]:
     """Decorates the function (p, q) that gives KL(p || q) for two types and their subclasses."""
 
-    def register(function: F) -> F:
+    def register(function: Formula) -> Formula:
         _FORMULAS[type_p, type_q] = function
         return function
 
@@ -60,12 +61,16 @@ def _uniform(p: Uniform, q: Uniform) -> Tensor:
 
 @register_kl(Bernoulli, Bernoulli)
 def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    return _weighed(p.probs, q.probs) + _weighed(1 - p.probs, 1 - q.probs)
+    ones = _weighed(p.probs, p.logits, q.probs, q.logits)
+    return ones + _weighed(1 - p.probs, -p.logits, 1 - q.probs, -q.logits)
 
 
-def _weighed(p: Tensor, q: Tensor) -> Tensor:
-    """p log(p / q): 0 where p is 0, and infinite where q alone is."""
-    found = p * (p / q).log()
+def _weighed(p: Tensor, p_logits: Tensor, q: Tensor, q_logits: Tensor) -> Tensor:
+    """p log(p / q): 0 where p is 0, and infinite where q alone is.
+
+    The logarithms are those of sigmoids: logits are finite, so gradients are.
+    """
+    found = p * (F.softplus(-q_logits) - F.softplus(-p_logits))
     return found.masked_fill(q == 0, float("inf")).masked_fill(p == 0, 0.0)
 
 

@@ -48,11 +48,13 @@ class Normal(Distribution):
         return loc + tensor_ops.randn_like(loc) * self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
+        self._check_tensor("log_prob", value)
         self._check("value", value, ~value.isnan(), "a number")
         distance = (value - self.loc).square() / (2 * self.variance)
         return -distance - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Tensor) -> Tensor:
+        self._check_tensor("cdf", value)
         self._check("value", value, ~value.isnan(), "a number")
         return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
 

@@ -47,12 +47,12 @@ class Uniform(Distribution):
         return low + tensor_ops.rand_like(low) * (self.high - self.low)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+        self._check_value("log_prob", value)
         inside = (self.low <= value) & (self.high > value)
         return inside.type_as(self.low).log() - (self.high - self.low).log()
 
     def cdf(self, value: Tensor) -> Tensor:
-        self._check_value(value)
+        self._check_value("cdf", value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -61,6 +61,7 @@ class Uniform(Distribution):
     def entropy(self) -> Tensor:
         return (self.high - self.low).log()
 
-    def _check_value(self, value: Tensor) -> None:
+    def _check_value(self, method: str, value: Tensor) -> None:
+        self._check_tensor(method, value)
         inside = (self.low <= value) & (self.high >= value)
         self._check("value", value, inside, "in [low, high]")

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ..engine import interpreter
 from ..engine.generator import default_generator
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
 
 InDims = int | None | tuple[Any, ...] | list[Any] | dict[Any, Any]
 _RANDOMNESS = ("error", "different", "same")
@@ -27,12 +29,15 @@ def vmap(
     """`func` for every index of the dims `in_dims` of its arguments, stacked along `out_dims`.
 
     `in_dims` and `out_dims` are a dim (or None: the same for every index) for all tensors, or a
-    nest of them shaped like the arguments. The function is called once per index and results are
-    stacked, so it may do anything, values included, and takes as long as the loop: a function of
-    batches is faster. `chunk_size` therefore changes nothing. With randomness="different" each call
-    draws numbers of its own, with "same" all draw the same; "error" refuses random ops.
+    nest of them shaped like the arguments. A result with the out_dim None is given once; in graphs,
+    where values are not known, every call must give the same tensor. The function is called once
+    per index and results are stacked, so it may do anything, values included, and takes as long as
+    the loop: a function of batches is faster. `chunk_size` therefore changes nothing. With
+    randomness="different" each call draws numbers of its own, with "same" all draw the same;
+    "error" refuses random ops.
 
-    Raises OnefoldValueError where there is nothing to loop over or sizes differ.
+    Raises OnefoldValueError where there is nothing to loop over, sizes differ, or a result that has
+    the out_dim None depends on the index.
 
     >>> import onefold as flow
     >>> flow.vmap(flow.dot)(flow.ones(2, 3), flow.ones(2, 3))
@@ -77,6 +82,8 @@ def _spread(dims: InDims, tree: Any, what: str) -> list[Any]:
 
 
 def _checked(dim: Any, x: Any) -> int | None:
+    if isinstance(x, torch.Tensor):
+        raise OnefoldTypeError(f"vmap: an argument must be an onefold Tensor, but got {kind_of(x)}")
     if dim is None or not isinstance(x, Tensor):
         if dim is not None and dim != 0:
             raise OnefoldValueError(
@@ -123,14 +130,28 @@ def _stacked(results: list[Any], out_dims: InDims) -> Any:
     for leaf in flat[0]:
         if not isinstance(leaf, Tensor):
             raise OnefoldTypeError(
-                f"vmap: the function must return Tensors, but got type {type(leaf).__name__}"
+                f"vmap: the function must return Tensors, but got type {kind_of(leaf)}"
             )
     dims = _spread(out_dims, results[0], "out_dims")
     columns = zip(*flat, strict=True)
     return tree_unflatten(
         [
-            column[0] if dim is None else tensor_ops.stack(column, dim)
+            _common(column) if dim is None else tensor_ops.stack(column, dim)
             for dim, column in zip(dims, columns, strict=True)
         ],
         form,
     )
+
+
+def _common(column: tuple[Tensor, ...]) -> Tensor:
+    """The result that every row has."""
+    first = column[0]
+    for other in column[1:]:
+        if other is first:
+            continue
+        if interpreter.capturing() or not tensor_ops.equal(first, other):
+            raise OnefoldValueError(
+                "vmap: a result with out_dim None must be the same for every index, but the "
+                "function gives different ones; give it a dim in out_dims"
+            )
+    return first

@@ -18,7 +18,7 @@ from ..engine.autograd import grad as backward
 from ..engine.autograd_tape import Edge, Leaf, Node, Output
 from ..engine.grad_mode import enable_grad
 from ..engine.tensor import Tensor, tensor_ops
-from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
 
 ArgNums = int | tuple[int, ...]
 
@@ -29,7 +29,7 @@ _ended: WeakSet[Leaf] = WeakSet()
 def grad(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """The function that gives the gradients of `func`, whose result has one element.
+    """The function that gives the gradients of `func`, whose result is a tensor without dims.
 
     They are those for the argument `argnums` (a nest of tensors), or a tuple for several. With
     `has_aux` the function returns (result, other) and its gradient (gradients, other).
@@ -63,10 +63,10 @@ def grad_and_value(
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             value, aux = _with_aux(result, has_aux)
-            if not isinstance(value, Tensor) or value.numel() != 1:
+            if not isinstance(value, Tensor) or value.ndim != 0:
                 raise OnefoldRuntimeError(
-                    "grad: Expected f(*args) to return a scalar tensor, got "
-                    f"{tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__}"
+                    "grad: Expected f(*args) to return a scalar tensor (without dims), got "
+                    f"{tuple(value.shape) if isinstance(value, Tensor) else kind_of(value)}"
                 )
             gradients = own.nested(own.gradients([value], [None]))
         value = own.outside((value, aux) if has_aux else value)
@@ -88,6 +88,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     with _Transform() as own:
         output, aux = _with_aux(func(*own.given(primals, tuple(range(len(primals))))), has_aux)
         outputs, form = tree_flatten(output)
+        _check_outputs("vjp", outputs)
 
     def pull(*cotangents: Any) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
@@ -125,6 +126,7 @@ def jvp(
     with _Transform() as own:
         output, aux = _with_aux(func(*own.given(primals, tuple(range(len(primals))))), has_aux)
         outputs, form = tree_flatten(output)
+        _check_outputs("jvp", outputs)
         if strict and not all(_reaches(y, own.leaves) for y in outputs):
             raise OnefoldRuntimeError("jvp: an output does not depend on any primal (strict=True)")
         seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
@@ -158,6 +160,7 @@ def jacrev(
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             output, aux = _with_aux(result, has_aux)
+            _check_outputs("jacrev", tree_flatten(output)[0])
             blocks = tree_map(own.jacobian, output)
         return own.outside((blocks, aux) if has_aux else blocks)
 
@@ -205,6 +208,10 @@ class _Transform:
     def given(self, args: Sequence[Any], argnums: ArgNums) -> list[Any]:
         """The arguments, with those that are differentiated as tensors of this transform."""
         many = argnums if isinstance(argnums, tuple) else (argnums,)
+        if not all(isinstance(index, int) for index in many):
+            raise OnefoldTypeError(
+                f"argnums must be an int or a tuple of ints, but got {argnums!r}"
+            )
         if not many or any(not -len(args) <= index < len(args) for index in many):
             raise OnefoldValueError(
                 f"argnums={argnums!r} does not name arguments: the function got {len(args)}"
@@ -219,7 +226,8 @@ class _Transform:
     def _own(self, x: Any) -> Tensor:
         if not isinstance(x, Tensor):
             raise OnefoldTypeError(
-                f"the arguments that are differentiated must be Tensors, but got {type(x).__name__}"
+                "each argument that is differentiated must be an onefold Tensor, but got "
+                f"{kind_of(x)}"
             )
         if x.requires_grad:  # a new name: other uses of x are not part of the derivative
             return tensor_ops.clone(x)
@@ -234,6 +242,10 @@ class _Transform:
 
     def jacobian(self, output: Tensor) -> Any:
         """The Jacobian of one output, in the nest of the arguments."""
+        if not output.numel():  # there are no rows to stack
+            shapes = [(*output.shape, *leaf.shape) for leaf in self.leaves]
+            pairs = zip(self.leaves, shapes, strict=True)
+            return self.nested([leaf.new_zeros(shape) for leaf, shape in pairs])
         flat = output.reshape(-1)
         rows = [self.gradients([flat[index]], [None]) for index in range(flat.numel())]
         blocks = [
@@ -264,6 +276,14 @@ def _with_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
             f"{type(result).__name__}"
         )
     return result
+
+
+def _check_outputs(what: str, outputs: Sequence[object]) -> None:
+    for y in outputs:
+        if not isinstance(y, Tensor):
+            raise OnefoldTypeError(
+                f"{what}: the function must return onefold Tensors, but got {kind_of(y)}"
+            )
 
 
 def _gradients(

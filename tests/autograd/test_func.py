@@ -125,8 +125,9 @@ def test_what_else_is_differentiated_stays_on_the_tape():
 def test_wrong_calls():
     f, x = flow.func, flow.ones(2)
     for call, text in (
-        (lambda: f.grad(lambda x: x)(x), "scalar tensor, got"),
-        (lambda: f.grad(lambda x: 3)(x), "scalar tensor, got int"),
+        (lambda: f.grad(lambda x: x)(x), "scalar tensor"),
+        (lambda: f.grad(lambda x: x)(flow.ones(1)), r"without dims\), got \(1,\)"),
+        (lambda: f.grad(lambda x: 3)(x), "got int"),
         (lambda: f.grad(lambda x: x.sum(), has_aux=True)(x), "tuple"),
         (lambda: f.vjp(flow.sin, x)[1]((x, x)), "nested like"),
         (lambda: f.jvp(flow.sin, (x,), (x, x)), "nested like"),
@@ -136,8 +137,40 @@ def test_wrong_calls():
             call()
     with pytest.raises(ValueError, match="argnums=1"):
         f.grad(flow.sum, argnums=1)(x)
-    with pytest.raises(TypeError, match="float"):
-        f.grad(flow.sin)(1.0)
+    for call, text in (
+        (lambda: f.grad(flow.sin)(1.0), "float"),
+        (lambda: f.grad(flow.sum)(torch.ones(2)), "got torch.Tensor; use onefold.from_torch"),
+        (lambda: f.grad(flow.sum, argnums="x")(x), "argnums must be an int"),
+        (lambda: f.jacrev(flow.sum, argnums=(0, None))(x), "argnums must be an int"),
+        (lambda: f.jacrev(lambda x: 3.0)(x), "return onefold Tensors, but got float"),
+        (lambda: f.vjp(lambda x: 3.0, x), "return onefold Tensors, but got float"),
+        (lambda: f.jvp(lambda x: torch.ones(2), (x,), (x,)), "got torch.Tensor"),
+        (lambda: flow.vmap(flow.sin)(torch.ones(2)), "got torch.Tensor; use onefold.from_torch"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            call()
+
+
+def test_jacobians_of_nothing(world):
+    wanted = torch.func.jacrev(lambda x: (x * x, x.sum()))(torch.empty(0, 2))
+    p = flow.placement("cpu", [0, 1])
+    for layout in ({}, {"placement": p, "sbp": B}, {"placement": p, "sbp": S0}):
+        found = flow.func.jacrev(lambda x: (x * x, x.sum()))(flow.zeros(0, 2, **layout))
+        same(found, wanted)
+
+
+def test_results_that_all_rows_share():
+    x, y = flow.arange(2.0), flow.ones(2)
+    found = flow.vmap(lambda row: (row, y, y * 2), out_dims=(0, None, None))(x)
+    assert [part.tolist() for part in found] == [[0, 1], [1, 1], [2, 2]]
+    with pytest.raises(ValueError, match="same for every index"):
+        flow.vmap(lambda row: row, out_dims=None)(x)
+
+    class Rows(flow.nn.Graph):
+        def build(self, x):
+            return flow.vmap(lambda row: (row, x), out_dims=(0, None))(x)
+
+    assert Rows()(x)[1].tolist() == [0, 1]
 
 
 # vmap.

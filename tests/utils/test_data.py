@@ -82,6 +82,48 @@ def test_collation_of_our_tensors():
         data.default_collate([flow.ones(2, placement=p, sbp=flow.sbp.broadcast)])
 
 
+@pytest.mark.parametrize("w", [flow.zeros(2), flow.zeros(2, requires_grad=True)])
+def test_collation_of_tensors_of_both_kinds(w):
+    for batch, wanted in (([w, torch.ones(2)], [0, 1]), ([torch.ones(2), w], [1, 0])):
+        made = data.default_collate(batch)
+        assert isinstance(made, flow.Tensor)
+        assert made.requires_grad == w.requires_grad
+        assert made.tolist() == [[value] * 2 for value in wanted]
+        assert next(iter(data.DataLoader(batch, 2))).tolist() == made.tolist()
+
+
+def test_a_tensor_dataset_of_torchs_tensors_and_with_tensors_as_places():
+    [row] = data.TensorDataset(torch.ones(3, 2))[0]
+    assert isinstance(row, flow.Tensor)
+    assert row.tolist() == [1, 1]
+    [rows] = data.TensorDataset(flow.arange(4))[flow.tensor([0, 2])]
+    assert rows.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_are_local_in_a_global_mode(workers):
+    class Made(data.Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, place):
+            return flow.full((2,), place)
+
+    class Stream(data.IterableDataset):
+        def __iter__(self):
+            return iter([flow.zeros(2), flow.ones(2)])
+
+    p = flow.placement("cpu", [0, 1])
+    with virtual_world(), flow.utils.global_view.global_mode(True, p, flow.sbp.broadcast):
+        for rows in (Made(), Stream()):
+            for batch in data.DataLoader(rows, 2, num_workers=workers):
+                assert batch.is_local
+                assert batch.tolist() == [[0, 0], [1, 1]]
+                assert flow.ones(1).is_global
+            [batch] = data.GlobalLoader(rows, p, batch_size=2, num_workers=workers)
+            assert batch.tolist() == [[0, 0], [1, 1]]
+
+
 def test_a_tensor_dataset():
     rows = data.TensorDataset(flow.arange(4), flow.eye(4))
     assert len(rows) == 4
@@ -292,6 +334,24 @@ def test_what_cannot_be_split(world):
         data.GlobalLoader(data.DataLoader(ROWS, batch_size=None), p)
     with pytest.raises(flow.errors.ShapeError, match="collate_fn"):
         next(iter(data.GlobalLoader(ROWS, p, collate_fn=lambda rows: flow.ones(7))))
+    for name in ("sampler", "batch_sampler"):
+        with pytest.raises(TypeError, match=f"{name} cannot .* pass a DataLoader with that"):
+            data.GlobalLoader(ROWS, p, **{name: data.SequentialSampler(ROWS)})
+
+
+def test_torchs_tensors_become_global(world):
+    p = flow.placement("cpu", [0, 1])
+    rows = [torch.full((2,), float(place)) for place in range(4)]
+
+    class Stream(data.IterableDataset):
+        def __iter__(self):
+            return iter(rows)
+
+    for source in (rows, Stream()):
+        for x in data.GlobalLoader(source, p, batch_size=2, collate_fn=torch.stack):
+            assert x.is_global
+            assert [tuple(part.shape) for part in x.shards] == [(1, 2)] * 2
+    assert x.tolist() == [[2, 2], [3, 3]]
 
 
 def _epochs(ranks, text, workers):
@@ -327,6 +387,25 @@ def test_launched_ranks_with_workers():
         whole = _epochs([0, 1], "S0", 0)[0]
     for made, _ in run_ranks(2, _epochs, [0, 1], "S0", 2):
         assert [batch[:2] for batch in made] == [batch[:2] for batch in whole]
+
+
+def _names():
+    p = flow.placement("cpu", [0, 1])
+    rows = [(place, "a", ("b", {"c": "d"})) for place in range(3)]
+
+    class Stream(data.IterableDataset):
+        def __iter__(self):
+            return iter(rows)
+
+    return [
+        [batch[1:] for batch in data.GlobalLoader(source, p, batch_size=2)]
+        for source in (rows, Stream())
+    ]
+
+
+def test_launched_ranks_have_their_entries_of_what_is_no_tensor():
+    full, none = [("a",), [("b",), {"c": ["d"]}]], [(), [(), {"c": []}]]
+    assert run_ranks(2, _names) == [[[full, full]] * 2, [[full, none]] * 2]
 
 
 def _orders():

@@ -121,6 +121,20 @@ def test_divergences_are_torchs(kind):
         same(found, wanted)
 
 
+def test_divergences_of_the_certain_have_gradients():
+    p, q = torch.tensor([0.0, 1, 0.3, 0, 1]), torch.tensor([0.2, 0.6, 0.9, 0, 1])
+    made = [x.clone().requires_grad_() for x in (p, q)]
+    mine = [flow.tensor(x, requires_grad=True) for x in (p, q)]
+    wanted = theirs.kl_divergence(*map(theirs.Bernoulli, made))
+    found = ours.kl_divergence(*map(ours.Bernoulli, mine))
+    same(found, wanted)
+    wanted.sum().backward()
+    found.sum().backward()
+    for one, other in zip(mine, made, strict=True):
+        assert np.isfinite(one.grad.numpy()).all()
+        same(one.grad, other.grad)
+
+
 def test_divergences_by_type():
     class Own(ours.Normal):
         pass
@@ -196,6 +210,10 @@ def test_arguments_are_checked():
         (ours.Bernoulli, "none"),
         (lambda: ours.Bernoulli(0.5, 0.0), "both"),
         (lambda: ours.Categorical(flow.tensor([-1.0, 2])), "at least 0"),
+        (lambda: ours.Categorical(flow.zeros(2)), "not 0"),
+        (lambda: ours.Categorical(flow.tensor([[1.0, 1], [np.inf, 1]])), "finite"),
+        (lambda: ours.Categorical(logits=flow.tensor([np.inf, 0])), "below infinity"),
+        (lambda: ours.Categorical(logits=flow.tensor([-np.inf] * 2)), "one is finite"),
         (lambda: ours.Categorical(flow.tensor(1.0)), "one-dimensional"),
         (lambda: ours.Categorical(flow.ones(2)).log_prob(flow.tensor(2)), r"\[0, 2\)"),
         (lambda: ours.Uniform(0.0, 1.0).log_prob(flow.tensor(2.0)), "value must be in"),
@@ -205,6 +223,16 @@ def test_arguments_are_checked():
             make()
     with pytest.raises(TypeError, match="Tensor"):
         ours.Categorical([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"got torch.Tensor; use onefold.from_torch"):
+        ours.Categorical(torch.ones(2))
+    assert ours.Categorical(logits=flow.tensor([-np.inf, 0])).probs.tolist() == [0, 1]
+    for p in (ours.Normal(0.0, 1.0), ours.Uniform(0.0, 1.0), ours.Bernoulli(0.5)):
+        for method in ["log_prob"] if isinstance(p, ours.Bernoulli) else ["log_prob", "cdf"]:
+            for value in (0.5, torch.tensor(0.5)):
+                with pytest.raises(TypeError, match=f"value argument to {method} must be a Tensor"):
+                    getattr(p, method)(value)
+    with pytest.raises(TypeError, match="value argument"):
+        ours.Categorical(flow.ones(2)).log_prob(1)
     unchecked = ours.Uniform(0.0, 1.0, validate_args=False)
     assert unchecked.log_prob(flow.tensor(2.0)).item() == -np.inf
     ours.Distribution.set_default_validate_args(False)

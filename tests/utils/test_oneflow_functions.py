@@ -175,6 +175,16 @@ def test_wrong_arguments():
         C.fused_glu(x, flow.ones(2, 3), activation="tanh")
     with pytest.raises(ValueError, match="same dim"):
         C.layer_norm_affine(x, x, x, begin_norm_axis=0, begin_params_axis=1, epsilon=1e-5)
+    for axis in (2, -3):
+        axes = {"begin_norm_axis": axis, "begin_params_axis": axis, "epsilon": 1e-5}
+        for call in (
+            lambda axis=axis: C.gather(x, flow.tensor([0]), axis),
+            lambda axes=axes: C.layer_norm(x, **axes),
+            lambda axes=axes: C.layer_norm_affine(x, x, x, **axes),
+            lambda axes=axes: C.layer_norm_affine(x, x, x, **axes | {"begin_norm_axis": 0}),
+        ):
+            with pytest.raises(flow.errors.OnefoldIndexError, match=r"range of \[-2, 1\]"):
+                call()
 
 
 # Rotary embedding: OneFlow's formula, x * cos + turned(x) * sin, written out.

@@ -48,22 +48,26 @@ def _wrapping(function: Collate) -> Collate:
     return call
 
 
-def _stack(batch: Sequence[Tensor], *, collate_fn_map: dict[Any, Collate]) -> Any:
-    for sample in batch:
+def _stack(batch: Sequence[Any], *, collate_fn_map: dict[Any, Collate]) -> Any:
+    ours = [sample for sample in batch if isinstance(sample, Tensor)]
+    for sample in ours:
         if sample.is_global:
             raise MixedTensorsError(
                 f"a sample is a global tensor, {sample.meta!r}, but samples are local: a process "
                 "loads them on its own. Make the batch global with to_global(placement, sbp), or "
                 "let utils.data.GlobalLoader do it"
             )
-    if any(sample.requires_grad for sample in batch):
-        return names.stack(list(batch))
-    return _COLLATE[torch.Tensor]([x.to_torch() for x in batch], collate_fn_map=collate_fn_map)
+    if any(sample.requires_grad for sample in ours):
+        return names.stack([_wrapped(sample) for sample in batch])
+    theirs = [x.to_torch() if isinstance(x, Tensor) else x for x in batch]
+    return from_torch(_stack_theirs(theirs, collate_fn_map=collate_fn_map))
 
 
+_stack_theirs = default_collate_fn_map[torch.Tensor]
 _COLLATE: dict[Any, Collate] = {
-    Tensor: _stack,
     **{kind: _wrapping(function) for kind, function in default_collate_fn_map.items()},
+    Tensor: _stack,
+    torch.Tensor: _stack,
 }
 
 

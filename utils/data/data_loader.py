@@ -7,8 +7,10 @@ from typing import Any, TypeVar, cast
 
 from torch.utils import data as torch_data
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from ...engine.generator import manual_seed
+from ...engine.global_mode import global_mode
 from .collate import default_collate, default_convert
 from .samplers import AnyGenerator, RandomSampler, torch_generator
 
@@ -25,15 +27,26 @@ class _Seeded:
         info = get_worker_info()
         assert info is not None
         manual_seed(info.seed)
+        global_mode(False).__enter__()  # for as long as the worker lives: samples are local
         if self.function is not None:
             self.function(worker)
+
+
+class _LocalBatches(_SingleProcessDataLoaderIter):
+    """Batches that are made in this process, of local tensors in a `global_mode` too."""
+
+    @global_mode(False)
+    def _next_data(self) -> Any:
+        batches: Any = super()
+        return batches._next_data()
 
 
 class DataLoader(torch_data.DataLoader[T_co]):
     """Batches of a data set, with torch's arguments; `generator` is a `flow.Generator` or torch's.
 
-    Batches hold local tensors (`default_collate`), also where worker processes make them. The
-    order and the workers' random numbers come from `flow.manual_seed`; every epoch draws anew.
+    Batches hold local tensors (`default_collate`), also where worker processes make them and in a
+    `global_mode`, which is off while samples are read. The order and the workers' random numbers
+    come from `flow.manual_seed`; every epoch draws anew.
 
     >>> import onefold as flow
     >>> from onefold.utils.data import TensorDataset
@@ -77,6 +90,10 @@ class DataLoader(torch_data.DataLoader[T_co]):
             pin_memory_device=pin_memory_device, in_order=in_order,
         )  # fmt: skip
 
+    def _get_iterator(self) -> Any:
+        return super()._get_iterator() if self.num_workers else _LocalBatches(self)
+
+    @global_mode(False)
     def __iter__(self) -> Any:
         self.generator = torch_generator(self.source)  # of the workers' seeds
         return super().__iter__()

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import torch
 from torch.utils import data as torch_data
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_is_leaf, tree_leaves, tree_map, tree_map_only
 from torch.utils.data import BatchSampler, Dataset, IterableDataset
 
 from ...distributed import collectives
@@ -19,6 +19,7 @@ from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, SbpLike, broadcast, short, split
 from ...engine.tensor import Tensor, from_shards, tensor_ops
+from ...engine.values import from_torch
 from ...errors import (
     OnefoldTypeError,
     OnefoldValueError,
@@ -93,7 +94,8 @@ class GlobalLoader:
     only; by default the first axis of `placement` splits the batch and others hold all of it. A
     launched process reads no rows but its own, so each sample is read once in each group of ranks
     that share a batch. Sizes that do not divide, and a last batch that is smaller, are split as
-    ever: the first ranks hold one row more. What is not a tensor in a batch stays this process's.
+    ever: the first ranks hold one row more. Torch's tensors in a batch become global too; what is
+    not a tensor stays this process's: of lists and tuples with an entry for each row its own rows.
 
     The order of epoch e is the same for every layout and number of processes: it depends on `seed`
     and e alone. Each iteration is the next epoch; `set_epoch` continues from another. All processes
@@ -140,6 +142,11 @@ class GlobalLoader:
                     "change the loader"
                 )
             loader = data
+        elif samplers := {"sampler", "batch_sampler"} & options.keys():
+            raise OnefoldTypeError(
+                f"GlobalLoader: {samplers.pop()} cannot be given with a data set; pass a "
+                "DataLoader with that sampler"
+            )
         elif isinstance(data, IterableDataset):
             loader = DataLoader(data, batch_size, shuffle, drop_last=drop_last, **options)
         else:
@@ -196,8 +203,8 @@ class GlobalLoader:
             set_epoch(self.epoch)
         self.epoch += 1
         for loaded in self._loader:
-            if not self._by_part:
-                loaded = self._cut(loaded)
+            loaded = tree_map_only(torch.Tensor, from_torch, loaded)
+            loaded = self._own(loaded) if self._by_part else self._cut(loaded)
             self._check(loaded)
             yield tree_map_only(Tensor, partial(self._joined, loaded.part), loaded.data)
 
@@ -213,6 +220,13 @@ class GlobalLoader:
         (start,), (size,) = self._meta((batch,), torch.int64).box(self.placement.owned[0])
         return start, size
 
+    def _own(self, loaded: _Loaded) -> _Loaded:
+        """A part without the entries of a sample that was read for its shapes only."""
+        part = loaded.part
+        if part.rows == len(part.places):
+            return loaded
+        return loaded._replace(data=_entries(loaded.data, len(part.places), slice(part.rows)))
+
     def _cut(self, data: Any) -> _Loaded:
         """A whole batch as this process's part of it."""
         sizes = {x.shape[0] for x in tree_leaves(data) if isinstance(x, Tensor) and x.ndim}
@@ -224,9 +238,12 @@ class GlobalLoader:
         (batch,) = sizes
         start, size = self._rows(batch)
         own = max(size, min(batch, 1))
+        if size != batch:
+            data = _entries(data, batch, slice(start, start + size))
+        first = min(start, batch - own)
         return _Loaded(
             _Part(range(own), size, batch, 0),
-            tree_map_only(Tensor, lambda x: tensor_ops.narrow(x, 0, start, own), data),
+            tree_map_only(Tensor, lambda x: tensor_ops.narrow(x, 0, first, own), data),
         )
 
     def _check(self, loaded: _Loaded) -> None:
@@ -272,6 +289,22 @@ class GlobalLoader:
         y = from_shards(tuple(shards), meta)
         y.shared = True
         return y
+
+
+def _entries(data: Any, rows: int, own: slice) -> Any:
+    """A batch whose lists and tuples with an entry for each row have those of its own rows only.
+
+    Tensors stay, and so do the lists and dicts that say how the batch is nested.
+    """
+
+    def is_column(x: Any) -> bool:
+        return (
+            type(x) in (list, tuple)
+            and len(x) == rows
+            and all(tree_is_leaf(entry) and not isinstance(entry, Tensor) for entry in x)
+        )
+
+    return tree_map(lambda x: x[own] if is_column(x) else x, data, is_leaf=is_column)
 
 
 def _read(placement: Placement, sbp: SbpLike | None) -> tuple[Placement, NdSbp]:
