@@ -951,7 +951,7 @@ class TensorMethods:
         """Radians as degrees."""
     def random_(
         self,
-        low: builtins.int = 0,
+        low: builtins.int | None = None,
         to: builtins.int | None = None,
         *,
         generator: Generator | None = None,
