@@ -5,54 +5,68 @@ and how it is laid out (sbp); the engine infers layouts, moves data and computes
 """
 
 import builtins as _builtins
+import gc as _gc
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
 import torch as _torch
 
-from . import (
-    amp as amp,
-    errors as errors,
-    fft as fft,
-    func as func,
-    linalg as linalg,
-    nn as nn,
-    optim as optim,
-    parallel as parallel,
-    profiler as profiler,
-    special as special,
-)
-from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
-from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
-from .engine.dispatch_counters import FallbackWarning
-from .engine.generator import (
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
-from .engine.grad_mode import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    no_grad,
-    set_grad_enabled,
-)
-from .engine.names import names as _names
-from .engine.ops import PUBLIC as _PUBLIC, signal as signal
-from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
-from .engine.placement import Placement
-from .engine.tensor import Tensor
-from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
-from .errors import OnefoldError
-from .func import vmap
-from .graph.stages.compile_stages import PipelineWarning
-from .nn.layout_rules import LocalPartsWarning
-from .optim import swa_utils as _swa_utils
-from .utils.visualize import visualize_layout
+# torch has so many objects that collecting garbage among them would take a third of the import.
+_collects = _gc.isenabled()
+_gc.disable()
+try:
+    from . import (
+        amp as amp,
+        errors as errors,
+        fft as fft,
+        func as func,
+        linalg as linalg,
+        nn as nn,
+        optim as optim,
+        parallel as parallel,
+        profiler as profiler,
+        special as special,
+    )
+    from .engine import (
+        autograd_api as autograd,
+        checkpoint as checkpoint,
+        env_api as env,
+        sbp as sbp,
+    )
+    from .engine.autocast import autocast, get_autocast_dtype, is_autocast_enabled
+    from .engine.dispatch_counters import FallbackWarning
+    from .engine.generator import (
+        Generator,
+        default_generator,
+        get_rng_state,
+        initial_seed,
+        manual_seed,
+        seed,
+        set_rng_state,
+    )
+    from .engine.grad_mode import (
+        enable_grad,
+        inference_mode,
+        is_grad_enabled,
+        no_grad,
+        set_grad_enabled,
+    )
+    from .engine.names import names as _names
+    from .engine.ops import PUBLIC as _PUBLIC, signal as signal
+    from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
+    from .engine.placement import Placement
+    from .engine.tensor import Tensor
+    from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
+    from .errors import OnefoldError
+    from .func import vmap
+    from .graph.stages.compile_stages import PipelineWarning
+    from .nn.layout_rules import LocalPartsWarning
+    from .optim import swa_utils as _swa_utils
+    from .utils.visualize import visualize_layout
+finally:
+    if _collects:
+        _gc.enable()
+
 
 __version__ = "0.1.0"
 

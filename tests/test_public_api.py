@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import onefold
 from onefold.engine.ops import PUBLIC
 
@@ -68,3 +70,10 @@ def test_names_on_demand_load_when_they_are_used():
 
 def test_an_unwanted_import_is_noticed():
     assert loaded_by("json.tool", ("json.tool", "torch", "unknown")) == ["json.tool"]
+
+
+@pytest.mark.parametrize("state", ["enable", "disable"])
+def test_the_import_leaves_the_garbage_collector_as_it_was(state):
+    program = f"import gc; gc.{state}(); import onefold; print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == str(state == "enable"), done.stderr
