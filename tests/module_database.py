@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from operator_database import Difference, same
+from stage_table import StageTable
 
 from onefold import nn
 from onefold.engine import autograd_api as autograd
@@ -17,14 +18,13 @@ from onefold.engine.sbp import broadcast, split
 from onefold.engine.tensor import Tensor
 from onefold.testing.samples import flat
 
-TABLE = Path(__file__).with_name("module_database.txt")
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     DATABASE = import_module("torch.testing._internal.common_modules").module_db
 
 # How far a module comes in every sample: built with torch's state, forward, backward.
 STAGES = ("nothing", "built", "forward", "backward")
+TABLE = StageTable(Path(__file__).with_name("module_database.txt"), STAGES[-1])
 PLACEMENTS = (None, Placement("cpu", [0, 1]), Placement("cpu", [[0, 1], [2, 3]]))
 MOST = 6
 
@@ -142,9 +142,3 @@ def stage(entry):
                 if reached < least:
                     least, why = reached, f"{type(error).__name__}: {' '.join(str(error).split())}"
     return STAGES[least], why
-
-
-def read_table():
-    """{module: (the stage it reaches, what is wrong then)} of those that are not all right."""
-    rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line[:1] != "#"]
-    return {name: (stage, why) for name, stage, why in rows}

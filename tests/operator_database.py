@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+from stage_table import StageTable
 
 from onefold.engine import autograd_api as autograd
 from onefold.engine.ops.creation import tensor
@@ -19,10 +20,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     DATABASE = import_module("torch.testing._internal.common_methods_invocations").op_db
 
-TABLE = Path(__file__).with_name("operator_database.txt")
 
 # How far an entry comes: what it is right in, in every sample that torch itself can run.
 STAGES = ("nothing", "value", "gradient", "second gradient")
+TABLE = StageTable(Path(__file__).with_name("operator_database.txt"), STAGES[-1])
 MOST = 5  # samples of each entry
 PLACEMENTS = (Placement("cpu", [0, 1, 2]), Placement("cpu", [[0, 1], [2, 3]]))
 
@@ -182,15 +183,9 @@ def stage(entry):
     return STAGES[least], why
 
 
-def read_table():
-    """{entry: (the stage it reaches, what is wrong then)} of the entries that are not all right."""
-    rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line[:1] != "#"]
-    return {name: (stage, why) for name, stage, why in rows}
-
-
 def right_names():
     """The names of functions whose values in all samples are known to be right."""
-    wrong = {name for name, (stage, _) in read_table().items() if stage == STAGES[0]}
+    wrong = {name for name, (stage, _) in TABLE.read().items() if stage == STAGES[0]}
     return {
         entry.name.removeprefix("nn.functional.")
         for entry in DATABASE

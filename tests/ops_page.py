@@ -71,7 +71,7 @@ def page():
 
 def stages():
     """How far each function comes in torch's database: its worst entry."""
-    table = database.read_table()
+    table = database.TABLE.read()
     found = {}
     for entry in database.DATABASE:
         stage, _ = table.get(database.name_of(entry), (database.STAGES[-1], ""))

@@ -7,7 +7,6 @@ REWRITE_MODULES=1 pytest tests/nn/test_module_database.py
 """
 
 import os
-import re
 
 import module_database as database
 import pytest
@@ -15,32 +14,20 @@ import pytest
 from onefold import nn
 
 ENTRIES = {database.name_of(entry): entry for entry in database.DATABASE}
-COMPLETE = database.STAGES[-1]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # samples call what torch deprecates
-
-
-def write_row(name, stage, why):
-    table = database.read_table()
-    table.pop(name, None)
-    if stage != COMPLETE:
-        table[name] = (stage, re.sub(r"0x[0-9a-f]+", "0x", why)[:120].replace(" | ", " "))
-    head = [line for line in database.TABLE.read_text().splitlines() if line[:1] == "#"]
-    rows = [" | ".join([name, *row]) for name, row in sorted(table.items())]
-    database.TABLE.write_text("\n".join([*head, *rows]) + "\n")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_module(name):
     stage, why = database.stage(ENTRIES[name])
     if os.environ.get("REWRITE_MODULES"):
-        write_row(name, stage, why)
-    expected, _ = database.read_table().get(name, (COMPLETE, ""))
-    assert stage == expected, why
+        database.TABLE.write(name, stage, why)
+    assert stage == database.TABLE.expected(name), why
 
 
 def test_how_many_are_right():
-    table = database.read_table()
+    table = database.TABLE.read()
     assert set(table) <= set(ENTRIES)
     assert len(table) <= 0.1 * len(ENTRIES)
 
