@@ -49,7 +49,10 @@ class PlacementError(OnefoldRuntimeError, OnefoldValueError):
 
 
 class SbpError(OnefoldRuntimeError, OnefoldValueError):
-    """An sbp or nd_sbp is malformed or does not fit its tensor or placement; also as above."""
+    """An sbp or nd_sbp is malformed or does not fit its tensor or placement.
+
+    OneFlow raises RuntimeError for these, so it is one too.
+    """
 
 
 class ShapeError(OnefoldRuntimeError, OnefoldValueError):

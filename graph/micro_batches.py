@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
+from inspect import Parameter, signature
 
 from ..engine import interpreter
 from ..engine.convert import box
@@ -27,11 +27,13 @@ def whole_inputs(
     build: Callable[..., object], args: Sequence[object], kwargs: dict[str, object], names: set[str]
 ) -> frozenset[int]:
     """The inputs that each micro-batch gets all of: those of these parameters of `build`."""
-    parameters = [*signature(build).parameters.values()]
-    places = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    rest = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
-    places = [*places, *rest * len(args)] if len(args) > len(places) else places
-    values = [*zip(places[: len(args)], args, strict=True), *sorted(kwargs.items())]
+    parameters = signature(build).parameters.values()
+    by_place = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p.name for p in parameters if p.kind in by_place]
+    rest = [p.name for p in parameters if p.kind is Parameter.VAR_POSITIONAL]
+    # Too many arguments are an error of the call of build.
+    positional = zip([*places, *rest * len(args)], args, strict=False)
+    values = [*positional, *sorted(kwargs.items())]
     given = [name for name, _ in values]
     if not names <= set(given):
         raise OnefoldValueError(

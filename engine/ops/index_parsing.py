@@ -59,8 +59,8 @@ def nonzero(
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim.
 
     Their number depends on the values, so every process reads the whole tensor, and a graph cannot
-    capture it. With `size`, as in JAX, there are that many: the first ones, and `fill_value` where
-    there are fewer, and graphs capture it.
+    capture it. With `size`, as in JAX, there are that many, which a graph can capture: the first
+    ones, then `fill_value` where there are fewer.
 
     >>> import onefold as flow
     >>> flow.nonzero(flow.tensor([0, 3, 0, 5]), size=3).tolist()

@@ -234,6 +234,17 @@ def test_inputs_that_are_no_batch(staged, world):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
 
 
+def test_inputs_that_are_no_batch_after_any_number_that_are(world):
+    class Picked(nn.Graph):
+        def build(self, *batch, columns):
+            return sum(batch)[:, columns]
+
+    x, columns = flow.arange(12).reshape(4, 3), flow.tensor([2, 0, 2])
+    graph = Picked()
+    graph.config.set_gradient_accumulation_steps(2, whole=("columns",))
+    np.testing.assert_array_equal(graph(x, x, columns=columns).numpy(), 2 * x.numpy()[:, [2, 0, 2]])
+
+
 def test_whole_inputs_by_wrong_names(world):
     graph = OnEdges(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
     with pytest.raises(TypeError, match="must be a tuple of names"):
