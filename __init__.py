@@ -132,9 +132,10 @@ __all__ = sorted(
         float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad
-        optim parallel placement preserve_format profiler promote_types save sbp seed set_default_dtype
-        set_default_tensor_type set_grad_enabled set_num_threads set_printoptions set_rng_state
-        short signal special strided to_dlpack uint16 uint32 uint64 uint8 visualize_layout vmap
+        optim parallel placement preserve_format profiler promote_types save sbp seed
+        set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads set_printoptions
+        set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
+        visualize_layout vmap
         """.split(),
     ]
 )

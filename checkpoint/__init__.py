@@ -1,3 +1,9 @@
-"""Checkpoints in files, `save` and `load`; and `checkpoint`, which recomputes activations."""
+"""Checkpoints: the state of a training run in files; and `checkpoint`, which recomputes activations.
+
+`save`, `load`, `latest` and `verify` write and read folders. `checkpoint(function, *args)` has
+torch's name for something else: it keeps a function's inputs instead of its activations.
+"""
 
 from ..engine.checkpoint import checkpoint as checkpoint
+from .background import Saving as Saving
+from .training_state import latest as latest, load as load, save as save, verify as verify

@@ -61,7 +61,11 @@ class Description:
             return dict(items)
         keys = [self._described(key, (*path, str(key))) for key, _ in items]
         pairs = [[key, x] for key, (_, x) in zip(keys, items, strict=True)]
-        return {TAG: type(value).__name__, "items": pairs}
+        found: dict[str, Json] = {TAG: type(value).__name__, "items": pairs}
+        metadata = getattr(value, "_metadata", None)  # of a module's state: versions
+        if metadata is not None:
+            found["metadata"] = self._described(metadata, (*path, "_metadata"))
+        return found
 
     def _tensor(self, value: Leaf, path: tuple[str, ...]) -> Json:
         name = self._names.get(id(value))
@@ -100,7 +104,7 @@ def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
             return tensor(tree)
         if kind in ("dict", "OrderedDict"):
             pairs = [(restored(key, tensor), restored(x, tensor)) for key, x in tree["items"]]
-            return dict(pairs) if kind == "dict" else OrderedDict(pairs)
+            return dict(pairs) if kind == "dict" else _ordered(pairs, tree.get("metadata"))
         if kind in _MADE_OF_ITEMS:
             return _MADE_OF_ITEMS[kind]([restored(item, tensor) for item in tree["items"]])
         return _READ[kind](tree["value"])
@@ -108,6 +112,13 @@ def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"the description of the values is damaged at {tree!r}") from error
+
+
+def _ordered(pairs: list[tuple[Any, Any]], metadata: Json) -> OrderedDict[Any, Any]:
+    found = OrderedDict(pairs)
+    if metadata is not None:
+        vars(found)["_metadata"] = restored(metadata, lambda entry: entry)
+    return found
 
 
 def entries(tree: Json) -> Iterable[Json]:

@@ -99,6 +99,7 @@ def test_safetensors_reads_what_is_written_and_the_other_way_round(world, tmp_pa
     path = tmp_path / "model.safetensors"
     flow.save(model.state_dict(), path)
     theirs = safetensors.torch.load_file(path)
+    assert flow.load(path)._metadata == model.state_dict()._metadata
     for name, value in model.state_dict().items():
         assert torch.equal(theirs[name], value.to_torch())
     values = {"w": torch.randn(4, 3), "half": torch.randn(2).bfloat16(), "n": torch.tensor(3)}
