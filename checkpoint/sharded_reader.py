@@ -1,4 +1,4 @@
-"""Reads a checkpoint: each rank the slices that it needs, all of them checked before they are used."""
+"""Reads a checkpoint: each rank the slices that it needs, all checked before they are used."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _grouped(metas: dict[str, Meta], limit: int) -> Iterator[list[str]]:
 
 
 def _value(leaf: Leaf, meta: Meta, piece: Piece) -> torch.Tensor | None:
-    """This process's part of a tensor that is a piece, as it stands in a file; None: it has none."""
+    """This process's part of a tensor that is a piece, as it stands in a file, if it has it."""
     outer: Box = ((0,) * meta.ndim, tuple(meta.shape))
     if not isinstance(leaf, Tensor):
         value = torch.as_tensor(leaf)
@@ -310,8 +310,8 @@ class Writer:
             for key, crc in each.items():
                 if rank and key in sums[0] and sums[0][key] != crc:
                     yield (
-                        f"the local tensor {key[0]}: {key[1]!r} differs between ranks 0 and {rank}; "
-                        "make it global, or leave it out"
+                        f"the local tensor {key[0]}: {key[1]!r} differs between ranks 0 and "
+                        f"{rank}; make it global, or leave it out"
                     )
                     break
 

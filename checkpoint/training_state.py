@@ -1,4 +1,4 @@
-"""save, load and latest: the state of a training run in a folder, from any layout into any other."""
+"""save, load and latest: the state of a training run, from any layout into any other."""
 
 from __future__ import annotations
 
