@@ -23,7 +23,7 @@ class Saving:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._problem = ""
-        self._told = False
+        self.told = False  # whether somebody waited, and knows
         self._thread: threading.Thread | None = None
 
     def start(self, run: Callable[[], None], beside: bool) -> None:
@@ -54,15 +54,14 @@ class Saving:
         """
         if self._thread is not None:
             self._thread.join()
-        if not self._told:
+        if not self.told:
             here = world()
             if here.launched:
                 problems = gather_objects(self._problem, tuple(range(here.size)))
                 self._problem = next((each for each in problems if each), "")
-            self._told = True
+            self.told = True
         if self._problem:
-            problem, self._problem = self._problem, ""
-            raise CheckpointError(problem)
+            raise CheckpointError(self._problem)
         return self.path
 
 

@@ -65,8 +65,10 @@ def save(
     ...     print(saving.path.name, flow.checkpoint.load(folder, {"model": model, "epoch": 0}))
     step-10 {'epoch': 1, 'step': 10}
     """
-    while _last:
-        _last.pop().wait()
+    for saving in _last[:]:
+        _last.clear()
+        if not saving.told:
+            saving.wait()
     here = world()
     problem = ""
     layout = Layout(Manifest(0))

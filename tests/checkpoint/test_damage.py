@@ -1,4 +1,4 @@
-"""Damaged checkpoints: the error names file and tensor, nothing changes, an older one still loads."""
+"""Damaged checkpoints: the error names file and tensor, nothing changes, an older one loads."""
 
 import errno
 import json
