@@ -8,3 +8,4 @@ makes these again in backward.
 from ..engine.checkpoint import checkpoint as checkpoint
 from .background import Saving as Saving
 from .training_state import latest as latest, load as load, save as save, verify as verify
+from .weights import load_weights as load_weights, save_weights as save_weights

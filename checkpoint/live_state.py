@@ -64,7 +64,8 @@ def parts_of(state: State) -> list[Part]:
             f"optimizer}}, but got {type(state).__name__}"
         )
     for key in state:
-        if not isinstance(key, str) or not _NAME.fullmatch(key) or key == "step":
+        name: object = key
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "step":
             raise OnefoldValueError(
                 f"checkpoint: {key!r} cannot be a key of the state: keys begin the names of files, "
                 "so they have letters, digits, '_', '-' and '.'; 'step' is the argument"
@@ -182,7 +183,9 @@ def _undoing(live: Any) -> Callable[[], object]:
         return lambda: take(live, before)
     if isinstance(live, Optimizer):
         return undoing(live)
-    if isinstance(live, (Generator, torch.Generator)):
+    if isinstance(live, Generator):
+        return partial(live.set_state, live.get_state())
+    if isinstance(live, torch.Generator):
         return partial(live.set_state, live.get_state())
     state = live.state_dict()
     if isinstance(live, Module):

@@ -73,19 +73,14 @@ class Reader:
         shape = tuple(stored.shape[:-1] if paired else stored.shape)
         if target is not None and target.exact:
             check_fits(f"{self.folder / stored.file}: {name!r}", dtype, shape, target.meta)
-        meta = _laid_out(shape, dtype, None if target is None else target.meta)
-        keys = _boxes(meta)
-        unique = list(dict.fromkeys(keys))
+        meta = laid_out(shape, dtype, None if target is None else target.meta)
         extra = (2,) if paired else ()
-        boxes = [((*o, *(0 for _ in extra)), (*n, *extra)) for (o, n), _ in unique]
-        parts = [
-            from_stored(part, dtype).to(device)
-            for part, (_, device) in zip(self.boxes(section, name, boxes), unique, strict=True)
-        ]
-        by_key = dict(zip(unique, parts, strict=True))
-        made = from_shards(tuple([by_key[key] for key in keys]), meta)
-        made.shared = True
-        return made
+
+        def read(boxes: list[Box]) -> list[torch.Tensor]:
+            whole = [((*o, *(0 for _ in extra)), (*n, *extra)) for o, n in boxes]
+            return [from_stored(part, dtype) for part in self.boxes(section, name, whole)]
+
+        return assembled(meta, read)
 
     def boxes(self, section: str, name: str, wanted: list[Box]) -> list[torch.Tensor]:
         """Boxes of a tensor as it is stored, from the pieces that hold parts of them."""
@@ -137,7 +132,8 @@ def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
         return False
 
 
-def _laid_out(shape: tuple[int, ...], dtype: torch.dtype, target: Meta | None) -> Meta:
+def laid_out(shape: tuple[int, ...], dtype: torch.dtype, target: Meta | None) -> Meta:
+    """The meta in which a stored tensor is read for a target; None: on the cpu."""
     if target is None or target.placement is None:
         device = torch.device("cpu") if target is None else target.device
         return Meta.of(shape, dtype, device=device)
@@ -155,3 +151,14 @@ def _boxes(meta: Meta) -> list[tuple[Box, torch.device]]:
     ranks = meta.placement.flat_ranks
     owned = meta.placement.owned
     return [(meta.box(p), meta.placement.device(ranks[p])) for p in owned]
+
+
+def assembled(meta: Meta, read: Callable[[list[Box]], list[torch.Tensor]]) -> Tensor:
+    """The tensor of this meta, from the boxes that this process holds of it."""
+    keys = _boxes(meta)
+    unique = list(dict.fromkeys(keys))
+    values = read([box for box, _ in unique])
+    parts = {key: value.to(key[1]) for key, value in zip(unique, values, strict=True)}
+    made = from_shards(tuple([parts[key] for key in keys]), meta)
+    made.shared = True
+    return made

@@ -35,7 +35,6 @@ from .manifest import (
     index_text,
     is_complete,
     numbered,
-    step_folder,
 )
 from .pieces import Piece, pieces_of, within
 from .safetensors_format import Header, bytes_of, make_header, opened, stored, write_at, write_box
@@ -160,7 +159,7 @@ class Writer:
 
     def __init__(
         self,
-        root: Path,
+        folder: Path,
         layout: Layout,
         nonce: str,
         ranks: int,
@@ -169,8 +168,8 @@ class Writer:
         timeout: float,
     ) -> None:
         self.layout = layout
-        self.folder = step_folder(root, layout.manifest.step)
-        self.partial = root / f".{self.folder.name}.{nonce}.partial"
+        self.folder = folder
+        self.partial = folder.parent / f".{folder.name}.{nonce}.partial"
         self.ranks = ranks
         self.rank = rank
         self.keep = keep
@@ -287,8 +286,8 @@ class Writer:
             )
         manifest = self.layout.manifest
         for each in reversed(sums.values()):  # of local tensors rank 0's are written
-            for (section, name, number), crc in each.items():
-                manifest.sections[section].tensors[name].pieces[number][2] = crc
+            for (key, name, number), crc in each.items():
+                manifest.sections[key].tensors[name].pieces[number][2] = crc
         for name, section in manifest.sections.items():
             if section.tensors:
                 files = {stored.file for stored in section.tensors.values()}

@@ -76,21 +76,21 @@ def save(
     digests: dict[str, int] = {}
     try:
         _check_options(root, step, keep)
-        limit = _bytes(max_shard_size)
+        limit = shard_bytes(max_shard_size)
         parts_of(state)
         sections = {key: Description(with_states(value)) for key, value in state.items()}
-        digests = {key: _digest(described) for key, described in sections.items()}
+        digests = {key: digest(described) for key, described in sections.items()}
     except OnefoldError as error:
         if not here.launched:
             raise
         problem = f"{type(error).__name__}: {error}"
-    nonce = _agreed(problem, [str(root), step, digests])
+    nonce = agreed(problem, [str(root), step, digests])
     layout = lay_out(step, sections, limit, here.rank)
     arrived = None
     if async_:
         layout.works, arrived = _copies.of(layout.works)
     writer = Writer(
-        root,
+        step_folder(root, step),
         layout,
         nonce,
         here.size if here.launched else 1,
@@ -131,7 +131,8 @@ def _check_options(root: Path, step: int, keep: int | None) -> None:
         remove_unfinished(root)
 
 
-def _bytes(size: int | str) -> int:
+def shard_bytes(size: int | str) -> int:
+    """The number of bytes that a user named."""
     match = re.fullmatch(r"(\d+)\s*([A-Z]*)", str(size).upper())
     if match is None or match[2] not in _UNITS:
         raise OnefoldValueError(
@@ -140,20 +141,24 @@ def _bytes(size: int | str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _digest(described: Description) -> int:
+def digest(described: Description) -> int:
     """A number for the values that are no tensors, and for what the tensors are."""
     metas = [f"{name}: {getattr(leaf, 'meta', '')!r}" for name, leaf in described.tensors.items()]
     return zlib.crc32("\n".join([to_text(described.tree), *metas]).encode())
 
 
-def _agreed(problem: str, facts: list[Any]) -> str:
-    """One word for all processes, when all want to save the same. Collective."""
+def agreed(problem: str, facts: list[Any]) -> str:
+    """One word for all processes, when all want to save the same.
+
+    Collective. Raises CheckpointError for a problem, RankMismatch where [dir, step, digests] differ.
+    """
     nonce = secrets.token_hex(4)
     here = world()
     if not here.launched:
         return nonce
-    told = gather_objects([problem, facts, nonce], tuple(range(here.size)))
-    _raise_first([each for each, *_ in told])
+    mine: tuple[str, list[Any], str] = (problem, facts, nonce)
+    told = gather_objects(mine, tuple(range(here.size)))
+    raise_first([each for each, *_ in told])
     for rank, (_, theirs, _) in enumerate(told):
         for what, first, other in zip(("dir", "step", "state"), told[0][1], theirs, strict=True):
             if first != other:
@@ -163,14 +168,14 @@ def _agreed(problem: str, facts: list[Any]) -> str:
                     + (f", key {keys[0]!r}: numbers and layouts must be equal" if keys else "")
                     + "; every process must save the same"
                 )
-    word: str = told[0][2]
-    return word
+    return told[0][2]
 
 
-def _raise_first(problems: list[str]) -> None:
+def raise_first(problems: list[str]) -> None:
+    """Raise CheckpointError for the first problem of a rank, if there is one."""
     for rank, problem in enumerate(problems):
         if problem:
-            raise CheckpointError(f"on rank {rank}, {problem}")
+            raise CheckpointError(f"on rank {rank}, {problem}" if len(problems) > 1 else problem)
 
 
 # Loading.
@@ -204,7 +209,7 @@ def load(dir: Folder, state: State | None = None) -> dict[str, Any]:
             raise
         problem = str(error)
     if here.launched:
-        _raise_first(gather_objects(problem, tuple(range(here.size))))
+        raise_first(gather_objects(problem, tuple(range(here.size))))
     load_all(parts)
     return {**found, "step": manifest.step}
 

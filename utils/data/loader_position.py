@@ -92,9 +92,9 @@ class Position:
         lengths = (len(generators) if batch else 0, len(generators))
         if type(batch) is not int or batch < 0 or (len(drawn_from), len(now)) != lengths:
             raise OnefoldValueError(
-                f"this loader has {len(generators)} generators, but the state is at batch {batch!r} "
-                f"with those of {len(now)}; make the loader, its samplers and generators as those "
-                "that were saved"
+                f"this loader has {len(generators)} generators, but the state is at batch "
+                f"{batch!r} with those of {len(now)}; make the loader, its samplers and "
+                "generators as those that were saved"
             )
         for generator, own in zip(generators, now, strict=True):
             if own is not None:
