@@ -11,10 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..distributed.json_values import Json, to_text
 from ..engine.meta import Box
 from ..errors import CheckpointError, OnefoldError
 from .safetensors_format import Header, opened, read_at, read_header
-from .value_tree import Json, to_text
 
 FILE = "manifest.json"
 _FORMAT = "onefold.checkpoint"

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from ..distributed.collectives import gather_objects
+from ..distributed.json_values import Json, to_text
 from ..distributed.world import world
 from ..engine.convert import box, read_device
 from ..engine.grad_mode import no_grad
@@ -42,7 +43,7 @@ from .safetensors_format import (
     read_header,
     stored,
 )
-from .value_tree import Description, Json, Leaf, entries, read_dtype, restored, to_text
+from .value_tree import Description, Leaf, entries, read_dtype, restored
 
 File = str | os.PathLike[str] | BinaryIO
 Where = str | int | torch.device | Placement | None

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..distributed.json_values import Json
 from ..engine.meta import Box, Meta
 from ..engine.sbp import broadcast, without_partial
 from ..engine.tensor import Tensor, from_shards
@@ -18,7 +19,7 @@ from .live_state import Target
 from .manifest import Manifest, StoredTensor
 from .pieces import needed, within
 from .safetensors_format import Header, bytes_of, from_stored, opened, read_box, read_header
-from .value_tree import Json, read_dtype, restored
+from .value_tree import read_dtype, restored
 
 TargetOf = Callable[[str], Target | None]
 

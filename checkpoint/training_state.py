@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..distributed.collectives import gather_objects
+from ..distributed.json_values import to_text
 from ..distributed.world import world
 from ..engine.grad_mode import no_grad
 from ..env import TIMEOUT
@@ -21,7 +22,7 @@ from .live_state import Part, State, Target, load_all, parts_of, targets_of, wit
 from .manifest import FILE, Manifest, check_files, is_complete, numbered, read_manifest, step_folder
 from .sharded_reader import Reader, TargetOf
 from .sharded_writer import Layout, Writer, lay_out, remove_unfinished
-from .value_tree import Description, to_text
+from .value_tree import Description
 
 Folder = str | os.PathLike[str]
 
@@ -150,7 +151,8 @@ def digest(described: Description) -> int:
 def agreed(problem: str, facts: list[Any]) -> str:
     """One word for all processes, when all want to save the same.
 
-    Collective. Raises CheckpointError for a problem, RankMismatch where [dir, step, digests] differ.
+    `facts` are [dir, step, digests]. Collective. Raises CheckpointError for a problem, RankMismatch
+    where facts differ.
     """
     nonce = secrets.token_hex(4)
     here = world()
