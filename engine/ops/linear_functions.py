@@ -8,6 +8,7 @@ from ..names import all_names, register_function
 from ..out_tensors import give_to
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
+from .cast import cast
 from .dims import diagonal, unsqueeze
 from .matmul import added, bmm, matmul, outer
 from .reduce import sum
@@ -29,8 +30,8 @@ def addbmm(
     """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
     if out is not None:
         return give_to(out, addbmm(input, batch1, batch2, beta=beta, alpha=alpha))
-    product = sum(bmm(batch1, batch2), 0)
-    return added(input, product, beta, alpha)
+    products = bmm(batch1, batch2)
+    return added(input, cast(sum(products, 0), products.dtype), beta, alpha)
 
 
 @register_function

@@ -20,6 +20,7 @@ from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .arithmetic import add, mul
+from .cast import cast, is_half
 from .dims import expand, squeeze, unsqueeze
 from .pointwise import conj_of
 from .reduce import sum_to
@@ -313,12 +314,17 @@ def baddbmm(
 
 
 def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """`beta * input + alpha * product`, of the product's shape."""
+    """`beta * input + alpha * product`, of the product's shape, and of its dtype if that is half.
+
+    Then mixed precision made the product so, and the sum is to be like it.
+    """
     if torch.broadcast_shapes(input.shape, product.shape) != product.shape:
         raise ShapeError(
             f"input of shape {tuple(input.shape)} does not broadcast to the product's shape "
             f"{tuple(product.shape)}"
         )
+    if is_half(product.dtype):
+        input = cast(input, product.dtype)
     if alpha != 1:
         product = mul(product, alpha)
     if beta == 0:  # torch then ignores the input, NaN included
