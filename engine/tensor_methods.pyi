@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.storage import TypedStorage, UntypedStorage
 
+from .argument_types import DeviceLike
 from .generator import Generator
 from .grad_attributes import HookHandle
 from .leaf_hooks import LeafHookHandle
@@ -1209,8 +1210,8 @@ class TensorMethods:
         """`repeat` where fewer numbers than dims mean the last ones."""
     def to(
         self,
-        *args: torch.dtype | torch.device | str | builtins.int | Tensor | None,
-        device: str | torch.device | None = None,
+        *args: torch.dtype | DeviceLike | Tensor | None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         non_blocking: builtins.bool = False,
         copy: builtins.bool = False,

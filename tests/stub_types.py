@@ -3,7 +3,7 @@
 NUMBER = "complex | np.number[Any]"
 OPERAND = f"Tensor | {NUMBER}"
 INTS = "int | Sequence[int]"
-DEVICE = "str | torch.device | None"
+DEVICE = "DeviceLike | None"
 
 # Functions whose result depends on their arguments, as (parameters, result) of each overload.
 OUT = "*, out: Tensor | None = None"
@@ -53,7 +53,7 @@ METHODS = {"polygamma": ("self, n: int", "Tensor")}
 SIGNATURES = {
     "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
     "to": (
-        f"self: Tensor, *args: torch.dtype | torch.device | str | int | Tensor | None, {_PLACE}, "
+        f"self: Tensor, *args: torch.dtype | DeviceLike | Tensor | None, {_PLACE}, "
         "non_blocking: bool = False, copy: bool = False, "
         "memory_format: torch.memory_format | None = None",
         "Tensor",

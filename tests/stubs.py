@@ -40,6 +40,7 @@ NAMES = all_names()
 SOURCES = {
     "Any": "typing",
     "Callable": "collections.abc",
+    "DeviceLike": "onefold.engine.argument_types",
     "Literal": "typing",
     "NamedTuple": "typing",
     "ValuesAndIndices": "onefold.engine.ops.argreduce",
