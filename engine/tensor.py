@@ -96,7 +96,8 @@ class Tensor(TensorAttributes):
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_step", "_view", "_views", "meta", "node", "shards", "shared", "version",
+        "__weakref__", "_base", "_step", "_view", "_views",
+        "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 
     shards: Shards
