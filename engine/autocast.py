@@ -96,7 +96,7 @@ class Autocast(Through):
             kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
         y = from_shards(kept.cast.shards, kept.cast.meta)
         y.shared = True
-        if interpreter.grad_enabled:
+        if interpreter.is_grad_enabled():
             y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
         return y
 
@@ -142,7 +142,7 @@ class autocast:
         self._before: list[Interpreter | None] = []
 
     def __enter__(self) -> autocast:
-        current = interpreter.current
+        current = interpreter.get_current()
         self._before.append(current)
         outer = current if isinstance(current, Autocast) else None
         dtypes = {} if outer is None else dict(outer.dtypes)
@@ -153,11 +153,11 @@ class autocast:
         made = Autocast(inner, dtypes, self.caches) if dtypes else inner
         if outer is not None and isinstance(made, Autocast):
             made.kept = outer.kept
-        interpreter.current = made
+        interpreter.set_current(made)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        interpreter.current = self._before.pop()
+        interpreter.set_current(self._before.pop())
 
     def __call__(self, function: F) -> F:
         @wraps(function)
@@ -182,7 +182,7 @@ def _device_type(device_type: str) -> str:
 
 
 def _dtypes() -> Mapping[str, torch.dtype]:
-    current = interpreter.current
+    current = interpreter.get_current()
     return current.dtypes if isinstance(current, Autocast) else {}
 
 

@@ -240,7 +240,9 @@ _NAMES = {
     "box_inputs": box_inputs,
     "failed": failed,
     "hashable": hashable,
-    "interp": interpreter,
+    "is_grad_enabled": interpreter.is_grad_enabled,
+    "get_current": interpreter.get_current,
+    "get_saved_hooks": saved_hooks.items,
     "kept_outputs": kept_outputs,
     "link_all": link_all,
     "new": object.__new__,
@@ -250,6 +252,5 @@ _NAMES = {
     "prepare": prepare,
     "record": record,
     "ref": ref,
-    "saved_hooks": saved_hooks,
     "sequence": interpreter.sequence,
 }

@@ -36,8 +36,8 @@ class Form:
 _TEMPLATE = """\
 def define(op, plans):
     def call({arguments}):
-        if interp.current is not None:
-            return interp.current.run(call, op, {all})
+        if get_current() is not None:
+            return get_current().run(call, op, {all})
         try:
             plan = plans[{key}]
         except KeyError:
@@ -105,7 +105,7 @@ else:
 
 # What the tape keeps of a view op is a meta and attributes, so the plan has it ready.
 _RECORD_VIEW = """\
-if {any_node} and interp.grad_enabled and plan.differentiable:
+if {any_node} and is_grad_enabled() and plan.differentiable:
     node = y.node = new(Node)
     node.seq = next(sequence)
     node.op = op
@@ -116,7 +116,7 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
 
 # What `record` does for any number of tensors, written out, with `Node.__init__` (0.15 us).
 _RECORD = """\
-if {any_node} and interp.grad_enabled and plan.differentiable:
+if {any_node} and is_grad_enabled() and plan.differentiable:
     {to_node} = new(Node)
     node.seq = next(sequence)
     node.op = op
@@ -124,10 +124,10 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
     node.args = {saved}
     node.out = {saved_output}
     node.meta = plan.{meta}
-    if saved_hooks:
+    if get_saved_hooks():
         node.pack()"""
 _RECORD_PACKED = """\
-if interp.grad_enabled and plan.differentiable:
+if is_grad_enabled() and plan.differentiable:
     nodes = [None if t is None else t.node for t in tensors]
     if nodes.count(None) != len(nodes):
         {node} = record(op, plan, {tensors}, {made})"""

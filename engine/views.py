@@ -221,15 +221,15 @@ def has_links(tensor: Tensor) -> bool:
 
 def snapshot(x: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, which later writes do not change."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     return from_shards(x.shards, x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's present value without history, sharing its memory until one is written."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     made = from_shards(x.shards, x.meta)
     x.shared = made.shared = True
     return made

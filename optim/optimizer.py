@@ -182,10 +182,10 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
-        if interpreter.current is None:
+        if (current := interpreter.get_current()) is None:
             self.update(Given())
         else:
-            interpreter.current.step_optimizer(self, lambda: self.update(Given()))
+            current.step_optimizer(self, lambda: self.update(Given()))
         return result
 
     @no_grad

@@ -26,7 +26,7 @@ class EventRecorder(Observer):
     """The interpreter that notes when each call began and ended, and what was around it."""
 
     def __init__(self, record_shapes: bool = False) -> None:
-        super().__init__(interpreter.current)
+        super().__init__(interpreter.get_current())
         self.events: list[Event] = []
         self._open: list[Event] = []
         self._record_shapes = record_shapes
@@ -121,7 +121,7 @@ class EventRecorder(Observer):
 
     def check_innermost(self) -> None:
         """Raise OnefoldRuntimeError where something that was started later still runs."""
-        if interpreter.current is not self:
+        if interpreter.get_current() is not self:
             raise OnefoldRuntimeError(
                 "profile: cannot stop, since another profile or block that was started in this "
                 "one still runs: stop the inner profile first"
