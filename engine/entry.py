@@ -31,11 +31,13 @@ class Form:
     makes_views: bool = False
     boxing: bool = False  # no kernel: errors tell enough, and the plan knows whether it aliases
     only_first: bool = False  # whether the outputs after the first are given to nobody
+    out: bool = False  # whether it takes `out=`, as functions that users call do
 
 
 _TEMPLATE = """\
 def define(op, plans):
-    def call({arguments}):
+    def call({parameters}):
+        {to_out}
         if get_current() is not None:
             return get_current().run(call, op, {all})
         try:
@@ -57,6 +59,9 @@ def define(op, plans):
     return call
 """
 
+_TO_OUT = """\
+if out is not None:
+    return names.give_to(out, call({arguments}))"""
 _RUN = "{made} = plan.run({shards})"
 _RUN_AND_EXPLAIN = """\
 try:
@@ -160,8 +165,10 @@ def source(form: Form) -> str:
     if form.makes_views:
         for name in ("outputs", "decomposed"):
             texts[name] = f"link_all({texts[name]}, base, plan.steps)"
+    texts["parameters"] = texts["arguments"] + ", *, out=None" * form.out
     many = form.several or not form.params
     parts = {
+        "to_out": _TO_OUT if form.out else "",
         "make": "" if form.several else "y = new(Tensor)",
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
         "run_once": _RUN if many else _RUN_ON_ONE,
@@ -171,7 +178,7 @@ def source(form: Form) -> str:
         "base": f"base = {texts['first']}" if form.makes_views else "",
     }
     text = _TEMPLATE
-    for name in ("base", "make", "run", "run_once", "give", "record", "share"):
+    for name in ("to_out", "base", "make", "run", "run_once", "give", "record", "share"):
         text = _with_block(text, name, parts[name])
     return text.format(**texts)
 

@@ -24,7 +24,8 @@ class global_mode:
 
     `device` arguments are ignored there, so that programs written for local tensors run on global
     ones; but the `device` of a tensor on another placement means that placement, and what is made
-    like a local tensor (`zeros_like`) is local. `global_mode(False)` switches an outer block off.
+    like a local tensor (`zeros_like`) is local, as is what shares memory with what it was made of
+    (`from_numpy`, `from_torch`, `from_dlpack`). `global_mode(False)` switches an outer block off.
     Raises PlacementError and SbpError for what is no layout.
 
     >>> import onefold as flow

@@ -85,6 +85,10 @@ class Through(Interpreter):
     """Hands everything on to `inner`, or to eager where that is None; to look at what passes."""
 
     def __init__(self, inner: Interpreter | None) -> None:
+        self.hand_on_to(inner)
+
+    def hand_on_to(self, inner: Interpreter | None) -> None:
+        """Let `inner` be what everything is handed on to from now on."""
         self.inner = inner
         self._to = inner or Interpreter()
 

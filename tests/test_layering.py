@@ -73,6 +73,7 @@ ENGINE = (
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace", "inplace_views"),
+    ("out_tensors",),
     ("ops",),
 )
 

@@ -382,6 +382,34 @@ def test_the_inner_profile_ends_first():
     assert interpreter.get_current() is None
 
 
+def cast():
+    return flow.autocast("cpu", dtype=flow.bfloat16)
+
+
+def test_a_profile_and_autocast_may_end_in_any_order():
+    x = make_local(normal(4, 4)).float()
+    prof, inside = profiler.profile(activities=[]), profiler.profile(activities=[])
+    with cast():
+        with cast():
+            prof.start()
+            assert flow.is_autocast_enabled("cpu")
+            with flow.autocast("cpu", enabled=False):
+                assert (x @ x).dtype == torch.float32
+        assert (x @ x).dtype == torch.bfloat16
+        inside.start()
+        assert (x @ x).dtype == torch.bfloat16
+        inside.stop()
+    assert (x @ x).dtype == torch.float32
+    prof.stop()
+    assert interpreter.get_current() is None
+    assert (rows(prof)["matmul"].count, rows(inside)["matmul"].count) == (4, 1)
+    prof.start()
+    with cast():
+        prof.stop()
+        assert (x @ x).dtype == torch.bfloat16
+    assert interpreter.get_current() is None
+
+
 def test_a_step_that_cannot_end_the_recording_changes_nothing(step):
     def schedule(step):
         return torch.profiler.ProfilerAction.NONE if step else torch.profiler.ProfilerAction.RECORD

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset
 from ...distributed import collectives
 from ...distributed.world import world
 from ...engine.convert import read_layout
+from ...engine.global_mode import global_mode
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, SbpLike, broadcast, short, split
@@ -202,7 +203,7 @@ class GlobalLoader:
         if set_epoch is not None:
             set_epoch(self.epoch)
         self.epoch += 1
-        for loaded in self._loader:
+        for loaded in _read_locally(self._loader):
             loaded = tree_map_only(torch.Tensor, from_torch, loaded)
             loaded = self._own(loaded) if self._by_part else self._cut(loaded)
             self._check(loaded)
@@ -289,6 +290,21 @@ class GlobalLoader:
         y = from_shards(tuple(shards), meta)
         y.shared = True
         return y
+
+
+def _read_locally(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, made of local tensors in a `global_mode` too."""
+    with global_mode(False):
+        rest = iter(batches)
+    while True:
+        with global_mode(False):
+            batch = next(rest, _END)
+        if batch is _END:
+            return
+        yield batch
+
+
+_END = object()
 
 
 def _entries(data: Any, rows: int, own: slice) -> Any:
