@@ -18,6 +18,11 @@ R = TypeVar("R")
 _modes: list[tuple[Placement, NdSbp] | None] = []
 
 
+def mode_now() -> tuple[Placement, NdSbp] | None:
+    """The layout of new tensors in the innermost block; None where the mode is off."""
+    return _modes[-1] if _modes else None
+
+
 class global_mode:
     """A block, or function, whose creation functions make global tensors of one layout.
 
@@ -69,7 +74,7 @@ class current_global_mode:
     """The mode that is on now: `is_enabled`, and the `placement` and `sbp` of new tensors."""
 
     def __init__(self) -> None:
-        self._mode = _modes[-1] if _modes else None
+        self._mode = mode_now()
 
     @property
     def is_enabled(self) -> bool:
@@ -92,7 +97,7 @@ class OwnDevice(str):
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
-    mode = _modes[-1] if _modes else None
+    mode = mode_now()
     if mode is None or isinstance(device, OwnDevice):
         return None
     elsewhere = isinstance(device, PlacedDevice) and device.placement is not mode[0]
@@ -101,4 +106,4 @@ def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
 
 def is_enabled() -> bool:
     """Whether the mode is on."""
-    return bool(_modes) and _modes[-1] is not None
+    return mode_now() is not None

@@ -1,0 +1,228 @@
+"""Function results: where each tensor that a captured function returned or changed comes from.
+
+A result is an argument or a tensor from outside itself, a view of one, which is made again from it
+at every call, or a value that the program computes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from ..engine import interpreter
+from ..engine.autograd_tape import Edge, Leaf
+from ..engine.convert import box
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor, tensor_ops
+from ..engine.views import Results as ViewResults, ViewStep, base_of, link
+from ..errors import OnefoldRuntimeError
+from .function_capture import FunctionCapture
+from .ir import Value, value_in
+from .pytree import tree_map
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An argument."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outside:
+    """A tensor that the function knows besides its arguments."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An output of the program."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewOf:
+    """What view steps make of a tensor, on the tape if it `records`."""
+
+    base: Place
+    steps: Sequence[ViewStep]
+    meta: Meta
+    records: bool
+
+
+Place: TypeAlias = Input | Outside | Made | ViewOf
+
+
+class Change(NamedTuple):
+    """A tensor that the function changes in place, and the output that it takes."""
+
+    place: Input | Outside
+    made: int
+    recorded: bool  # whether on the tape, too
+
+
+class End(NamedTuple):
+    """A computed output with a gradient: its index, value, and place on the captured tape."""
+
+    index: int
+    value: Value
+    node: Edge
+
+
+class Target(NamedTuple):
+    """What gets a gradient, and where it is on the captured tape."""
+
+    place: Input | Outside
+    node: Edge
+
+
+class FunctionResults:
+    """What a function gave and changed, analyzed at the end of its capture."""
+
+    def __init__(
+        self, capture: FunctionCapture, arguments: Sequence[Tensor], returned: object
+    ) -> None:
+        """`arguments` are the placeholders. Raises OnefoldRuntimeError for a new leaf."""
+        self._capture = capture
+        self.values: list[Value] = []  # the outputs of the program
+        self.ends: list[End] = []
+        self._indices: dict[int, int] = {}  # of outputs, by the identities of captured tensors
+        self._known: dict[int, Place] = {
+            **{key: Outside(tensor) for key, tensor in capture.outside.items()},
+            **{id(x): Input(index) for index, x in enumerate(arguments)},
+        }
+        self._tensors = [*arguments, *capture.outside.values()]  # those that are known
+        self.targets = self._find_targets(arguments)
+        self._ends_of_tape = {id(target.node) for target in self.targets}
+        self.changes = self._find_changes(arguments)
+        leaves: dict[int, Tensor] = {}
+        tree_map(returned, lambda x: leaves.setdefault(id(x), x))
+        self._roots = Counter(id(_root(x)) for x in leaves.values())
+        self.places = {key: self._place(x) for key, x in leaves.items()}
+        self.returned = returned
+        self._held = leaves  # so that no other tensor has their identities
+
+    def _find_targets(self, arguments: Sequence[Tensor]) -> list[Target]:
+        found: dict[int, Target] = {}
+        for index, edge in enumerate(self._capture.argument_nodes):
+            if edge is not None:
+                found[id(edge)] = Target(Input(index), edge)
+        for tensor in self._capture.outside.values():
+            edge = self._capture.node_before(tensor)
+            if edge is not None:
+                found.setdefault(id(edge), Target(Outside(tensor), edge))
+        return list(found.values())
+
+    def _find_changes(self, arguments: Sequence[Tensor]) -> list[Change]:
+        capture, found = self._capture, []
+        for index, x in enumerate(arguments):
+            if capture.value_of(x) is not capture.program.inputs[index]:
+                recorded = x.node is not capture.argument_nodes[index]
+                found.append(Change(Input(index), self._output(x), recorded))
+        for tensor in capture.outside.values():
+            if capture.value_of(tensor) is capture.value_before(tensor):
+                continue
+            if not self._follows(tensor):
+                recorded = tensor.node is not capture.node_before(tensor)
+                found.append(Change(Outside(tensor), self._output(tensor), recorded))
+        return found
+
+    def _follows(self, tensor: Tensor) -> bool:
+        """Whether the tensor changes when a base of it, which changes too, does."""
+        base = base_of(tensor)
+        while base is not None:
+            if id(base) in self._capture.outside:
+                return True
+            base = base_of(base)
+        return False
+
+    def _output(self, x: Tensor) -> int:
+        """The index of a captured tensor among the outputs of the program."""
+        index = self._indices.get(id(x))
+        if index is None:
+            index = self._indices[id(x)] = len(self.values)
+            value = self._capture.value_of(x)
+            self.values.append(value)
+            node = x.node
+            if node is not None:
+                if isinstance(node, Leaf) and id(node) not in self._ends_of_tape:
+                    raise OnefoldRuntimeError(
+                        "a compiled function returned a leaf that it made and that requires grad; "
+                        "make it outside and pass it, or return it without requires_grad"
+                    )
+                self.ends.append(End(index, value, node))
+        return index
+
+    def _place(self, x: Tensor) -> Place:
+        known = self._known.get(id(x))
+        if known is not None:
+            return known
+        if value_in(x) is None:
+            return Outside(x)
+        steps: list[ViewStep] = []
+        base: Tensor = x
+        while (above := base_of(base)) is not None:
+            steps.insert(0, base._step)
+            base = above
+            if steps[0].detaches and x.node is not None:
+                break  # it has a gradient of its own
+            place = self._known.get(id(base)) or self._detached(base, steps[0])
+            if place is not None:
+                return ViewOf(place, steps, x.meta, x.node is not None)
+        if base is not x and base_of(base) is None and self._roots[id(base)] > 1:
+            return ViewOf(Made(self._output(base)), steps, x.meta, x.node is not None)
+        return Made(self._output(x))
+
+    def _detached(self, base: Tensor, step: ViewStep) -> Place | None:
+        """The known tensor of which `base` is the value without history, if there is one."""
+        if not step.detaches:
+            return None
+        for x in self._tensors:
+            if base_of(x) is base and x._step.detaches:
+                return self._known[id(x)]
+        return None
+
+    # In a call.
+
+    def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:
+        """What a call gives, of its arguments and the outputs of the program."""
+        if type(self.returned) is Tensor:
+            (place,) = self.places.values()
+            return made[place.index] if type(place) is Made else tensor_at(place, inputs, made, {})
+        views: dict[int, ViewResults] = {}
+        found = {key: tensor_at(place, inputs, made, views) for key, place in self.places.items()}
+        return tree_map(self.returned, lambda x: found[id(x)])
+
+
+def tensor_at(
+    place: Place, inputs: Sequence[Tensor], made: Sequence[Tensor], views: dict[int, ViewResults]
+) -> Tensor:
+    """The tensor at a place; `views` keeps what calls with several results gave, by base."""
+    if isinstance(place, Input):
+        return inputs[place.index]
+    if isinstance(place, Outside):
+        return place.tensor
+    if isinstance(place, Made):
+        return made[place.index]
+    x = tensor_at(place.base, inputs, made, views)
+    results = views.setdefault(id(x), {})
+    with interpreter.grad_mode(place.records):
+        for step in place.steps:
+            x = tensor_ops.detach(x) if step.detaches else _view(x, step, results)
+            results = {}
+        return x if x.meta is place.meta else box(x, place.meta)
+
+
+def _view(base: Tensor, step: ViewStep, results: ViewResults) -> Tensor:
+    made = step.forward(base, results)
+    return made if base_of(made) is not None else link(made, base, step)
+
+
+def _root(x: Tensor) -> Tensor:
+    while (base := base_of(x)) is not None:
+        x = base
+    return x
