@@ -20,7 +20,7 @@ from ..engine.views import frozen
 from ..errors import AutogradError, OnefoldRuntimeError, user_line
 from .backward_programs import BackwardPrograms, executable
 from .function_capture import FunctionCapture
-from .function_results import FunctionResults, Input, Made, Outside, tensor_at
+from .function_results import At, FunctionResults
 from .ir import Program, verify
 from .pytree import tree_map
 from .random_draws import Draws, Taken
@@ -68,26 +68,21 @@ class CompiledFunction:
     def _plan(self, program: Program) -> None:
         """Make the forward program, and decide where what is saved comes from."""
         results = self._results
-        before: dict[int, Input | Outside] = {
-            **{value.number: Input(index) for index, value in enumerate(program.inputs)},
-            **{v.value.number: Outside(v.tensor) for v in program.variables},
+        known: dict[int, At] = {
+            **{value.number: index for index, value in enumerate(program.inputs)},
+            **{variable.value.number: variable.tensor for variable in program.variables},
         }
-        program.outputs = list(results.values)
-        self._saved: list[Input | Outside | Made] = []
-        for value in self._backward.saved:
-            place = before.get(value.number)
-            self._saved.append(place or Made(len(program.outputs)))
-            if place is None:
-                program.outputs.append(value)
+        computed = [v for v in self._backward.saved if v.number not in known]
+        given = [v for v in self._backward.saved if v.number in known]
+        self._backward.saved = [*given, *computed]
+        self._saved = [known[value.number] for value in given]
+        self._targets = [target.at for target in self._backward.targets]
+        changed = [_key(change.at) for change in results.changes]
+        self._replaced = [i for i, at in enumerate(self._saved) if _key(at) in changed]
+        program.outputs = [*results.values, *computed]
         program.draws = self._draws
         verify(program)
         self._forward = executable(program)
-        changed = [tensor_key(change.place) for change in results.changes]
-        self._replaced = {
-            index: place
-            for index, place in enumerate(self._saved)
-            if not isinstance(place, Made) and tensor_key(place) in changed
-        }
 
     @property
     def program(self) -> Program:
@@ -109,27 +104,24 @@ class CompiledFunction:
     def __call__(self, inputs: Sequence[Tensor]) -> object:
         """The result for tensors of the signature, in their order, each once."""
         results = self._results
-        kept = {i: frozen(tensor_at(p, inputs, (), {})) for i, p in self._replaced.items()}
-        parents = [tensor_at(t.place, inputs, (), {}).node for t in self._backward.targets]
+        saved = [_of(at, inputs) for at in self._saved]
+        parents = [_of(at, inputs).node for at in self._targets]
+        for index in self._replaced:
+            saved[index] = frozen(saved[index])
         with interpreter.grad_mode(False):
             made = self._forward.run(inputs)
-            for place, index, recorded in results.changes:
+            for at, index, recorded in results.changes:
                 if not recorded:
-                    take(tensor_at(place, inputs, (), {}), made[index])
+                    take(_of(at, inputs), made[index])
         if results.ends:
-            saved = [
-                made[place.index] if type(place) is Made
-                else kept[index] if index in kept else tensor_at(place, inputs, (), {})
-                for index, place in enumerate(self._saved)
-            ]  # fmt: skip
-            args = (self._draws.taken, *saved)
+            args = (self._draws.taken, *saved, *made[len(results.values) :])
             node = Node(self, tuple(parents), args, None, self._backward.metas)
             for number, end in enumerate(results.ends):
                 made[end.index].node = Output(node, number)
-        for place, index, recorded in results.changes:
+        for at, index, recorded in results.changes:
             if recorded:
                 with interpreter.grad_mode(True):
-                    set_result(tensor_at(place, inputs, (), {}), made[index], self.name)
+                    set_result(_of(at, inputs), made[index], self.name)
         return results.arrange(inputs, made)
 
     def vjp(
@@ -150,9 +142,13 @@ class CompiledFunction:
         return found
 
 
-def tensor_key(place: Input | Outside) -> object:
+def _key(at: At) -> object:
     """What tells the tensors of a call apart."""
-    return place if isinstance(place, Input) else id(place.tensor)
+    return at if isinstance(at, int) else ("outside", id(at))
+
+
+def _of(at: At, inputs: Sequence[Tensor]) -> Tensor:
+    return inputs[at] if isinstance(at, int) else at
 
 
 class _Twice:

@@ -23,18 +23,8 @@ from .ir import Value, value_in
 from .pytree import tree_map
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """An argument."""
-
-    index: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outside:
-    """A tensor that the function knows besides its arguments."""
-
-    tensor: Tensor
+# A tensor of a call: the index of an argument, or a tensor that the function knows besides.
+At: TypeAlias = int | Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +38,19 @@ class Made:
 class ViewOf:
     """What view steps make of a tensor, on the tape if it `records`."""
 
-    base: Place
+    base: At | Made
     steps: Sequence[ViewStep]
     meta: Meta
     records: bool
 
 
-Place: TypeAlias = Input | Outside | Made | ViewOf
+Place: TypeAlias = At | Made | ViewOf
 
 
 class Change(NamedTuple):
     """A tensor that the function changes in place, and the output that it takes."""
 
-    place: Input | Outside
+    at: At
     made: int
     recorded: bool  # whether on the tape, too
 
@@ -76,7 +66,7 @@ class End(NamedTuple):
 class Target(NamedTuple):
     """What gets a gradient, and where it is on the captured tape."""
 
-    place: Input | Outside
+    at: At
     node: Edge
 
 
@@ -91,12 +81,12 @@ class FunctionResults:
         self.values: list[Value] = []  # the outputs of the program
         self.ends: list[End] = []
         self._indices: dict[int, int] = {}  # of outputs, by the identities of captured tensors
-        self._known: dict[int, Place] = {
-            **{key: Outside(tensor) for key, tensor in capture.outside.items()},
-            **{id(x): Input(index) for index, x in enumerate(arguments)},
+        self._known: dict[int, At] = {
+            **capture.outside,
+            **{id(x): index for index, x in enumerate(arguments)},
         }
         self._tensors = [*arguments, *capture.outside.values()]  # those that are known
-        self.targets = self._find_targets(arguments)
+        self.targets = self._find_targets()
         self._ends_of_tape = {id(target.node) for target in self.targets}
         self.changes = self._find_changes(arguments)
         leaves: dict[int, Tensor] = {}
@@ -106,15 +96,15 @@ class FunctionResults:
         self.returned = returned
         self._held = leaves  # so that no other tensor has their identities
 
-    def _find_targets(self, arguments: Sequence[Tensor]) -> list[Target]:
+    def _find_targets(self) -> list[Target]:
         found: dict[int, Target] = {}
         for index, edge in enumerate(self._capture.argument_nodes):
             if edge is not None:
-                found[id(edge)] = Target(Input(index), edge)
+                found[id(edge)] = Target(index, edge)
         for tensor in self._capture.outside.values():
             edge = self._capture.node_before(tensor)
             if edge is not None:
-                found.setdefault(id(edge), Target(Outside(tensor), edge))
+                found.setdefault(id(edge), Target(tensor, edge))
         return list(found.values())
 
     def _find_changes(self, arguments: Sequence[Tensor]) -> list[Change]:
@@ -122,13 +112,13 @@ class FunctionResults:
         for index, x in enumerate(arguments):
             if capture.value_of(x) is not capture.program.inputs[index]:
                 recorded = x.node is not capture.argument_nodes[index]
-                found.append(Change(Input(index), self._output(x), recorded))
+                found.append(Change(index, self._output(x), recorded))
         for tensor in capture.outside.values():
             if capture.value_of(tensor) is capture.value_before(tensor):
                 continue
             if not self._follows(tensor):
                 recorded = tensor.node is not capture.node_before(tensor)
-                found.append(Change(Outside(tensor), self._output(tensor), recorded))
+                found.append(Change(tensor, self._output(tensor), recorded))
         return found
 
     def _follows(self, tensor: Tensor) -> bool:
@@ -162,7 +152,7 @@ class FunctionResults:
         if known is not None:
             return known
         if value_in(x) is None:
-            return Outside(x)
+            return x
         steps: list[ViewStep] = []
         base: Tensor = x
         while (above := base_of(base)) is not None:
@@ -170,14 +160,14 @@ class FunctionResults:
             base = above
             if steps[0].detaches and x.node is not None:
                 break  # it has a gradient of its own
-            place = self._known.get(id(base)) or self._detached(base, steps[0])
+            place = self._known.get(id(base), self._detached(base, steps[0]))
             if place is not None:
                 return ViewOf(place, steps, x.meta, x.node is not None)
         if base is not x and base_of(base) is None and self._roots[id(base)] > 1:
             return ViewOf(Made(self._output(base)), steps, x.meta, x.node is not None)
         return Made(self._output(x))
 
-    def _detached(self, base: Tensor, step: ViewStep) -> Place | None:
+    def _detached(self, base: Tensor, step: ViewStep) -> At | None:
         """The known tensor of which `base` is the value without history, if there is one."""
         if not step.detaches:
             return None
@@ -202,10 +192,10 @@ def tensor_at(
     place: Place, inputs: Sequence[Tensor], made: Sequence[Tensor], views: dict[int, ViewResults]
 ) -> Tensor:
     """The tensor at a place; `views` keeps what calls with several results gave, by base."""
-    if isinstance(place, Input):
-        return inputs[place.index]
-    if isinstance(place, Outside):
-        return place.tensor
+    if isinstance(place, Tensor):
+        return place
+    if isinstance(place, int):
+        return inputs[place]
     if isinstance(place, Made):
         return made[place.index]
     x = tensor_at(place.base, inputs, made, views)

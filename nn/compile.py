@@ -21,7 +21,7 @@ from ..graph.ir import Program
 from ..graph.names_read import NamesRead
 from ..graph.pytree import tree_signature
 from ..graph.setting_checks import integer
-from .graph_structure import same_tables, structure
+from .graph_structure import Tables, same_tables
 from .module import Module
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,18 +42,14 @@ class _Entry:
         self.key = key
         self.compiled = compiled
         self._names = names
-        self._modules = list({id(m): m for top in modules for m in top.modules()}.values())
-        self._structure = structure(self._modules)
-        for module in self._modules:
+        every = {id(m): m for top in modules for m in top.modules()}.values()
+        self._tables = Tables(every)
+        for module in every:
             names.add_attributes(module)
 
     def holds(self) -> bool:
         """Whether what it depends on besides the arguments is as it was."""
-        return (
-            structure(self._modules) == self._structure
-            and self.compiled.holds()
-            and self._names.same()
-        )
+        return self._tables.same() and self._names.same() and self.compiled.holds()
 
 
 class Compiled:
