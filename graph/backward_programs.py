@@ -122,8 +122,8 @@ class BackwardPrograms:
         needs, metas = asked
         capture = self._capture
         with (
-            capture.continued() as program,
-            self._draws.continued(),
+            capture.resumed() as program,
+            self._draws.resumed(),
             record_draws() as noted,
             no_saved_hooks(),
             interpreter.using(capture),

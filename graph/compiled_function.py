@@ -59,7 +59,7 @@ class CompiledFunction:
             self._results = FunctionResults(capture, places, returned)
         finally:
             capture.leave()
-        self.modules = list(capture.modules.values())  # those that were called
+        self.modules = list(capture.modules.values())  # those called, as the capture keeps them
         self._outside = [(x, x.meta, x.node is None) for x in capture.outside.values()]
         program = capture.program
         self._backward = BackwardPrograms(capture, self._results, self._draws)
@@ -104,6 +104,8 @@ class CompiledFunction:
     def __call__(self, inputs: Sequence[Tensor]) -> object:
         """The result for tensors of the signature, in their order, each once."""
         results = self._results
+        if results.changes:
+            results.check_families(inputs)
         saved = [_of(at, inputs) for at in self._saved]
         parents = [_of(at, inputs).node for at in self._targets]
         for index in self._replaced:
@@ -117,7 +119,7 @@ class CompiledFunction:
             args = (self._draws.taken, *saved, *made[len(results.values) :])
             node = Node(self, tuple(parents), args, None, self._backward.metas)
             for number, end in enumerate(results.ends):
-                made[end.index].node = Output(node, number)
+                made[end.output].node = Output(node, number)
         for at, index, recorded in results.changes:
             if recorded:
                 with interpreter.grad_mode(True):
@@ -125,7 +127,12 @@ class CompiledFunction:
         return results.arrange(inputs, made)
 
     def vjp(
-        self, needs: Needs, dy: Sequence[Tensor | None], y: Arg, taken: Taken, *saved: Tensor
+        self,
+        needs: Needs,
+        dy: Sequence[Tensor | None],
+        y: Arg,
+        taken: Taken,
+        *saved: Tensor,
     ) -> Sequence[Tensor | None]:
         """The gradients of what the call read."""
         if interpreter.capturing():
@@ -137,7 +144,8 @@ class CompiledFunction:
         with interpreter.grad_mode(False):
             found = self._backward.run([need is not None for need in needs], dy, saved)
         if interpreter.grad_enabled:
-            edges = [*needs, *(None if part is None else part.node for part in dy)]
+            edges = [need if isinstance(need, Edge) else None for need in needs]
+            edges += [part.node for part in dy if part is not None]
             _forbid_second(self.name, found, edges)
         return found
 
@@ -164,9 +172,7 @@ class _Twice:
         )
 
 
-def _forbid_second(
-    name: str, found: Sequence[Tensor | None], edges: Sequence[Edge | None]
-) -> None:
+def _forbid_second(name: str, found: Sequence[Tensor | None], edges: Sequence[Edge | None]) -> None:
     """Put gradients on the tape, for `create_graph`, so that theirs are an error."""
     made = [dx for dx in found if dx is not None]
     node = Node(_Twice(name), tuple(edges), (), None, tuple([dx.meta for dx in made]))

@@ -38,7 +38,8 @@ class FunctionCapture(Capture):
     """Writes down what a function does, and later what its gradients do."""
 
     def __init__(self, named: Mapping[str, Tensor], paths: Mapping[int, str]) -> None:
-        self.modules: dict[int, object] = {}  # those that were called, by their identities
+        # Those that were called, by their identities, and their attributes before.
+        self.modules: dict[int, tuple[object, dict[str, object]]] = {}
         self.outside: dict[int, Tensor] = {}  # those met, by their identities
         self.argument_nodes: list[Edge | None] = []  # where the arguments are on the tape
         self._edges: dict[Edge, Edge] = {}  # what stands for the places of tensors from outside
@@ -81,7 +82,7 @@ class FunctionCapture(Capture):
         self._variables.clear()  # what they are known by may be anything later
 
     @contextmanager
-    def continued(self) -> Iterator[Program]:
+    def resumed(self) -> Iterator[Program]:
         """The block in which everything is as at the end of the function; a program of its own.
 
         Raises OnefoldRuntimeError when the block changes a tensor from outside.
@@ -112,7 +113,8 @@ class FunctionCapture(Capture):
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> R:
-        self.modules[id(module)] = module
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module, dict(vars(module))
         return super().call_module(module, forward, args, kwargs)
 
     # What belongs to a whole step.

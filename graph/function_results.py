@@ -22,7 +22,6 @@ from .function_capture import FunctionCapture
 from .ir import Value, value_in
 from .pytree import tree_map
 
-
 # A tensor of a call: the index of an argument, or a tensor that the function knows besides.
 At: TypeAlias = int | Tensor
 
@@ -56,9 +55,9 @@ class Change(NamedTuple):
 
 
 class End(NamedTuple):
-    """A computed output with a gradient: its index, value, and place on the captured tape."""
+    """A computed output with a gradient: its number, value, and place on the captured tape."""
 
-    index: int
+    output: int
     value: Value
     node: Edge
 
@@ -85,7 +84,8 @@ class FunctionResults:
             **capture.outside,
             **{id(x): index for index, x in enumerate(arguments)},
         }
-        self._tensors = [*arguments, *capture.outside.values()]  # those that are known
+        self._outside = list(capture.outside.values())
+        self._tensors = [*arguments, *self._outside]  # those that are known
         self.targets = self._find_targets()
         self._ends_of_tape = {id(target.node) for target in self.targets}
         self.changes = self._find_changes(arguments)
@@ -112,13 +112,13 @@ class FunctionResults:
         for index, x in enumerate(arguments):
             if capture.value_of(x) is not capture.program.inputs[index]:
                 recorded = x.node is not capture.argument_nodes[index]
-                found.append(Change(index, self._output(x), recorded))
+                found.append(Change(index, self._output(x, recorded), recorded))
         for tensor in capture.outside.values():
             if capture.value_of(tensor) is capture.value_before(tensor):
                 continue
             if not self._follows(tensor):
                 recorded = tensor.node is not capture.node_before(tensor)
-                found.append(Change(tensor, self._output(tensor), recorded))
+                found.append(Change(tensor, self._output(tensor, recorded), recorded))
         return found
 
     def _follows(self, tensor: Tensor) -> bool:
@@ -130,14 +130,14 @@ class FunctionResults:
             base = base_of(base)
         return False
 
-    def _output(self, x: Tensor) -> int:
+    def _output(self, x: Tensor, recorded: bool = True) -> int:
         """The index of a captured tensor among the outputs of the program."""
         index = self._indices.get(id(x))
         if index is None:
             index = self._indices[id(x)] = len(self.values)
             value = self._capture.value_of(x)
             self.values.append(value)
-            node = x.node
+            node = x.node if recorded else None
             if node is not None:
                 if isinstance(node, Leaf) and id(node) not in self._ends_of_tape:
                     raise OnefoldRuntimeError(
@@ -158,8 +158,8 @@ class FunctionResults:
         while (above := base_of(base)) is not None:
             steps.insert(0, base._step)
             base = above
-            if steps[0].detaches and x.node is not None:
-                break  # it has a gradient of its own
+            if steps[0].reads_others or (steps[0].detaches and x.node is not None):
+                break  # its value, or its gradient, is the program's
             place = self._known.get(id(base), self._detached(base, steps[0]))
             if place is not None:
                 return ViewOf(place, steps, x.meta, x.node is not None)
@@ -177,6 +177,22 @@ class FunctionResults:
         return None
 
     # In a call.
+
+    def check_families(self, inputs: Sequence[Tensor]) -> None:
+        """Raise OnefoldRuntimeError where a change of one tensor would be one of another, too.
+
+        The program does not know which arguments are views of each other.
+        """
+        for change in self.changes:
+            changed = inputs[change.at] if isinstance(change.at, int) else change.at
+            others = inputs if isinstance(change.at, Tensor) else [*inputs, *self._outside]
+            for other in others:
+                if other is not changed and _root(other) is _root(changed):
+                    raise OnefoldRuntimeError(
+                        "a compiled function changes a tensor in place of which another argument "
+                        "is a view, or the other way round; call the function itself, or pass a "
+                        "clone()"
+                    )
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:
         """What a call gives, of its arguments and the outputs of the program."""

@@ -1,4 +1,4 @@
-"""Names read: what a function finds outside by name, in its closure, its globals and its objects.
+"""Names read: what a function finds by name outside, in its closure, its globals and its objects.
 
 A program keeps the tensors and numbers that these names stood for when it was captured, so it is
 valid for as long as they stand for the same.
@@ -6,7 +6,7 @@ valid for as long as they stand for the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -20,106 +20,107 @@ _MISSING = object()
 
 
 class NamesRead:
-    """What names stood for; functions and objects that are read by name are followed, too."""
+    """What names stood for before a capture; `settle` leaves those that it has not changed."""
 
     def __init__(self) -> None:
+        self.objects: list[object] = []  # that were met, besides functions and numbers
+        self._words: set[str] = set()  # the names in the code of all functions
         self._names: list[tuple[Mapping[str, object], str, object]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
         self._seen: dict[int, object] = {}  # by identity, which nothing else has meanwhile
 
     def add(self, value: object) -> None:
-        """Follow a function, or an object or list that it is given."""
+        """Follow a function, an object or a container."""
         if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if isinstance(value, MethodType):
-            self.add(value.__func__)
-            self.add_attributes(value.__self__, _read(value.__func__))
+            self._add_all((value.__func__, value.__self__))
         elif isinstance(value, partial):
-            for part in (value.func, value.args, value.keywords):
-                self.add(part)
+            self._add_all((value.func, value.args, value.keywords))
         elif isinstance(value, FunctionType):
-            if value.__module__ is not None and value.__module__.partition(".")[0] in _PACKAGES:
-                self.add(getattr(value, "__wrapped__", None))
-                return
             self._add_function(value)
         elif isinstance(value, (list, tuple, dict)):
             self._items.append((value, tuple(_items(value))))
-            for item in _items(value):
-                self.add(item)
+            self._add_all(_items(value))
+        else:
+            self.objects.append(value)
 
-    def add_attributes(self, owner: object, names: frozenset[str] | None = None) -> None:
-        """Keep what the attributes of an object stand for: those of these names, or all."""
-        attributes = getattr(owner, "__dict__", None)
-        if attributes is None:
-            return
-        for name, value in attributes.items():
-            if not name.startswith("_") and (names is None or name in names):
-                self._names.append((attributes, name, value))
-                self.add(value)
+    def _add_all(self, values: Iterable[object]) -> None:
+        for value in values:
+            self.add(value)
 
     def _add_function(self, function: FunctionType) -> None:
-        found: list[object] = []
+        if (function.__module__ or "").partition(".")[0] in _PACKAGES:
+            self.add(getattr(function, "__wrapped__", None))
+            return
+        names = set(_names_in(function.__code__))
+        self._words |= names
         for cell in function.__closure__ or ():
-            try:
-                value = cell.cell_contents
-            except ValueError:  # not set yet
-                continue
+            value = _content(cell)
             self._cells.append((cell, value))
-            found.append(value)
-        names = _read(function)
-        for name in names & function.__globals__.keys():
+            self.add(value)
+        for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
             if not isinstance(value, _FIXED):
                 self._names.append((function.__globals__, name, value))
-                found.append(value)
-        found += [function.__defaults__, function.__kwdefaults__]
-        for value in found:
-            self.add(value)
-            if not isinstance(value, (*_PLAIN, *_FIXED, Tensor, FunctionType, MethodType)):
-                self.add_attributes(value, names)
+                self.add(value)
+        self._add_all((function.__defaults__, function.__kwdefaults__))
+
+    def add_attributes(
+        self, attributes: Mapping[str, object], before: Mapping[str, object], all_names: bool
+    ) -> None:
+        """The attributes of an object; without `all_names` those that stand in some code."""
+        for name, value in before.items():
+            if not name.startswith("_") and (all_names or name in self._words):
+                self._names.append((attributes, name, value))
+
+    def settle(self) -> None:
+        """Forget what has changed since, which the captured function itself has done."""
+        self._names = [each for each in self._names if _same(each[0].get(each[1]), each[2])]
+        self._cells = [each for each in self._cells if _same(_content(each[0]), each[1])]
+        self._items = [each for each in self._items if _all_same(*each)]
 
     def same(self) -> bool:
         """Whether every name stands for the same tensor or object, or for an equal number."""
         for mapping, name, value in self._names:
-            now = mapping.get(name, _MISSING)
-            if now is not value and not _equal(now, value):
+            if mapping.get(name, _MISSING) is not value and not _same(mapping.get(name), value):
                 return False
         for cell, value in self._cells:
-            now = cell.cell_contents
-            if now is not value and not _equal(now, value):
+            if not _same(_content(cell), value):
                 return False
-        for container, values in self._items:
-            items = tuple(_items(container))
-            if len(items) != len(values) or not all(
-                now is value or _equal(now, value)
-                for now, value in zip(items, values, strict=True)
-            ):
-                return False
-        return True
+        return all(_all_same(container, values) for container, values in self._items)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
 
 
 def _items(container: object) -> Iterator[object]:
     if isinstance(container, dict):
-        for key, value in container.items():
-            yield key
-            yield value
+        for pair in container.items():
+            yield from pair
     elif isinstance(container, (list, tuple)):
         yield from container
 
 
-def _equal(a: object, b: object) -> bool:
-    return type(a) is type(b) and isinstance(a, _PLAIN) and repr(a) == repr(b)
+def _same(now: object, before: object) -> bool:
+    if now is before:
+        return True
+    return type(now) is type(before) and isinstance(now, _PLAIN) and repr(now) == repr(before)
 
 
-def _read(function: object) -> frozenset[str]:
-    """The names of globals and attributes in the code of a function."""
-    code = getattr(function, "__code__", None)
-    return frozenset() if code is None else frozenset(_names_in(code))
+def _all_same(container: object, values: tuple[object, ...]) -> bool:
+    items = tuple(_items(container))
+    return len(items) == len(values) and all(map(_same, items, values))
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
+    """The names of globals and attributes in code, and in the functions that it makes."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -91,12 +91,21 @@ def tree_signature(tree: object, found: Callable[[Tensor], object]) -> object:
         return (kind, *[tree_signature(value, found) for value in tree])
     if kind in (float, complex):
         return kind, repr(tree)  # 0.0 and -0.0 are equal, nan and nan are not
-    if kind.__hash__ is None or isinstance(tree, torch.Tensor):
+    if kind.__hash__ is not object.__hash__ and not _hashable(tree):
         raise OnefoldTypeError(
             "an argument of a compiled function must be a Tensor, a Python value that can be "
             f"hashed, or a list, tuple or dict of those, but got {kind_of(tree)}"
         )
     return kind, tree
+
+
+def _hashable(value: object) -> bool:
+    """Whether a value can be compared by its hash; torch's tensors only seem so."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not isinstance(value, torch.Tensor)
 
 
 def _ordered(tree: dict[T, object]) -> list[T]:

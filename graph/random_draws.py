@@ -89,7 +89,7 @@ class Draws:
         self.move_to(0)
 
     @contextmanager
-    def continued(self) -> Iterator[None]:
+    def resumed(self) -> Iterator[None]:
         """The block in which the generators are where the capture left them."""
         before = [(s.generator, s.generator.get_state()) for s in self._streams.values()]
         for stream in self._streams.values():

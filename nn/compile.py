@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -42,10 +42,7 @@ class _Entry:
         self.key = key
         self.compiled = compiled
         self._names = names
-        every = {id(m): m for top in modules for m in top.modules()}.values()
-        self._tables = Tables(every)
-        for module in every:
-            names.add_attributes(module)
+        self._tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
 
     def holds(self) -> bool:
         """Whether what it depends on besides the arguments is as it was."""
@@ -61,7 +58,7 @@ class Compiled:
         self._entries: list[_Entry] = []  # the latest used first
         self._name = getattr(function, "__name__", type(function).__name__)
         if not isinstance(function, Module):
-            update_wrapper(self, function)
+            update_wrapper(self, function, updated=())
 
     def __get__(self, owner: object, kind: type | None = None) -> Any:
         return self if owner is None else MethodType(self, owner)
@@ -112,15 +109,19 @@ class Compiled:
             return capture
 
         function = self._function
-        named: Mapping[str, Tensor] = {}
-        paths: Mapping[int, str] = {}
-        owner = function if isinstance(function, Module) else getattr(function, "__self__", None)
-        modules = [owner] if isinstance(owner, Module) else []
-        for module in modules:
-            named = dict([*module.named_parameters(), *module.named_buffers()])
-            paths = {id(each): path for path, each in module.named_modules()}
+        owner = getattr(function, "__self__", function)
+        names = NamesRead()
+        names.add(function)
+        names.add(given)
+        objects = [(each, dict(vars(each))) for each in names.objects if hasattr(each, "__dict__")]
+        tops = [each for each, _ in objects if isinstance(each, Module)]
+        named: dict[str, Tensor] = {}
+        paths: dict[int, str] = {}
+        if isinstance(owner, Module):
+            named.update([*owner.named_parameters(), *owner.named_buffers()])
+            paths.update((id(module), path) for path, module in owner.named_modules())
         try:
-            with same_tables({self._name: module for module in modules}) as check:
+            with same_tables({str(index): top for index, top in enumerate(tops)}) as check:
                 compiled = CompiledFunction(
                     self._name, function, given, inputs, named, paths, around
                 )
@@ -129,11 +130,13 @@ class Compiled:
             if error.args:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
-        names = NamesRead()
-        names.add(function)
-        names.add(given)
-        called = [module for module in compiled.modules if isinstance(module, Module)]
-        entry = _Entry(key, compiled, names, [*modules, *called])
+        for each, before in objects:
+            names.add_attributes(vars(each), before, all_names=False)
+        for module, before in compiled.modules:
+            names.add_attributes(vars(module), before, all_names=True)
+        names.settle()
+        called = [module for module, _ in compiled.modules if isinstance(module, Module)]
+        entry = _Entry(key, compiled, names, [*tops, *called])
         self._entries.insert(0, entry)
         del self._entries[self.size :]
         return entry
@@ -152,7 +155,10 @@ class Compiled:
 class CompiledModule(Module):
     """A module whose calls are compiled; all that it has is shared with the module itself."""
 
-    __slots__ = ("_compiled", "_orig_mod")
+    __slots__ = ("_compiled", "_orig_mod")  # beside the attributes, which are the module's
+
+    _compiled: Compiled
+    _orig_mod: Module
 
     def __init__(self, module: Module, size: int) -> None:
         object.__setattr__(self, "__dict__", module.__dict__)
@@ -171,7 +177,7 @@ class CompiledModule(Module):
         return CompiledModule(deepcopy(self._orig_mod, memo), self._compiled.size)
 
     def _get_name(self) -> str:
-        return f"Compiled{self._orig_mod._get_name()}"
+        return f"Compiled{self._orig_mod._get_name()!s}"
 
     def extra_repr(self) -> str:
         return self._orig_mod.extra_repr()
@@ -181,12 +187,25 @@ _BACKENDS = ("eager", "aot_eager", "inductor", "cudagraphs")  # all of which mea
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
+class Options(TypedDict, total=False):
+    """What `compile` takes by name."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str | Callable[..., Any] | None
+    mode: str | None
+    options: Mapping[str, Any] | None
+    name: str | None
+    disable: bool
+    recompile_limit: int | None
+    isolate_recompiles: bool
+    shapes_spec: object
+
+
 @overload
-def compile(model: Module, **options: Any) -> CompiledModule: ...
+def compile(model: F, **options: Unpack[Options]) -> F: ...
 @overload
-def compile(model: F, **options: Any) -> F: ...
-@overload
-def compile(model: None = None, **options: Any) -> Callable[[F], F]: ...
+def compile(model: None = None, **options: Unpack[Options]) -> Callable[[F], F]: ...
 def compile(
     model: Callable[..., Any] | None = None,
     *,

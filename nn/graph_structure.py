@@ -49,10 +49,7 @@ class Tables:
         """Whether they have what they had."""
         if any(self._empty):
             return False
-        for table, before in self._filled:
-            if [*map(id, table.values())] != before:
-                return False
-        return True
+        return all([*map(id, table.values())] == before for table, before in self._filled)
 
 
 @contextmanager
