@@ -20,7 +20,7 @@ from ..engine.views import frozen
 from ..errors import AutogradError, OnefoldRuntimeError, user_line
 from .backward_programs import BackwardPrograms, executable
 from .function_capture import FunctionCapture
-from .function_results import At, FunctionResults
+from .function_results import At, FunctionResults, tensor_at
 from .ir import Program, verify
 from .pytree import tree_map
 from .random_draws import Draws, Taken
@@ -106,15 +106,15 @@ class CompiledFunction:
         results = self._results
         if results.changes:
             results.check_families(inputs)
-        saved = [_of(at, inputs) for at in self._saved]
-        parents = [_of(at, inputs).node for at in self._targets]
+        saved = [tensor_at(at, inputs) for at in self._saved]
+        parents = [tensor_at(at, inputs).node for at in self._targets]
         for index in self._replaced:
             saved[index] = frozen(saved[index])
         with interpreter.grad_mode(False):
             made = self._forward.run(inputs)
             for at, index, recorded in results.changes:
                 if not recorded:
-                    take(_of(at, inputs), made[index])
+                    take(tensor_at(at, inputs), made[index])
         if results.ends:
             args = (self._draws.taken, *saved, *made[len(results.values) :])
             node = Node(self, tuple(parents), args, None, self._backward.metas)
@@ -123,7 +123,7 @@ class CompiledFunction:
         for at, index, recorded in results.changes:
             if recorded:
                 with interpreter.grad_mode(True):
-                    set_result(_of(at, inputs), made[index], self.name)
+                    set_result(tensor_at(at, inputs), made[index], self.name)
         return results.arrange(inputs, made)
 
     def vjp(
@@ -153,10 +153,6 @@ class CompiledFunction:
 def _key(at: At) -> object:
     """What tells the tensors of a call apart."""
     return at if isinstance(at, int) else ("outside", id(at))
-
-
-def _of(at: At, inputs: Sequence[Tensor]) -> Tensor:
-    return inputs[at] if isinstance(at, int) else at
 
 
 class _Twice:

@@ -1,7 +1,7 @@
 """Function results: where each tensor that a captured function returned or changed comes from.
 
-A result is an argument or a tensor from outside itself, a view of one, which is made again from it
-at every call, or a value that the program computes.
+A result is an argument or a tensor from outside itself, or a value that the program computes. It
+may be a view of one of these, so that a write to one of them changes the other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from ..engine import interpreter
 from ..engine.autograd_tape import Edge, Leaf
-from ..engine.convert import box
-from ..engine.meta import Meta
-from ..engine.tensor import Tensor, tensor_ops
-from ..engine.views import Results as ViewResults, ViewStep, base_of, link
+from ..engine.tensor import Tensor
+from ..engine.views import ViewStep, base_of, link, stand_in
 from ..errors import OnefoldRuntimeError
 from .function_capture import FunctionCapture
 from .ir import Value, value_in
@@ -33,17 +30,15 @@ class Made:
     index: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ViewOf:
-    """What view steps make of a tensor, on the tape if it `records`."""
-
-    base: At | Made
-    steps: Sequence[ViewStep]
-    meta: Meta
-    records: bool
+Place: TypeAlias = At | Made
 
 
-Place: TypeAlias = At | Made | ViewOf
+class Link(NamedTuple):
+    """An output that is a view, by a step, of a tensor."""
+
+    output: int
+    base: Place
+    step: ViewStep
 
 
 class Change(NamedTuple):
@@ -79,6 +74,7 @@ class FunctionResults:
         self._capture = capture
         self.values: list[Value] = []  # the outputs of the program
         self.ends: list[End] = []
+        self.links: list[Link] = []
         self._indices: dict[int, int] = {}  # of outputs, by the identities of captured tensors
         self._known: dict[int, At] = {
             **capture.outside,
@@ -153,24 +149,26 @@ class FunctionResults:
             return known
         if value_in(x) is None:
             return x
-        steps: list[ViewStep] = []
-        base: Tensor = x
-        while (above := base_of(base)) is not None:
-            steps.insert(0, base._step)
-            base = above
-            if steps[0].reads_others or (steps[0].detaches and x.node is not None):
-                break  # its value, or its gradient, is the program's
-            place = self._known.get(id(base), self._detached(base, steps[0]))
-            if place is not None:
-                return ViewOf(place, steps, x.meta, x.node is not None)
-        if base is not x and base_of(base) is None and self._roots[id(base)] > 1:
-            return ViewOf(Made(self._output(base)), steps, x.meta, x.node is not None)
+        chain = [x]
+        while (base := base_of(chain[-1])) is not None and not chain[-1]._step.reads_others:
+            above = self._known.get(id(base), self._stood_in(base))
+            if above is not None:
+                return self._linked(chain, above)
+            chain.append(base)
+        if self._roots[id(chain[-1])] > 1:
+            return self._linked(chain[:-1], Made(self._output(chain[-1])))
         return Made(self._output(x))
 
-    def _detached(self, base: Tensor, step: ViewStep) -> At | None:
-        """The known tensor of which `base` is the value without history, if there is one."""
-        if not step.detaches:
-            return None
+    def _linked(self, chain: list[Tensor], base: Place) -> Place:
+        """The place of the first of a chain of views, each of the next, the last of `base`."""
+        for x in reversed(chain):
+            if id(x) not in self._indices:
+                self.links.append(Link(self._output(x), base, x._step))
+            base = Made(self._indices[id(x)])
+        return base
+
+    def _stood_in(self, base: Tensor) -> At | None:
+        """The tensor whose value without history `base` is, if it is known."""
         for x in self._tensors:
             if base_of(x) is base and x._step.detaches:
                 return self._known[id(x)]
@@ -184,7 +182,7 @@ class FunctionResults:
         The program does not know which arguments are views of each other.
         """
         for change in self.changes:
-            changed = inputs[change.at] if isinstance(change.at, int) else change.at
+            changed = tensor_at(change.at, inputs)
             others = inputs if isinstance(change.at, Tensor) else [*inputs, *self._outside]
             for other in others:
                 if other is not changed and _root(other) is _root(changed):
@@ -196,36 +194,21 @@ class FunctionResults:
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:
         """What a call gives, of its arguments and the outputs of the program."""
+        for output, place, step in self.links:
+            base = tensor_at(place, inputs, made)
+            link(made[output], stand_in(base) if step.detaches else base, step)
         if type(self.returned) is Tensor:
             (place,) = self.places.values()
-            return made[place.index] if type(place) is Made else tensor_at(place, inputs, made, {})
-        views: dict[int, ViewResults] = {}
-        found = {key: tensor_at(place, inputs, made, views) for key, place in self.places.items()}
+            return tensor_at(place, inputs, made)
+        found = {key: tensor_at(place, inputs, made) for key, place in self.places.items()}
         return tree_map(self.returned, lambda x: found[id(x)])
 
 
-def tensor_at(
-    place: Place, inputs: Sequence[Tensor], made: Sequence[Tensor], views: dict[int, ViewResults]
-) -> Tensor:
-    """The tensor at a place; `views` keeps what calls with several results gave, by base."""
-    if isinstance(place, Tensor):
-        return place
-    if isinstance(place, int):
-        return inputs[place]
+def tensor_at(place: Place, inputs: Sequence[Tensor], made: Sequence[Tensor] = ()) -> Tensor:
+    """The tensor at a place of a call."""
     if isinstance(place, Made):
         return made[place.index]
-    x = tensor_at(place.base, inputs, made, views)
-    results = views.setdefault(id(x), {})
-    with interpreter.grad_mode(place.records):
-        for step in place.steps:
-            x = tensor_ops.detach(x) if step.detaches else _view(x, step, results)
-            results = {}
-        return x if x.meta is place.meta else box(x, place.meta)
-
-
-def _view(base: Tensor, step: ViewStep, results: ViewResults) -> Tensor:
-    made = step.forward(base, results)
-    return made if base_of(made) is not None else link(made, base, step)
+    return inputs[place] if isinstance(place, int) else place
 
 
 def _root(x: Tensor) -> Tensor:
