@@ -697,6 +697,7 @@ from .engine.values import (
 from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
+from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .utils.visualize import visualize_layout as visualize_layout
 
@@ -896,6 +897,7 @@ __all__ = [
     "clone",
     "column_stack",
     "combinations",
+    "compile",
     "complex",
     "complex128",
     "complex32",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 from weakref import ref
 
@@ -116,6 +117,17 @@ class Output(Edge):
 Pack: TypeAlias = Callable[[Tensor], Any]
 Unpack: TypeAlias = Callable[[Any], Tensor]
 saved_hooks = ThreadStack[tuple[Pack, Unpack]]("saved_tensors_hooks")
+
+
+@contextmanager
+def no_saved_hooks() -> Iterator[None]:
+    """The block in which the tape keeps tensors as they are."""
+    before = saved_hooks[:]
+    saved_hooks.clear()
+    try:
+        yield
+    finally:
+        saved_hooks[:] = before
 
 
 class Packed:

@@ -19,6 +19,11 @@ R = TypeVar("R")
 _modes = ThreadStack[tuple[Placement, NdSbp] | None]("global_mode")
 
 
+def mode_now() -> tuple[Placement, NdSbp] | None:
+    """The layout of new tensors in the innermost block; None where the mode is off."""
+    return _modes.last
+
+
 class global_mode:
     """A block, or function, whose creation functions make global tensors of one layout.
 
@@ -71,7 +76,7 @@ class current_global_mode:
     """The mode that is on now: `is_enabled`, and the `placement` and `sbp` of new tensors."""
 
     def __init__(self) -> None:
-        self._mode = _modes.last
+        self._mode = mode_now()
 
     @property
     def is_enabled(self) -> bool:
@@ -94,7 +99,7 @@ class OwnDevice(str):
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
-    mode = _modes.last
+    mode = mode_now()
     if mode is None or isinstance(device, OwnDevice):
         return None
     elsewhere = isinstance(device, PlacedDevice) and device.placement is not mode[0]
@@ -103,4 +108,4 @@ def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
 
 def is_enabled() -> bool:
     """Whether the mode is on."""
-    return _modes.last is not None
+    return mode_now() is not None

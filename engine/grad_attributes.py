@@ -40,6 +40,8 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
         return
     if value is not None:
         check_gradient(self, value, ".grad")
+    if (current := interpreter.get_current()) is not None:
+        current.before_gradient(self)
     self.node.grad = value
 
 

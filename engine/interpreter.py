@@ -36,6 +36,9 @@ class Interpreter:
     def before_sharing(self, tensor: Tensor) -> None:
         """Hear that another tensor is about to be made of the tensor's shards."""
 
+    def before_gradient(self, tensor: Tensor) -> None:
+        """Hear that the `.grad` of a tensor is about to be set."""
+
     def call_module(
         self,
         module: object,
