@@ -1,4 +1,4 @@
-"""Pages with programs of torch and of onefold, in two processes: both sides print one number."""
+"""Pages with programs of other systems beside ours: both sides print the same numbers."""
 
 import contextlib
 import io
@@ -76,6 +76,23 @@ def test_all_programs_print_the_numbers_shown(page, tmp_path):
             continue
         assert numbers == set(NUMBER.findall(shown)), f"{page}:{block.line}"
     assert compared == PAGES[page]
+
+
+@pytest.mark.usefixtures("world")
+def test_programs_of_oneflow_run_when_their_import_changes():
+    space: dict[str, object] = {"__name__": "__main__"}
+    found = list(examples((REPO / "docs/from_oneflow.md").read_text()))
+    compared = 0
+    for at, (block, _) in enumerate(found):
+        if block.options != "skip: a program of OneFlow":
+            continue
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(block.body.replace("oneflow", "onefold"), space)
+        shown = next(text for _, text in found[at:] if text)
+        assert shown.startswith(out.getvalue()), f"docs/from_oneflow.md:{block.line}"
+        compared += 1
+    assert compared == 3
 
 
 SRUN = """#!/bin/bash
