@@ -22,6 +22,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("checkpoint",),
     ("rotary_layouts",),
     (
         "_C",
