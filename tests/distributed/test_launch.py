@@ -260,7 +260,7 @@ def test_failures_travel_by_file(tmp_path):
     [
         (7, "ended with exit code 7", 7, False),
         (-signal.SIGKILL, "killed by signal SIGKILL", 137, False),
-        (-signal.SIGTERM, "killed by signal SIGTERM", 143, True),
+        (-signal.SIGTERM, "killed by signal SIGTERM", 143, False),
     ],
 )
 def test_failures_known_by_exit_code(code, text, status, secondary):

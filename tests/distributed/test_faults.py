@@ -1,0 +1,76 @@
+"""Faults of launched jobs: what is said, and when everything has ended."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from launched_jobs import Job
+
+pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
+
+TRAINING = """
+import os, time
+import torch
+from onefold.distributed import all_reduce, current_op, get_rank, get_world_size
+
+def step(ranks):
+    current_op.name = "matmul"
+    all_reduce(torch.ones(1), ranks, "sum")
+
+rank, busy = get_rank(), int(os.environ.get("BUSY", -1))
+everyone = tuple(range(get_world_size()))
+others = tuple(each for each in everyone if each != busy)
+step(everyone)
+if rank != busy:
+    step(others)
+print("ready", rank, os.getpid(), flush=True)
+while rank == busy:
+    time.sleep(0.1)  # computes alone
+while True:
+    step(others)
+    time.sleep(0.01)
+"""
+STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
+
+
+def test_a_killed_rank(tmp_path):
+    """The dead rank is named first, then in which op and line the others waited, or were."""
+    with Job(tmp_path, TRAINING, "--nproc_per_node", 4, env={"BUSY": "3"}) as job:
+        job.until_ready(4)
+        os.kill(job.pids[2], signal.SIGKILL)
+        killed = time.monotonic()
+        status, lines = job.end()
+        assert time.monotonic() - killed < 15
+    assert status == 128 + signal.SIGKILL
+    assert lines[-4] == "[rank 2] killed by signal SIGKILL"
+    lost = re.escape(
+        STEP.format((0, 1, 2)) + ", lost the connection to another rank (rank 2 killed"
+    )
+    for rank, line in zip((0, 1), lines[-3:-1], strict=True):
+        assert re.match(rf"\[rank {rank}\] failed too: onefold.errors.PeerLost: {lost}", line), line
+    assert re.match(r"\[rank 3\] was at train.py:1\d in <module>", lines[-1])
+
+
+def test_a_stopped_rank(tmp_path):
+    """The others warn, give up at the timeout, and the launcher names the stopped rank."""
+    env = {"ONEFOLD_TIMEOUT": "5", "ONEFOLD_WARN_AFTER": "1"}
+    with Job(tmp_path, TRAINING, "--nproc_per_node", 2, env=env) as job:
+        job.until_ready(2)
+        os.kill(job.pids[1], signal.SIGSTOP)
+        stopped = time.monotonic()
+        status, lines = job.end()
+        assert 4 < time.monotonic() - stopped < 20
+    assert status == 1
+    stop = "stopped by a signal, such as SIGSTOP, or by a debugger"
+    step = STEP.format((0, 1))
+    assert lines == [
+        f"[rank 0] {step}, has waited 1 s for other ranks:",
+        f"  rank 1 did not arrive: {stop}",
+        "  It gives up after 5 s (ONEFOLD_TIMEOUT).",
+        f"[rank 1] {stop}, while others waited for it",
+        f"[rank 0] failed too: onefold.errors.CommTimeout: {step}, waited 5 s for other ranks "
+        "(ONEFOLD_TIMEOUT).",
+    ]
