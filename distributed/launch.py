@@ -15,7 +15,6 @@ import os
 import secrets
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +32,7 @@ from .launch_options import parse
 from .launch_rendezvous import DEFAULT_PORT, FixedRendezvous, connect, launcher_keys, listen, serve
 from .launchers import OtherLaunchers
 from .rank_files import RankFiles
+from .scratch_folder import scratch_folder
 
 _SHUTDOWN_TIMEOUT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -40,15 +40,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     """The program of every process and its arguments."""
-    rest = [options.training_script, *options.training_script_args]
-    if options.no_python:
-        return rest[0], rest[1:]
-    arguments = ["-m", f"{__package__ or 'onefold.distributed'}.worker"]
-    if options.redirect_stdout_and_stderr:
-        arguments.append("--also-print")
-    if options.module:
-        arguments.append("-m")
-    return sys.executable, arguments + rest
+    arguments = ["-I", "-S", str(Path(__file__).with_name("parent_death.py")), str(os.getpid())]
+    if not options.no_python:
+        arguments += [sys.executable, "-m", f"{__package__ or 'onefold.distributed'}.worker"]
+        if options.redirect_stdout_and_stderr:
+            arguments.append("--also-print")
+        if options.module:
+            arguments.append("-m")
+    arguments += [options.training_script, *options.training_script_args]
+    return sys.executable, arguments
 
 
 def _open_store(options: argparse.Namespace) -> TCPStore:
@@ -104,7 +104,8 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
     if options.nnodes > 1:
         others = OtherLaunchers(
             lambda: launcher_keys(connect(options.master_addr, store.port, TIMEOUT.read())),
-            serves=options.node_rank == 0,
+            options.node_rank,
+            options.nnodes,
         )
     try:
         agent.run()
@@ -114,8 +115,10 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
     except SignalException:
         if others is not None and others.failure is not None:
             return FailureReport(others.failure, {})
-        if others is not None and others.gone:
-            raise ConnectionError("the launcher of node 0 has ended") from None
+        if others is not None and others.lost is not None:
+            raise ConnectionError(
+                f"the launcher of node {others.lost} has ended, or cannot be reached"
+            ) from None
         raise
     finally:
         if others is not None:
@@ -156,7 +159,7 @@ def _complain(text: str, status: int = 1) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory(prefix="onefold-launch-") as scratch:
+    with scratch_folder() as scratch:
         try:
             report = _run(options, scratch)
         except SignalException as stop:

@@ -22,15 +22,20 @@ _PATIENCE = 3.0
 class OtherLaunchers:
     """Watches, in a thread, for failures that the launchers of other machines tell.
 
-    When there is one, or when the first machine's launcher has gone, this process gets SIGTERM,
-    which ends its ranks; `failure` then says why.
+    When there is one, or when another launcher has been silent for `silence` seconds, this process
+    gets SIGTERM, which ends its ranks; `failure` or `lost`, the number of a machine, then says why.
     """
 
-    def __init__(self, connect: Callable[[], Store], serves: bool) -> None:
+    def __init__(
+        self, connect: Callable[[], Store], node_rank: int, nodes: int, silence: float = 15.0
+    ) -> None:
         self.failure: Failure | None = None
-        self.gone = False
+        self.lost: int | None = None
         self._connect = connect
-        self._serves = serves
+        self._node_rank = node_rank
+        self._heard: dict[int, tuple[bytes, float]] = {}  # what each said last, and when
+        self._nodes = nodes
+        self._silence = silence
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -38,15 +43,33 @@ class OtherLaunchers:
     def _listen(self) -> None:
         try:
             store = self._connect()
-            while not self._stop.wait(_INTERVAL):
+            while self.lost is None and not self._stop.wait(_INTERVAL):
                 if failures := _told(store):
                     self.failure = first(failures)
                     break
+                store.set(f"beat/{self._node_rank}", str(time.monotonic_ns()))
+                self.lost = self._silent(store)
         except RuntimeError:
             # The first launcher serves the store and leaves last; at a normal end we leave, too.
-            self.gone = not self._stop.wait(10 * _INTERVAL)
-        if self.failure is not None or self.gone:
+            if not self._stop.wait(10 * _INTERVAL):
+                self.lost = 0
+        if self.failure is not None or self.lost is not None:
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _silent(self, store: Store) -> int | None:
+        """A machine whose launcher said something once, but nothing new for too long."""
+        now = time.monotonic()
+        for node in range(self._nodes):
+            key = f"beat/{node}"
+            if node == self._node_rank or not store.check([key]):
+                continue
+            said = store.get(key)
+            before, since = self._heard.get(node, (b"", now))
+            if said != before:
+                self._heard[node] = (said, now)
+            elif now - since > self._silence:
+                return node
+        return None
 
     def stop(self) -> None:
         """Stop watching."""
@@ -63,7 +86,7 @@ class OtherLaunchers:
             while failure.secondary and time.monotonic() < deadline:
                 time.sleep(_INTERVAL)
                 failure = first(_told(store))
-            if self._serves:
+            if self._node_rank == 0:
                 # The store ends with this process.
                 time.sleep(4 * _INTERVAL)
         return failure

@@ -8,8 +8,10 @@ Output is written in whole lines, so that lines of several ranks do not mix.
 from __future__ import annotations
 
 import io
+import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 from functools import partial
@@ -51,11 +53,19 @@ def _report(
     leave(folder, Failure(rank, time.time(), told or lost, text))
 
 
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main() -> None:
     """Run the program named on the command line as `__main__`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Also where Python was told not to buffer: a print writes its parts and its end one by one.
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    if sys.platform != "linux":  # see parent_death
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     arguments = sys.argv[1:]
     also_print = arguments[0] == "--also-print"
     if also_print:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +14,20 @@ LAUNCH = [sys.executable, "-m", "onefold.distributed.launch"]
 LIMIT = 100.0
 
 
+def free_port():
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
 class Job:
-    """A launcher that runs `script`, in a folder of its own.
+    """A launcher that runs `script`, or another program, in a folder of its own.
 
     A rank that prints `ready` with its number and its process id is known by `pids` then.
     """
 
-    def __init__(self, folder, script, *options, env=None):
+    def __init__(self, folder, script, *options, env=None, program=None):
         self.script = Path(folder, "train.py")
         self.script.write_text(script)
         self.stderr = Path(folder, f"stderr{time.monotonic_ns()}")
@@ -27,7 +35,7 @@ class Job:
         self.printed = []
         with self.stderr.open("w") as errors:
             self.process = subprocess.Popen(
-                [*LAUNCH, *map(str, options), str(self.script)],
+                [*LAUNCH, *map(str, options), *(program or [str(self.script)])],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

@@ -7,7 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from launched_jobs import Job
+from launched_jobs import Job, free_port, gone_within
+from torch.distributed import HashStore
+
+from onefold.distributed.launchers import OtherLaunchers
 
 pytestmark = pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux's /proc")
 
@@ -74,3 +77,52 @@ def test_a_stopped_rank(tmp_path):
         f"[rank 0] failed too: onefold.errors.CommTimeout: {step}, waited 5 s for other ranks "
         "(ONEFOLD_TIMEOUT).",
     ]
+
+
+def test_a_killed_launcher(tmp_path):
+    """Its ranks end, even a stopped one, and its temporary folder is removed."""
+    with Job(tmp_path, TRAINING, "--nproc_per_node", 2) as job:
+        job.until_ready(2)
+        assert list(tmp_path.glob("onefold-launch-*"))
+        os.kill(job.pids[1], signal.SIGSTOP)
+        job.process.kill()
+        assert gone_within(job.pids.values(), 5)
+    deadline = time.monotonic() + 5
+    while list(tmp_path.glob("onefold-launch-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_killed_launcher_of_another_machine(tmp_path):
+    """Node 1 notices that the launcher of node 0 is gone, though their ranks never communicate."""
+    port = free_port()
+    both = ("--nnodes", 2, "--no_python", "--master_port", port, "--node_rank")
+    script = "echo ready $RANK $$; exec sleep 100"
+    with (
+        Job(tmp_path, "", *both, 0, program=("sh", "-c", script)) as zero,
+        Job(tmp_path, "", *both, 1, program=("sh", "-c", script)) as one,
+    ):
+        zero.until_ready(1)
+        one.until_ready(1)
+        zero.process.kill()
+        killed = time.monotonic()
+        status, lines = one.end()
+        assert time.monotonic() - killed < 30
+        assert gone_within([*zero.pids.values(), *one.pids.values()], 5)
+    assert status == 1
+    assert lines[-1].endswith("the launcher of node 0 has ended, or cannot be reached")
+
+
+def test_a_launcher_that_falls_silent(monkeypatch):
+    """The first launcher, which serves the store, notices the others' end by their silence."""
+    store = HashStore()
+    signals = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
+    watch = OtherLaunchers(lambda: store, 0, 3, silence=1.0)
+    for beat in range(4):
+        store.set("beat/1", str(beat))
+        store.set("beat/2", str(min(beat, 1)))
+        time.sleep(0.6)
+    watch.stop()
+    assert watch.lost == 2
+    assert signals == [(os.getpid(), signal.SIGTERM)]
