@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import sys
 import threading
@@ -270,6 +271,17 @@ class Connection:
         how = BECAUSE_OF_ANOTHER if told or isinstance(error, CommError) else "failed"
         self.watch.end(f"{how}, {kind.__name__}: {text}, at {at}")
         self._previous_hook(kind, error, trace)
+
+    def abandon(self) -> None:
+        """Forget the connection in a forked process, which has none of the threads that serve it.
+
+        Nothing is closed, and nothing freed: that would wait for those threads.
+        """
+        atexit.unregister(self.close)
+        sys.excepthook = self._previous_hook
+        world = dist.group.WORLD if dist.is_initialized() else None
+        for kept in (self, world, *(handle for handle, _ in self._groups.values())):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     def close(self) -> None:
         """Leave the others: end the watch, destroy the groups, let the store go.

@@ -41,8 +41,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     """The program of every process and its arguments."""
     arguments = ["-I", "-S", str(Path(__file__).with_name("parent_death.py")), str(os.getpid())]
-    if not options.no_python:
-        arguments += [sys.executable, "-m", f"{__package__ or 'onefold.distributed'}.worker"]
+    if options.no_python:
+        arguments.append("keep")
+    else:
+        worker = f"{__package__ or 'onefold.distributed'}.worker"
+        arguments += ["block", sys.executable, "-m", worker]
         if options.redirect_stdout_and_stderr:
             arguments.append("--also-print")
         if options.module:

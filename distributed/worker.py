@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from ..early_interrupt import raise_again
 from ..env import ERROR_DIR, RANK
 from ..errors import CommError, OnefoldError, RankMismatch
 from .failure import Failure, leave
@@ -36,11 +37,15 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
 def _report(
     folder: str,
     also_print: bool,
+    process: int,
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """The last of the exception hooks of this process: leave the traceback in `folder`."""
+    """The last of the exception hooks of `process`: leave the traceback in `folder`."""
+    if os.getpid() != process:
+        sys.__excepthook__(kind, error, trace)  # it was forked from the rank
+        return
     if issubclass(kind, KeyboardInterrupt):
         return  # the launcher was stopped, and says so
     trace = _program_frames(trace)
@@ -71,7 +76,8 @@ def main() -> None:
     if also_print:
         arguments = arguments[1:]
     if folder := ERROR_DIR.read():
-        sys.excepthook = partial(_report, folder, also_print)
+        sys.excepthook = partial(_report, folder, also_print, os.getpid())
+    raise_again()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         # `python -m` puts the working directory first, and this process was started that way.

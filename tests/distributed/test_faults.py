@@ -126,3 +126,60 @@ def test_a_launcher_that_falls_silent(monkeypatch):
     watch.stop()
     assert watch.lost == 2
     assert signals == [(os.getpid(), signal.SIGTERM)]
+
+
+FORKING = """
+import multiprocessing, os, sys
+import onefold as flow
+
+def total():
+    place = flow.placement("cpu", [0, 1])
+    return flow.ones(4, placement=place, sbp=flow.sbp.split(0)).sum().item()
+
+def ask(ends):
+    try:
+        print("child of", flow.env.get_rank(), flow.ones(3).sum().item(), total())
+    except flow.OnefoldError as error:
+        print("child of", flow.env.get_rank(), error)
+    ends()
+
+def fork(ends):
+    child = os.fork()
+    if not child:
+        ask(ends)
+    assert os.waitpid(child, 0)[1] == 0
+
+fork(sys.exit)
+assert total() == 4
+fork(sys.exit)
+fork(lambda: os._exit(0))
+worker = multiprocessing.get_context("fork").Process(target=ask, args=(sys.exit,))
+worker.start()
+worker.join()
+assert worker.exitcode == 0
+print("total", total())
+"""
+
+
+def test_a_forked_child_of_a_rank(tmp_path):
+    """It may use local tensors; communication is an error, not a hang, and the rank goes on."""
+    with Job(tmp_path, FORKING, "--nproc_per_node", 2) as job:
+        status, lines = job.end()
+    assert (status, lines) == (0, [])
+    assert job.printed.count("total 4.0") == 2
+    for rank in (0, 1):
+        children = [line for line in job.printed if line.startswith(f"child of {rank} ")]
+        assert len(children) == 4
+        says = f"child of {rank} a collective was asked for in a process that was forked from"
+        assert all(line.startswith(f"{says} rank {rank} and has no") for line in children)
+
+
+def test_an_interrupt_in_the_first_seconds(tmp_path):
+    """Ctrl-C prints one line, also while the launcher or its ranks still import the package."""
+    jobs = []
+    for delay in (0.3, 1.0, 2.0, 3.0):
+        with Job(tmp_path, TRAINING, "--nproc_per_node", 2) as job:
+            time.sleep(delay)
+            job.process.send_signal(signal.SIGINT)
+            jobs.append(job.end())
+    assert jobs == [(128 + signal.SIGINT, ["launch: stopped by SIGINT"])] * 4
