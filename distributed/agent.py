@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,11 +16,17 @@ from pathlib import Path
 from subprocess import Popen
 
 from torch._C._distributed_c10d import FileStore
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from ..env import TOKEN
+from .elastic_rendezvous import ElasticRendezvous
 from .failure import STOPPED, FailureReport, ended, ending, first, found, halted
 from .launch_rendezvous import FixedRendezvous
 from .rank_files import RankFiles
@@ -38,7 +45,7 @@ class Agent(LocalElasticAgent):
     def __init__(
         self,
         spec: WorkerSpec,
-        rendezvous: FixedRendezvous,
+        rendezvous: FixedRendezvous | ElasticRendezvous,
         files: RankFiles,
         shutdown_timeout: int,
     ) -> None:
@@ -49,7 +56,13 @@ class Agent(LocalElasticAgent):
         self._stopped: set[int] = set()
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
-        self._files.begin(self._meeting.start)
+        start = self._meeting.start
+        self._files.begin(start)
+        self._stopped = set()
+        if start:
+            ranks = [worker.global_rank for worker in worker_group.workers]
+            size = worker_group.workers[0].world_size
+            sys.stderr.write(f"launch: start {start + 1}, here with ranks {ranks} of {size}\n")
         started: dict[int, int] = super()._start_workers(worker_group)
         return started
 
@@ -70,19 +83,43 @@ class Agent(LocalElasticAgent):
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         processes = self._processes()
-        if any(process.poll() for process in processes.values()):
+        codes = [process.poll() for process in processes.values()]
+        if any(codes):
             self.report = self._explain(processes)
             end(processes, signal.SIGTERM, self._shutdown_timeout)
-        else:
+        elif None in codes:
+            # torch's agent would look again, and end all at once if a rank has failed since.
             self._note_stopped(processes)
+            return RunResult(state=WorkerState.HEALTHY)
         result: RunResult = super()._monitor_workers(worker_group)
         return result
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        if self.report is None:
+            sys.stderr.write(
+                f"{self._endings()}launch: starts again, since machines wait to join\n"
+            )
+        else:
+            left = self._remaining_restarts
+            sys.stderr.write(f"{self.report.text()}\nlaunch: starts again ({left} restarts left)\n")
+            self.report = None
+        super()._restart_workers(worker_group)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None
     ) -> None:
         end(self._processes(), death_sig, self._shutdown_timeout)
         super()._shutdown(death_sig, self._shutdown_timeout)
+
+    def _endings(self) -> str:
+        """How ranks of other machines ended, if they did; a line for each."""
+        states, found = self._states(), ""
+        with suppress(RuntimeError):
+            if states.any_ended():
+                for rank in range(self._worker_group.workers[0].world_size):
+                    if how := states.ending(rank):
+                        found += f"[rank {rank}] {how}\n"
+        return found
 
     def _note_stopped(self, processes: Processes) -> None:
         """Tell the other ranks of those that are stopped, and so cannot say where they are."""

@@ -18,17 +18,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket
 from types import FrameType
 
-from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from ..env import TIMEOUT, TOKEN
 from .agent import Agent
+from .elastic_rendezvous import ElasticRendezvous
 from .failure import FailureReport
-from .launch_options import parse
+from .launch_options import is_elastic, parse
 from .launch_rendezvous import DEFAULT_PORT, FixedRendezvous, connect, launcher_keys, listen, serve
 from .launchers import OtherLaunchers
 from .rank_files import RankFiles
@@ -54,22 +55,38 @@ def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     return sys.executable, arguments
 
 
-def _open_store(options: argparse.Namespace) -> TCPStore:
-    """The store of the job: served here, or by the launcher of machine 0."""
-    host, port, single = options.master_addr, options.master_port, options.nnodes == 1
+def _listen(options: argparse.Namespace) -> socket | None:
+    """What this launcher listens on, if it serves the store of the job."""
+    host, port, single = options.master_addr, options.master_port, options.nnodes[1] == 1
     if options.node_rank:
-        return connect(host, port or DEFAULT_PORT, TIMEOUT.read())
+        return None
+    # Launchers of an elastic job need no numbers: who has the address, and comes first, serves.
+    certain = options.node_rank == 0 or not is_elastic(options)
     try:
-        server = listen(host, port or DEFAULT_PORT, remote=not single)
+        return listen(host, port or DEFAULT_PORT, remote=not single, here=certain)
     except OSError as error:
-        if error.errno != errno.EADDRINUSE or not single:
+        taken = error.errno == errno.EADDRINUSE
+        if not certain and (taken or error.errno == errno.EADDRNOTAVAIL):
+            return None
+        if not (single and taken):
             raise
-        if port is not None:
-            raise OSError(
-                f"--master_port {port} is in use; leave it out to get a free one"
-            ) from None
-        server = listen(host, 0, remote=False)
-    return serve(host, server, TIMEOUT.read())
+    if port is not None:
+        raise OSError(f"--master_port {port} is in use; leave it out to get a free one")
+    return listen(host, 0, remote=False)
+
+
+def _meet(options: argparse.Namespace) -> FixedRendezvous | ElasticRendezvous:
+    """Where the launchers of the job meet."""
+    host, node_rank, timeout = options.master_addr, options.node_rank, TIMEOUT.read()
+    server = _listen(options)
+    if server is None:
+        store = connect(host, options.master_port or DEFAULT_PORT, timeout)
+    else:
+        store = serve(host, server, timeout)
+    if not is_elastic(options):
+        return FixedRendezvous(store, host, node_rank or 0, options.nnodes[1], timeout)
+    last_call = options.last_call
+    return ElasticRendezvous.on(store, host, options.nnodes, node_rank, timeout, last_call)
 
 
 def _set_environment(options: argparse.Namespace) -> None:
@@ -78,7 +95,7 @@ def _set_environment(options: argparse.Namespace) -> None:
     os.environ.setdefault(_SHUTDOWN_TIMEOUT, "5")
     if options.nproc_per_node > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if options.nnodes == 1:
+    if options.nnodes[1] == 1:
         os.environ.setdefault(TOKEN.name, secrets.token_hex(16))
         # On one machine nothing should depend on how it resolves names: torch asks for the name
         # of every address that it connects to, and gloo for the address of the machine's name.
@@ -88,8 +105,7 @@ def _set_environment(options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
     """Run all processes of this machine; why the job failed, or None."""
-    store = _open_store(options)
-    rendezvous = FixedRendezvous(store, options.master_addr, options.node_rank, options.nnodes)
+    rendezvous = _meet(options)
     program, arguments = _command(options)
     spec = WorkerSpec(
         role="default_role",
@@ -98,34 +114,38 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
         entrypoint=program,
         # The agent reads its arguments as string templates.
         args=tuple(text.replace("$", "$$") for text in arguments),
-        max_restarts=0,
+        max_restarts=options.max_restarts,
     )
     logdir = options.logdir if options.redirect_stdout_and_stderr else None
-    files = RankFiles(scratch, options.nnodes == 1, logdir)
+    files = RankFiles(scratch, options.nnodes[1] == 1, logdir)
     agent = Agent(spec, rendezvous, files, int(os.environ[_SHUTDOWN_TIMEOUT]))
-    others = None
-    if options.nnodes > 1:
-        others = OtherLaunchers(
-            lambda: launcher_keys(connect(options.master_addr, store.port, TIMEOUT.read())),
-            options.node_rank,
-            options.nnodes,
-        )
+    if options.nnodes[1] == 1:
+        agent.run()
+        return agent.report
+    port = rendezvous.store.port
+    others = OtherLaunchers(
+        lambda: launcher_keys(connect(options.master_addr, port, TIMEOUT.read())),
+        options.node_rank or 0,
+        # The rendezvous of an elastic job notices by itself who has left.
+        0 if is_elastic(options) else options.nnodes[1],
+    )
     try:
         agent.run()
-        if agent.report is None or others is None:
-            return agent.report
-        return agent.report.because_of(others.tell(agent.report.failure))
-    except SignalException:
-        if others is not None and others.failure is not None:
+        report = agent.report
+        if report is not None:
+            report = report.because_of(others.tell(report.failure))
+        rendezvous.shutdown()
+        return report
+    except (SignalException, RendezvousError):
+        if others.failure is not None:
             return FailureReport(others.failure, {})
-        if others is not None and others.lost is not None:
+        if others.lost is not None:
             raise ConnectionError(
                 f"the launcher of node {others.lost} has ended, or cannot be reached"
             ) from None
         raise
     finally:
-        if others is not None:
-            others.stop()
+        others.stop()
 
 
 def end_children() -> None:
@@ -170,10 +190,11 @@ def _launch(options: argparse.Namespace) -> int:
             name = signal.Signals(stop.sigval).name
             return _complain(f"stopped by {name}", 128 + stop.sigval)
         except (RendezvousError, RuntimeError, OSError) as error:
+            node, most = options.node_rank or 0, options.nnodes[1]
             where = f"{options.master_addr}:{options.master_port or DEFAULT_PORT}"
             return _complain(
-                f"node {options.node_rank} of {options.nnodes} could not run "
-                f"{options.training_script!r} (meeting point {where}): {error}"
+                f"node {node} of {most} could not run {options.training_script!r} "
+                f"(meeting point {where}): {error}"
             )
     if report is None:
         return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+import time
 from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -20,13 +21,16 @@ from torch.distributed.elastic.rendezvous import (
 from ..env import TOKEN
 
 DEFAULT_PORT = 29500
+RUN_ID = "onefold"
+_INTERVAL = 0.05
 
 
-def listen(host: str, port: int, remote: bool) -> socket.socket:
+def listen(host: str, port: int, remote: bool, here: bool = True) -> socket.socket:
     """A socket that listens on `host` alone. OSError when the port is in use.
 
     With `remote` other machines connect to it. A machine may know its own name as a loopback
     address, or not know its address (behind a translation of addresses): then it listens on all.
+    Where it is not certain that the host is this machine, `here` is False.
     """
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     hidden = ipaddress.ip_address(address[0]).is_loopback and not _is_loopback(host)
@@ -37,7 +41,7 @@ def listen(host: str, port: int, remote: bool) -> socket.socket:
             server.bind(address)
         except OSError as error:
             server.close()
-            if not remote or error.errno != errno.EADDRNOTAVAIL:
+            if not (remote and here) or error.errno != errno.EADDRNOTAVAIL:
                 raise
         else:
             server.listen(socket.SOMAXCONN)
@@ -71,6 +75,23 @@ def connect(host: str, port: int, timeout: float) -> TCPStore:
     return TCPStore(host, port, None, False, timedelta(seconds=timeout), wait_for_workers=False)
 
 
+def wait_for_all(store: Store, node: int, nodes: int, timeout: float) -> None:
+    """Return when all machines have come here. ConnectionError names those that have not in time.
+
+    A wait in the store itself would not let signals in.
+    """
+    store.set(f"here/{node}", "")
+    deadline = time.monotonic() + timeout
+    missing = list(range(nodes))
+    while missing := [each for each in missing if not store.check([f"here/{each}"])]:
+        if time.monotonic() > deadline:
+            raise ConnectionError(
+                f"the launchers of nodes {missing} have not come within {timeout:g} s "
+                "(ONEFOLD_TIMEOUT)"
+            )
+        time.sleep(_INTERVAL)
+
+
 def launcher_keys(store: Store) -> Store:
     """The part of `store` that belongs to the launchers of this job."""
     return PrefixStore(f"launch/{TOKEN.read()}", store)
@@ -82,12 +103,15 @@ class FixedRendezvous(RendezvousHandler):
     A machine that is alone may start its ranks any number of times.
     """
 
-    def __init__(self, store: TCPStore, host: str, node_rank: int, nodes: int) -> None:
+    def __init__(
+        self, store: TCPStore, host: str, node_rank: int, nodes: int, timeout: float
+    ) -> None:
         self.store = store
         self.start = -1
         self._host = host
         self._node_rank = node_rank
         self._nodes = nodes
+        self._timeout = timeout
 
     @property
     def use_agent_store(self) -> bool:
@@ -101,8 +125,10 @@ class FixedRendezvous(RendezvousHandler):
     def next_rendezvous(self) -> RendezvousInfo:
         """The part of the store for the next start, and the number of this machine."""
         self.start += 1
+        store = PrefixStore(f"start{self.start}", launcher_keys(self.store))
+        wait_for_all(store, self._node_rank, self._nodes, self._timeout)
         return RendezvousInfo(
-            PrefixStore(f"start{self.start}", launcher_keys(self.store)),
+            store,
             self._node_rank,
             self._nodes,
             RendezvousStoreInfo(self._host, self.store.port),
@@ -121,7 +147,7 @@ class FixedRendezvous(RendezvousHandler):
 
     def get_run_id(self) -> str:
         """The name of the job in torch's environment variables."""
-        return "onefold"
+        return RUN_ID
 
     def shutdown(self) -> bool:
         """Nothing to do."""

@@ -58,11 +58,19 @@ class Job:
     def until_ready(self, ranks):
         """Read what the job prints until so many ranks are ready."""
         while len(self.pids) < ranks:
-            line = self.process.stdout.readline()
-            assert line, self.stderr.read_text()
-            self.printed.append(line.rstrip("\n"))
-            if found := re.match(r"ready (\d+) (\d+)$", line):
+            if found := re.match(r"ready (\d+) (\d+)$", self._line()):
                 self.pids[int(found[1])] = int(found[2])
+
+    def until(self, pattern):
+        """Read what the job prints until a line begins so."""
+        while not re.match(pattern, self._line()):
+            pass
+
+    def _line(self):
+        line = self.process.stdout.readline()
+        assert line, self.stderr.read_text()
+        self.printed.append(line.rstrip("\n"))
+        return line
 
     def end(self, timeout=LIMIT):
         """Wait for the end: the exit code and the lines of stderr."""

@@ -183,3 +183,87 @@ def test_an_interrupt_in_the_first_seconds(tmp_path):
             job.process.send_signal(signal.SIGINT)
             jobs.append(job.end())
     assert jobs == [(128 + signal.SIGINT, ["launch: stopped by SIGINT"])] * 4
+
+
+# A training loop with a file of its own as its checkpoint. What it holds at the end does not
+# depend on how often it was started, nor with how many ranks.
+RESUMING = """
+import json, os, time
+import onefold as flow
+
+rank, size = flow.env.get_rank(), flow.env.get_world_size()
+everyone = flow.placement("cpu", list(range(size)))
+state = {"step": 0, "w": 1.0}
+if os.path.exists("state.json"):
+    state = json.load(open("state.json"))
+start = os.environ["TORCHELASTIC_RESTART_COUNT"]
+print("start", start, "rank", rank, "of", size, "step", state["step"], flush=True)
+x = flow.arange(12, dtype=flow.float64).to_global(everyone, flow.sbp.broadcast)
+x = x.to_global(sbp=flow.sbp.split(0))
+while state["step"] < int(os.environ["STEPS"]):
+    state["w"] = state["w"] / 2 + (x * state["w"]).max().item() / 64
+    state["step"] += 1
+    if rank == 0:
+        json.dump(state, open("new.json", "w"))
+        os.replace("new.json", "state.json")
+    if state["step"] == 3:
+        print("ready", rank, os.getpid(), flush=True)
+    time.sleep(float(os.environ["PAUSE"]))
+print("end", rank, state["w"])
+"""
+
+
+def trained(steps):
+    w = 1.0
+    for _ in range(steps):
+        w = w / 2 + 11 * w / 64
+    return w
+
+
+def test_ranks_start_again(tmp_path):
+    """After each kill on one machine, until the restarts are used up."""
+    env = {"STEPS": "40", "PAUSE": "0.05"}
+    with Job(tmp_path, RESUMING, "--nproc_per_node", 2, "--max_restarts", 2, env=env) as job:
+        job.until_ready(2)
+        os.kill(job.pids[1], signal.SIGKILL)
+        status, lines = job.end()
+    assert status == 0
+    assert lines[0] == "[rank 1] killed by signal SIGKILL"
+    assert lines[1].startswith("[rank 0] failed too: onefold.errors.PeerLost: ")
+    assert lines[2:] == [
+        "launch: starts again (1 restarts left)",
+        "launch: start 2, here with ranks [0, 1] of 2",
+    ]
+    starts = [line.split() for line in job.printed if line.startswith("start")]
+    assert sorted(words[:6] for words in starts) == [
+        ["start", str(start), "rank", str(rank), "of", "2"] for start in (0, 1) for rank in (0, 1)
+    ]
+    assert all(int(words[-1]) >= 3 * int(words[1]) for words in starts)
+    ends = sorted(line for line in job.printed if line.startswith("end"))
+    assert ends == [f"end {rank} {trained(40)}" for rank in (0, 1)]
+
+
+def test_an_elastic_job(tmp_path):
+    """Another machine joins, and is lost: the job goes on with two ranks, and then with one."""
+    options = ("--nnodes", "1:2", "--master_port", free_port(), "--last_call", 1)
+    env = {"STEPS": "1000000", "PAUSE": "0.02"}
+    with Job(tmp_path, RESUMING, *options, "--max_restarts", 1, env=env) as one:
+        one.until_ready(1)
+        with Job(tmp_path, RESUMING, *options, env=env) as two:
+            two.until("start 1 rank . of 2")
+            one.until("start 1 rank . of 2")
+            two.process.kill()
+        one.until("start 2 rank 0 of 1")
+        one.process.terminate()
+        status, lines = one.end()
+    assert status == 128 + signal.SIGTERM
+    assert lines[0] == "launch: starts again, since machines wait to join"
+    assert lines[1].startswith("launch: start 2, here with ranks [")
+    assert lines[-3:] == [
+        "launch: starts again (0 restarts left)",
+        "launch: start 3, here with ranks [0] of 1",
+        "launch: stopped by SIGTERM",
+    ]
+    steps = [int(line.split()[-1]) for line in one.printed if line.startswith("start")]
+    assert steps == sorted(steps)
+    assert steps[1] >= 3
