@@ -4,6 +4,9 @@ A tensor is one logical value laid over many devices: the program says where it 
 and how it is laid out (sbp); the engine infers layouts, moves data and computes gradients.
 """
 
+from . import early_interrupt as _early_interrupt  # before torch, whose import takes long
+
+# isort: split
 import builtins as _builtins
 import gc as _gc
 from importlib import import_module as _import_module

@@ -13,6 +13,7 @@ from source_tree import REPO
 
 # Lowest first. A module imports only what stands on lower rungs, or in its own folder.
 LADDER = (
+    ("early_interrupt",),
     ("errors",),
     ("env",),
     ("kernels", "distributed"),
