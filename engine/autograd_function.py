@@ -182,10 +182,10 @@ class Function:
     @classmethod
     def apply(cls, *args: object) -> Any:
         """Run forward, recorded as one node."""
-        if interpreter.get_current() is not None:
+        if (current := interpreter.get_current()) is not None:
             for arg in args:
                 if isinstance(arg, Tensor):
-                    interpreter.get_current().before_sharing(arg)
+                    current.before_sharing(arg)
         ctx = Context()
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)

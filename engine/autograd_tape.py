@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 from weakref import ref
 
@@ -117,17 +116,6 @@ class Output(Edge):
 Pack: TypeAlias = Callable[[Tensor], Any]
 Unpack: TypeAlias = Callable[[Any], Tensor]
 saved_hooks = ThreadStack[tuple[Pack, Unpack]]("saved_tensors_hooks")
-
-
-@contextmanager
-def no_saved_hooks() -> Iterator[None]:
-    """The block in which the tape keeps tensors as they are."""
-    before = saved_hooks[:]
-    saved_hooks.clear()
-    try:
-        yield
-    finally:
-        saved_hooks[:] = before
 
 
 class Packed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
@@ -27,6 +29,16 @@ class ThreadStack(Generic[T]):
 
     def pop(self) -> None:
         self._items.set(self.items()[:-1])
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """The block in which nothing was pushed."""
+        before = self.items()
+        self._items.set(())
+        try:
+            yield
+        finally:
+            self._items.set(before)
 
     @property
     def last(self) -> T | None:

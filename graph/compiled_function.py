@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from ..engine import interpreter
-from ..engine.autograd_tape import Edge, Node, Output, no_saved_hooks
+from ..engine.autograd_tape import Edge, Node, Output, saved_hooks
 from ..engine.generator import record_draws
 from ..engine.inplace import set_result, take
 from ..engine.interpreter import Interpreter
@@ -53,7 +53,7 @@ class CompiledFunction:
             places = [capture.placeholder(x, f"input.{i}") for i, x in enumerate(inputs)]
             of = {id(x): place for x, place in zip(inputs, places, strict=True)}
             args, kwargs = tree_map(given, lambda x: of[id(x)])
-            with record_draws() as noted, no_saved_hooks(), interpreter.using(around(capture)):
+            with record_draws() as noted, saved_hooks.emptied(), interpreter.using(around(capture)):
                 returned = function(*args, **kwargs)
                 self._draws = Draws(noted)
             self._results = FunctionResults(capture, places, returned)
