@@ -97,7 +97,7 @@ class Autocast(Through):
             kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
         y = from_shards(kept.cast.shards, kept.cast.meta)
         y.shared = True
-        if interpreter.grad_enabled:
+        if interpreter.is_grad_enabled():
             y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
         return y
 
@@ -143,7 +143,7 @@ class autocast:
         self._before: list[Autocast | None] = []
 
     def __enter__(self) -> autocast:
-        current = interpreter.current
+        current = interpreter.get_current()
         outer = current if isinstance(current, Autocast) else None
         self._before.append(outer)
         dtypes = {} if outer is None else dict(outer.dtypes)
@@ -154,14 +154,14 @@ class autocast:
         made = Autocast(inner, dtypes, self.caches) if dtypes else inner
         if outer is not None and isinstance(made, Autocast):
             made.kept = outer.kept
-        interpreter.current = made
+        interpreter.set_current(made)
         return self
 
     def __exit__(self, *exc: object) -> None:
         outer, below = self._before.pop(), _below()
         if outer is not None:
             outer.hand_on_to(below)  # a profile may have begun or ended in the block
-        interpreter.current = outer or below
+        interpreter.set_current(outer or below)
 
     def __call__(self, function: F) -> F:
         @wraps(function)
@@ -174,7 +174,7 @@ class autocast:
 
 def _below() -> Interpreter | None:
     """What runs the ops once they are cast."""
-    current = interpreter.current
+    current = interpreter.get_current()
     return current.inner if isinstance(current, Autocast) else current
 
 
@@ -195,11 +195,11 @@ def observing(observer: Through) -> Iterator[None]:
 
 
 def _observe_with(observer: Interpreter | None) -> None:
-    current = interpreter.current
+    current = interpreter.get_current()
     if isinstance(current, Autocast):
         current.hand_on_to(observer)
     else:
-        interpreter.current = observer
+        interpreter.set_current(observer)
 
 
 def _device_type(device_type: str) -> str:
@@ -216,7 +216,7 @@ def _device_type(device_type: str) -> str:
 
 
 def _dtypes() -> Mapping[str, torch.dtype]:
-    current = interpreter.current
+    current = interpreter.get_current()
     return current.dtypes if isinstance(current, Autocast) else {}
 
 

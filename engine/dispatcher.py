@@ -21,9 +21,9 @@ from .dispatch_plan import (
 from .entry import Form, source
 from .generated import function
 from .names import Function, names
-from .op import Attributes, NoAttributes, Op
+from .op import Attributes, Op
 from .tensor import Shards, Tensor, from_shards
-from .views import add_views, link_all
+from .views import NO_VIEW, add_view, link_all
 
 P = ParamSpec("P")
 Tensors: TypeAlias = "tuple[Tensor | None, ...]"
@@ -134,7 +134,7 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     is_boxing = type(op).boxing is not Op.boxing
     form = Form(
         params,
-        attributes=op.attributes is not NoAttributes or not params,
+        attributes=_count(op.attributes),
         saves=op.saves,
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
@@ -157,6 +157,12 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call
+
+
+def _count(attributes: Callable[..., Attributes]) -> int | None:
+    """How many attributes an entry is called with; None where that is not fixed."""
+    fields: tuple[str, ...] | None = getattr(attributes, "_fields", None)
+    return None if fields is None or getattr(attributes, "_field_defaults", None) else len(fields)
 
 
 # What entries call beside the plan.
@@ -238,21 +244,23 @@ _NAMES = {
     "Node": Node,
     "Tensor": Tensor,
     "from_shards": from_shards,
-    "add_views": add_views,
+    "add_view": add_view,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "failed": failed,
     "hashable": hashable,
-    "interp": interpreter,
+    "is_grad_enabled": interpreter.is_grad_enabled,
+    "get_current": interpreter.get_current,
+    "get_saved_hooks": saved_hooks.items,
     "kept_outputs": kept_outputs,
     "link_all": link_all,
     "names": names,
     "new": object.__new__,
+    "no_view": NO_VIEW,
     "outputs": outputs,
     "outputs_of_one": outputs_of_one,
     "prepare": prepare,
     "record": record,
     "ref": ref,
-    "saved_hooks": saved_hooks,
     "sequence": interpreter.sequence,
 }

@@ -61,7 +61,7 @@ def give_to(out: object, result: R) -> R:
 
 def _check(x: Tensor, y: Tensor) -> None:
     """Raise OnefoldRuntimeError unless `x` may take the value of `y`."""
-    if interpreter.grad_enabled and (x.requires_grad or y.requires_grad):
+    if interpreter.is_grad_enabled() and (x.requires_grad or y.requires_grad):
         raise OnefoldRuntimeError(
             "functions with out=... arguments don't support automatic differentiation, but one "
             "of the arguments requires grad"

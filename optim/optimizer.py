@@ -187,10 +187,10 @@ class Optimizer:
 
     def step_by(self, given: Given) -> None:
         """`step` with numbers that stay on the device, such as whether it is skipped."""
-        if interpreter.current is None:
+        if (current := interpreter.get_current()) is None:
             self.update(given)
         else:
-            interpreter.current.step_optimizer(self, lambda: self.update(given))
+            current.step_optimizer(self, lambda: self.update(given))
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.
@@ -272,6 +272,10 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
+        return self._described(kept)
+
+    def _described(self, entry_of: Callable[[State], State]) -> dict[str, Any]:
+        """What `state_dict` gives, with what `entry_of` makes of each parameter's state."""
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -280,7 +284,7 @@ class Optimizer:
             packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {numbers[id(param)]: kept(entry) for param, entry in self.state.items()}
+        state = {numbers[id(param)]: entry_of(entry) for param, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -334,12 +338,13 @@ class Optimizer:
 
 def kept(entry: State) -> State:
     """A copy of a parameter's state, to be kept: its numbers are read."""
-    found: State = {}
-    for key, value in entry.items():
-        if isinstance(value, DeviceScalar):
-            value = int(value)
-        found[key] = clone(value) if isinstance(value, Tensor) else value
-    return found
+    numbers = with_numbers(entry).items()
+    return {key: clone(x) if isinstance(x, Tensor) else x for key, x in numbers}
+
+
+def with_numbers(entry: State) -> State:
+    """A parameter's state with its own tensors; its numbers are read."""
+    return {key: int(x) if isinstance(x, DeviceScalar) else x for key, x in entry.items()}
 
 
 def options_of(group: Group) -> Group:

@@ -27,7 +27,7 @@ class EventRecorder(Observer):
     """The interpreter that notes when each call began and ended, and what was around it."""
 
     def __init__(self, record_shapes: bool = False) -> None:
-        super().__init__(interpreter.current)
+        super().__init__(interpreter.get_current())
         self.events: list[Event] = []
         self._open: list[Event] = []
         self._record_shapes = record_shapes

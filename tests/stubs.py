@@ -137,10 +137,12 @@ def signatures(name):
     found = signature(NAMES[name])
     result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
     *others, last = given = list(found.parameters.values())
-    if last.name == "attrs":
-        given = [*others, *attributes(NAMES[name])]
     own = NAMES[name].__module__ == dispatcher.__name__  # an op's own entry
-    if last.name == "attrs" or (own and isinstance(ops[NAMES[name].__name__][0], Elementwise)):
+    takes_attributes = own and any(one.name.startswith("attr") for one in given)
+    if takes_attributes:
+        tensors = [one for one in given if not one.name.startswith("attr")]
+        given = [*tensors, *attributes(NAMES[name])]
+    if takes_attributes or (own and isinstance(ops[NAMES[name].__name__][0], Elementwise)):
         given = [
             one if one.kind is one.KEYWORD_ONLY else one.replace(kind=one.POSITIONAL_ONLY)
             for one in given

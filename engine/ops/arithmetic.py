@@ -234,7 +234,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
 
     def call(self: Tensor, other: Operand, **options: object) -> Tensor:
         meta = self.meta
-        if meta.shardwise and not self.shared and interpreter.current is None and not options:
+        if meta.shardwise and not self.shared and interpreter.get_current() is None and not options:
             if type(other) is Tensor and other.meta is meta:
                 if self.node is None and other.node is None:
                     kernel(self.shards[0], other.shards[0])
@@ -243,7 +243,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
                 if linear is not None and (self.node is None or not self.node.is_leaf):
                     kernel(self.shards[0], other.shards[0])
                     interpreter.last_change = self.version = next(interpreter.sequence)
-                    if interpreter.grad_enabled:
+                    if interpreter.is_grad_enabled():
                         forget_output(self.node)
                         self.node = Node(linear, (self.node, other.node), (meta, meta), None, meta)
                     return self

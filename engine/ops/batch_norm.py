@@ -90,7 +90,7 @@ class BatchNormWithStats(Op):
     ) -> Gradients:
         assert dy[0] is not None  # the statistics have no gradient
         eps = rest[-1].eps
-        if interpreter.grad_enabled:  # to be differentiated again
+        if interpreter.is_grad_enabled():  # to be differentiated again
             return _gradients(dy[0], x, weight, eps)
         return _batch_norm_with_stats_grad(dy[0], x, weight, y[3], y[4], eps)
 

@@ -67,19 +67,19 @@ def make(
     **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
-    unknown = {key: value for key, value in unknown.items() if value not in _DENSE.get(key, ())}
-    if unknown:
-        raise OnefoldTypeError(
-            f"{what}() got an unexpected keyword argument {next(iter(unknown))!r}; layouts are "
-            "given by device= (local), or placement= and sbp= (global)"
-        )
+    for key, value in unknown.items():
+        if value not in _DENSE.get(key, ()):
+            raise OnefoldTypeError(
+                f"{what}() got an unexpected keyword argument {key!r}; layouts are given by "
+                "device= (local), or placement= and sbp= (global)"
+            )
     if device is not None and placement is not None:
         raise OnefoldTypeError(
             f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "
             "has a placement, a local one a device"
         )
     shape = tuple(shape)
-    if any(size < 0 for size in shape):
+    if min(shape, default=0) < 0:
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
     if placement is None and sbp is None:
         layout = layout_of_new(device)
@@ -103,8 +103,8 @@ def make(
                 f"{short(nd_sbp)}; create it so and convert it with to_global"
             )
         meta = Meta.of(shape, dtype, placement, nd_sbp)
-    if interpreter.current is not None:
-        return interpreter.current.run(_run, Source(what), (meta, maker, requires_grad))
+    if (current := interpreter.get_current()) is not None:
+        return current.run(_run, Source(what), (meta, maker, requires_grad))
     return _run(meta, maker, requires_grad)
 
 

@@ -67,6 +67,7 @@ def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
         lambda base: take_rows(base, at),
         lambda base, value: put_rows(base, at, value),
         lambda base: base.select(place, 0),
+        reads_others=True,
     )
     return link(take_rows(x, at), x, step)
 

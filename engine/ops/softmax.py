@@ -28,7 +28,7 @@ class SoftmaxAttributes(NamedTuple):
     """The dim, and the dtype to compute in (None: that of x)."""
 
     dim: int
-    dtype: torch.dtype | None = None
+    dtype: torch.dtype | None
 
 
 class SoftmaxOp(Op):

@@ -137,7 +137,7 @@ def test_blocks_nest():
         assert dtype() == torch.bfloat16
         with flow.autocast("cpu", enabled=False):
             assert dtype() == torch.float32
-            assert interpreter.current is None
+            assert interpreter.get_current() is None
             with flow.autocast("cpu", torch.float16):
                 assert (dtype(), flow.get_autocast_dtype("cpu")) == (torch.float16,) * 2
             assert dtype() == torch.float32
@@ -149,13 +149,13 @@ def test_blocks_nest():
         assert dtype() == torch.bfloat16
     with flow.autocast("cuda"):
         assert dtype() == torch.float32  # it is elsewhere
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_an_error_leaves_the_block():
     with pytest.raises(KeyError), flow.autocast("cpu"):
         raise KeyError
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_it_decorates():

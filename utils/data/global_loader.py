@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 from zlib import crc32
@@ -197,6 +197,25 @@ class GlobalLoader:
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be that of epoch `epoch`."""
         self.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch that runs, or comes next, and how many of its batches were given."""
+        loader = self._positioned()
+        running = loader.position.batch > 0
+        return {**loader.state_dict(), "epoch": self.epoch - running}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next iteration be the rest of the epoch that was saved; as `DataLoader` does."""
+        self._positioned().load_state_dict({**state_dict, "epoch": None})
+        self.epoch = state_dict["epoch"]
+
+    def _positioned(self) -> DataLoader[Any]:
+        if not isinstance(self._loader, DataLoader):
+            raise OnefoldTypeError(
+                "GlobalLoader: a loader of torch does not know its position; give "
+                "onefold.utils.data.DataLoader, or the data set"
+            )
+        return self._loader
 
     def __iter__(self) -> Iterator[Any]:
         set_epoch = getattr(self._sampler, "set_epoch", None)
