@@ -130,10 +130,10 @@ class Compiled:
             if error.args:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
-        for each, before in objects:
-            names.add_attributes(vars(each), before, all_names=False)
-        for module, before in compiled.modules:
-            names.add_attributes(vars(module), before, all_names=True)
+        for module, _ in compiled.modules:
+            names.add_method(type(module))
+        for each, before in [*objects, *compiled.modules]:
+            names.add_attributes(vars(each), before)
         names.settle()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, names, [*tops, *called])

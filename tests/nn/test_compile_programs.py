@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 import onefold as flow
 from onefold.testing.manual_layouts import like, make_global
 from onefold.testing.program_builder import Input
-from onefold.testing.random_programs import _Onefold, programs
 from onefold.testing.program_calls import STEPS
+from onefold.testing.random_programs import _Onefold, programs
 from onefold.testing.sample_checks import random_gradients
 from onefold.testing.strategies import nd_sbps, placements, shapes
 
