@@ -74,7 +74,7 @@ class CompiledFunction:
         }
         computed = [v for v in self._backward.saved if v.number not in known]
         given = [v for v in self._backward.saved if v.number in known]
-        self._backward.saved = [*given, *computed]
+        self._backward.save([*given, *computed])
         self._saved = [known[value.number] for value in given]
         self._targets = [target.at for target in self._backward.targets]
         changed = [_key(change.at) for change in results.changes]
@@ -106,8 +106,9 @@ class CompiledFunction:
         results = self._results
         if results.changes:
             results.check_families(inputs)
-        saved = [tensor_at(at, inputs) for at in self._saved]
-        parents = [tensor_at(at, inputs).node for at in self._targets]
+        saved = [inputs[at] if isinstance(at, int) else at for at in self._saved]
+        targets = [inputs[at] if isinstance(at, int) else at for at in self._targets]
+        parents = tuple([tensor.node for tensor in targets])
         for index in self._replaced:
             saved[index] = frozen(saved[index])
         with interpreter.grad_mode(False):
@@ -117,7 +118,7 @@ class CompiledFunction:
                     take(tensor_at(at, inputs), made[index])
         if results.ends:
             args = (self._draws.taken, *saved, *made[len(results.values) :])
-            node = Node(self, tuple(parents), args, None, self._backward.metas)
+            node = Node(self, parents, args, None, self._backward.metas)
             for number, end in enumerate(results.ends):
                 made[end.output].node = Output(node, number)
         for at, index, recorded in results.changes:

@@ -17,6 +17,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
 _MISSING = object()
+# What reads attributes by any name.
+_DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
 
 
 class NamesRead:
@@ -25,6 +27,7 @@ class NamesRead:
     def __init__(self) -> None:
         self.objects: list[object] = []  # that were met, besides functions and numbers
         self._words: set[str] = set()  # the names in the code of all functions
+        self._followed: set[tuple[type, FunctionType]] = set()
         self._names: list[tuple[Mapping[str, object], str, object]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
@@ -68,12 +71,30 @@ class NamesRead:
                 self.add(value)
         self._add_all((function.__defaults__, function.__kwdefaults__))
 
+    def add_method(self, kind: type, name: str = "forward") -> None:
+        """Follow a method of a class, and those that it calls by name."""
+        left = [name]
+        while left:
+            name = left.pop()
+            found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+            if isinstance(found, property):
+                found = found.fget
+            elif isinstance(found, (staticmethod, classmethod)):
+                found = found.__func__
+            if isinstance(found, FunctionType) and (kind, found) not in self._followed:
+                self._followed.add((kind, found))
+                names = set(_names_in(found.__code__))
+                self._words |= names
+                left += sorted(names)
+                self.add(found)
+
     def add_attributes(
-        self, attributes: Mapping[str, object], before: Mapping[str, object], all_names: bool
+        self, attributes: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        """The attributes of an object; without `all_names` those that stand in some code."""
+        """The attributes of an object whose names stand in the code of what was added."""
+        every = not self._words.isdisjoint(_DYNAMIC)
         for name, value in before.items():
-            if not name.startswith("_") and (all_names or name in self._words):
+            if not name.startswith("_") and (every or name in self._words):
                 self._names.append((attributes, name, value))
 
     def settle(self) -> None:

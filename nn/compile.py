@@ -130,10 +130,10 @@ class Compiled:
             if error.args:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
-        for each, before in objects:
-            names.add_attributes(vars(each), before, all_names=False)
-        for module, before in compiled.modules:
-            names.add_attributes(vars(module), before, all_names=True)
+        for module, _ in compiled.modules:
+            names.add_method(type(module))
+        for each, before in [*objects, *compiled.modules]:
+            names.add_attributes(vars(each), before)
         names.settle()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, names, [*tops, *called])
@@ -220,7 +220,21 @@ def compile(
     isolate_recompiles: bool = False,
     shapes_spec: object = None,
 ) -> Any:
-    """The function or module, run as programs: one for each signature, captured at its first call.
+    """The function, or module, run as programs that are captured at its first calls.
+
+    Results and gradients are those of eager mode, bit for bit, and changes in place and random
+    draws happen at every call. There is a program for each signature: the metas of the tensors in
+    nested arguments and whether they need gradients, other arguments by value, modes of modules,
+    grad mode and autocast. Tensors from outside are read at every call. A module is returned as one
+    that shares everything with it. Inside another program the function is a part of that.
+
+    `recompile_limit` is how many programs are kept (10 by default), the latest used. With `disable`
+    the function itself is returned. All else is accepted as torch's names and changes nothing: a
+    function is always captured as a whole, for exact shapes.
+
+    Raises OnefoldRuntimeError, when called, for functions that read a value of a tensor, or that
+    contain `backward()` or an optimizer's step (see `nn.Graph`); AutogradError for gradients of
+    gradients; OnefoldValueError for a `backend` or `mode` that torch does not have.
 
     >>> import onefold as flow
     >>> @flow.compile
@@ -230,6 +244,9 @@ def compile(
     >>> square(x).sum().backward()
     >>> x.grad.numpy()
     array([6.], dtype=float32)
+    >>> model = flow.compile(flow.nn.Linear(2, 3))
+    >>> list(model.state_dict())
+    ['weight', 'bias']
     """
     _check(backend, mode)
     size = MAX_COMPILED
