@@ -73,9 +73,9 @@ def model_rows() -> list[str]:
 
 
 def recurrent_rows() -> list[str]:
-    """The table of benchmarks/recurrent.py: layers and cells, forward and backward."""
+    """The table of benchmarks/recurrent_layers.py: layers and cells, forward and backward."""
     rows = []
-    for row in load("recurrent"):
+    for row in load("recurrent_layers"):
         size = ", ".join(f"{key} {value}" for key, value in (row["size"] | row["options"]).items())
         times = [f"{row['us'][side][0]:.0f}" for side in ("torch", "onefold")]
         text = size.replace("num_layers", "layers").replace("bidirectional True", "bidirectional")

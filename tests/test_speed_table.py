@@ -54,7 +54,7 @@ def test_committed_models_learn_as_torchs_do():
 
 
 def test_a_committed_lstm_takes_little_more_than_torchs():
-    rows = [row for row in TABLES["load"]("recurrent") if row["layer"] == "LSTM"]
+    rows = [row for row in TABLES["load"]("recurrent_layers") if row["layer"] == "LSTM"]
     assert len(rows) >= 5
     assert max(row["onefold/torch"] for row in rows) <= 1.3
 

@@ -1,6 +1,6 @@
 """Recurrent layers and cells beside torch's: forward and backward, one thread, one rank.
 
-    python benchmarks/recurrent.py     # prints the rows, writes results/recurrent.json
+    python benchmarks/recurrent_layers.py    # prints rows, writes results/recurrent_layers.json
 
 Both sides have the same weights and inputs, and their gradients must agree. They take turns; ratios
 are medians over rounds, of the processor's time: other programs disturb it least.
