@@ -202,7 +202,8 @@ class RNNBase(Module):
         self.check_input(input, sizes)
         shapes = self._state_shapes(input, sizes)
         if given is None:
-            given = [input.new_zeros(shape) for shape in shapes]
+            zeros = {shape: input.new_zeros(shape) for shape in shapes}
+            given = [zeros[shape] for shape in shapes]
         for index, (state, shape) in enumerate(zip(given, shapes, strict=True)):
             name = f"hidden[{index}]" if len(shapes) > 1 else "hidden"
             self.check_hidden_size(state, shape, f"Expected {name} size {{}}, got {{}}")
