@@ -9,14 +9,15 @@ same value on every rank; what would differ from rank to rank is an error there.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from .distributed import collectives
 from .distributed.point_to_point import transfer
+from .distributed.rank_error import RankError
+from .distributed.wire_objects import from_wire, to_wire
 from .distributed.world import world
 from .engine.convert import read_device
 from .engine.grad_mode import no_grad
@@ -182,7 +183,7 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
     given = _value(input)
     _other(dst, "send", "dst")
     if send_meta:
-        meta = pickle.dumps(_form(input))
+        meta = to_wire(_form(input))
         length = torch.tensor([len(meta)])
         transfer([(dst, length), (dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
     transfer([(dst, given)], [])
@@ -212,7 +213,7 @@ def recv(
     if shape is None or dtype is None:
         (length,) = transfer([], [(src, (1,), torch.int64, torch.device("cpu"))])
         (meta,) = transfer([], [(src, (int(length),), torch.uint8, torch.device("cpu"))])
-        shape, dtype = pickle.loads(meta.numpy().tobytes())
+        shape, dtype = cast(_Form, from_wire(meta.numpy().tobytes()))
     assert shape is not None
     assert dtype is not None
     (got,) = transfer([], [(src, tuple(shape), dtype, on)])
@@ -242,19 +243,20 @@ def _meet(what: str, check: Callable[[], Any]) -> list[Any]:
     here = world()
     if not here.launched:
         return [check()] * here.size
-    facts, problem = None, None
+    facts, problem = None, ""
     try:
         facts = check()
     except OnefoldError as error:
-        problem = error
+        problem = RankError.of(error, _rank()).to_json()
     told = collectives.gather_objects((what, facts, problem, user_line()), _ranks())
     for rank, (name, _, found, line) in enumerate(told):
         if name != told[0][0]:
             raise RankMismatch(
                 f"rank 0 called {told[0][0]} at {told[0][3]}, but rank {rank} {name} at {line}"
             )
-        if found is not None:
-            raise type(found)(f"{what}: on rank {rank}, at {line}: {found}")
+        if found:
+            error = RankError.from_json(found)
+            raise error.kind(f"{what}: on rank {rank}, at {line}: {error.text}")
     return [theirs for _, theirs, *_ in told]
 
 

@@ -9,9 +9,8 @@ which name the op, the user's line, and the ranks that arrived and those that di
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,7 @@ from .connection import Connection, Group
 from .rank_check import compare, form
 from .wait import begin, current_op, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
+from .wire_objects import from_wire, to_wire
 from .world import world
 
 T = TypeVar("T")
@@ -202,11 +202,14 @@ def broadcast(
 
 
 def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
-    """Every member's `obj`, pickled on the way, in the order of `ranks`."""
-    data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    """Every member's `obj`, in the order of `ranks`. It travels as JSON, see `wire_objects`.
+
+    OnefoldTypeError, before anything is sent, for an object that does not.
+    """
+    data = torch.frombuffer(bytearray(to_wire(obj)), dtype=torch.uint8)
     sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
     pieces = all_gather(data, ranks, [(int(size),) for size in sizes])
-    return [pickle.loads(piece.numpy().tobytes()) for piece in pieces]
+    return [cast(T, from_wire(piece.numpy().tobytes())) for piece in pieces]
 
 
 def barrier(ranks: tuple[int, ...]) -> None:

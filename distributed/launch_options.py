@@ -21,7 +21,7 @@ def _nodes(text: str) -> tuple[int, int]:
 def is_elastic(options: argparse.Namespace) -> bool:
     """Whether machines may come and go, or must meet again."""
     fewest, most = options.nnodes
-    return most > 1 and (fewest != most or options.max_restarts > 0)
+    return bool(most > 1 and (fewest != most or options.max_restarts > 0))
 
 
 def _parser() -> argparse.ArgumentParser:
