@@ -255,8 +255,8 @@ def _meet(what: str, check: Callable[[], Any]) -> list[Any]:
                 f"rank 0 called {told[0][0]} at {told[0][3]}, but rank {rank} {name} at {line}"
             )
         if found:
-            error = RankError.from_json(found)
-            raise error.kind(f"{what}: on rank {rank}, at {line}: {error.text}")
+            raised = RankError.from_json(found)
+            raise raised.kind(f"{what}: on rank {rank}, at {line}: {raised.text}")
     return [theirs for _, theirs, *_ in told]
 
 
