@@ -10,14 +10,13 @@ same value on every rank; what would differ from rank to rank is an error there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from .distributed import collectives
+from .distributed.json_values import encode, to_text
 from .distributed.point_to_point import transfer
-from .distributed.rank_error import RankError
-from .distributed.wire_objects import from_wire, to_wire
 from .distributed.world import world
 from .engine.convert import read_device
 from .engine.grad_mode import no_grad
@@ -183,7 +182,7 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
     given = _value(input)
     _other(dst, "send", "dst")
     if send_meta:
-        meta = to_wire(_form(input))
+        meta = to_text(encode(_form(input))).encode()
         length = torch.tensor([len(meta)])
         transfer([(dst, length), (dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
     transfer([(dst, given)], [])
@@ -213,7 +212,7 @@ def recv(
     if shape is None or dtype is None:
         (length,) = transfer([], [(src, (1,), torch.int64, torch.device("cpu"))])
         (meta,) = transfer([], [(src, (int(length),), torch.uint8, torch.device("cpu"))])
-        shape, dtype = cast(_Form, from_wire(meta.numpy().tobytes()))
+        shape, dtype = collectives.read_object(meta)
     assert shape is not None
     assert dtype is not None
     (got,) = transfer([], [(src, tuple(shape), dtype, on)])
@@ -243,20 +242,19 @@ def _meet(what: str, check: Callable[[], Any]) -> list[Any]:
     here = world()
     if not here.launched:
         return [check()] * here.size
-    facts, problem = None, ""
+    facts, problem = None, None
     try:
         facts = check()
     except OnefoldError as error:
-        problem = RankError.of(error, _rank()).to_json()
+        problem = error
     told = collectives.gather_objects((what, facts, problem, user_line()), _ranks())
     for rank, (name, _, found, line) in enumerate(told):
         if name != told[0][0]:
             raise RankMismatch(
                 f"rank 0 called {told[0][0]} at {told[0][3]}, but rank {rank} {name} at {line}"
             )
-        if found:
-            raised = RankError.from_json(found)
-            raise raised.kind(f"{what}: on rank {rank}, at {line}: {raised.text}")
+        if found is not None:
+            raise type(found)(f"{what}: on rank {rank}, at {line}: {found}")
     return [theirs for _, theirs, *_ in told]
 
 

@@ -20,6 +20,8 @@ def _nodes(text: str) -> tuple[int, int]:
 
 def is_elastic(options: argparse.Namespace) -> bool:
     """Whether machines may come and go, or must meet again."""
+    fewest: int
+    most: int
     fewest, most = options.nnodes
     return bool(most > 1 and (fewest != most or options.max_restarts > 0))
 

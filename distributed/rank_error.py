@@ -58,12 +58,6 @@ class RankError:
         fields = json.loads(text)
         return RankError(fields["rank"], tuple(fields["classes"]), fields["text"])
 
-    @property
-    def kind(self) -> type[OnefoldError]:
-        """Its class, or the nearest of its bases that is known here."""
-        known = {_name(kind): kind for kind in _family(OnefoldError)}
-        return next((known[name] for name in self.classes if name in known), OnefoldRuntimeError)
-
     def raised_again(
         self,
         rank: int,
@@ -77,10 +71,12 @@ class RankError:
         `others` are further errors that it found. An unknown class becomes its nearest known base.
         What is done `on_device` cannot be left.
         """
+        known = {_name(kind): kind for kind in _family(OnefoldError)}
+        kind = next((known[name] for name in self.classes if name in known), OnefoldRuntimeError)
         too = [
             f"\n  rank {other.rank} failed too: {other.text.splitlines()[0]}" for other in others
         ]
-        error = self.kind(
+        error = kind(
             f"rank {self.rank}: {self.text}{''.join(too)}\n"
             f"  raised again on rank {rank}, which cannot complete {doing}, at {line}, without "
             f"rank {self.rank}. {_ENDS if on_device else _GOES_ON}"

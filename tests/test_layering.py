@@ -23,6 +23,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("checkpoint",),
     ("rotary_layouts",),
     (
         "_C",
@@ -74,6 +75,7 @@ ENGINE = (
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace", "inplace_views"),
+    ("out_tensors",),
     ("ops",),
 )
 

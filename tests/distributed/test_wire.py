@@ -1,7 +1,4 @@
-"""How tensors and objects travel, against numpy; without any communication."""
-
-import math
-import pickle
+"""How tensors travel, against numpy; without any communication."""
 
 import numpy as np
 import pytest
@@ -9,7 +6,6 @@ import torch
 from hypothesis import given, strategies as st
 
 from onefold.distributed.wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
-from onefold.distributed.wire_objects import from_wire, to_wire
 from onefold.errors import OnefoldTypeError, OnefoldValueError
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -120,41 +116,3 @@ def test_an_expanded_single_element_has_bytes():
     single = torch.zeros((), dtype=torch.int64).expand(1)
     for value in (t, single):
         assert from_bytes(to_bytes(value), value.shape, value.dtype).equal(value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        [True, -(2**80), 0.1, math.inf, "é", b"\x00\xff"],
-        ((4, ()), torch.bfloat16),
-        {"a": [1], (0, 1): {"tuple": (None,)}, torch.int8: {}},
-    ],
-)
-def test_objects_come_back_as_they_were(value):
-    found = from_wire(to_wire(value))
-    assert found == value
-    assert repr(found) == repr(value)
-
-
-@pytest.mark.parametrize("value", [{1}, object(), torch.ones(2), ValueError("no"), [len]])
-def test_objects_that_are_not_sent(value):
-    with pytest.raises(OnefoldTypeError, match="is not sent to other processes"):
-        to_wire(value)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pickle.dumps([1]),
-        b'{"dtype": "load"}',
-        b'{"tuple": 3}',
-        b'{"dict": [3]}',
-        b'{"call": ["os.system", "true"]}',
-        b'{"bytes": "x"}',
-        b"{}",
-    ],
-)
-def test_other_bytes_are_an_error(data):
-    with pytest.raises(ValueError, match=r"is sent as|Expecting|not enough|decode|non-hex"):
-        from_wire(data)
