@@ -23,7 +23,7 @@ def is_elastic(options: argparse.Namespace) -> bool:
     fewest: int
     most: int
     fewest, most = options.nnodes
-    return most > 1 and (fewest != most or options.max_restarts > 0)
+    return bool(most > 1 and (fewest != most or options.max_restarts > 0))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -88,6 +88,22 @@ def runs(pid):
         return False
 
 
+def listening(*pids):
+    """The addresses, as the kernel writes them, on which these processes listen."""
+    sockets = set()
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(entry))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                found.add(local)
+    return found
+
+
 def gone_within(pids, seconds):
     """Whether all these processes end in time."""
     deadline = time.monotonic() + seconds

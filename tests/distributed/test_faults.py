@@ -1,13 +1,15 @@
 """Faults of launched jobs: what is said, and when everything has ended."""
 
 import os
+import random
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
-from launched_jobs import Job, free_port, gone_within
+from launched_jobs import Job, free_port, gone_within, listening
 from torch.distributed import HashStore
 
 from onefold.distributed.launchers import OtherLaunchers
@@ -36,6 +38,7 @@ while True:
     step(others)
     time.sleep(0.01)
 """
+LOOPBACK = "0100007F"  # 127.0.0.1
 STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
 
 
@@ -80,9 +83,20 @@ def test_a_stopped_rank(tmp_path):
 
 
 def test_a_killed_launcher(tmp_path):
-    """Its ranks end, even a stopped one, and its temporary folder is removed."""
+    """Its ranks end, even a stopped one, and its temporary folder is removed.
+
+    Until then nothing of the job listens to other machines, and a stranger's bytes do no harm.
+    """
     with Job(tmp_path, TRAINING, "--nproc_per_node", 2) as job:
         job.until_ready(2)
+        addresses = listening(job.process.pid, *job.pids.values())
+        assert len(addresses) >= 3
+        assert {address.partition(":")[0] for address in addresses} == {LOOPBACK}
+        (mine,) = listening(job.process.pid)
+        with socket.create_connection(("127.0.0.1", int(mine.partition(":")[2], 16))) as stranger:
+            stranger.sendall(random.Random(0).randbytes(4096))
+        time.sleep(0.5)
+        assert job.process.poll() is None
         assert list(tmp_path.glob("onefold-launch-*"))
         os.kill(job.pids[1], signal.SIGSTOP)
         job.process.kill()
@@ -94,7 +108,10 @@ def test_a_killed_launcher(tmp_path):
 
 
 def test_a_killed_launcher_of_another_machine(tmp_path):
-    """Node 1 notices that the launcher of node 0 is gone, though their ranks never communicate."""
+    """Node 1 notices that the launcher of node 0 is gone, though their ranks never communicate.
+
+    Node 0 listens on the named address alone, and node 1 not at all.
+    """
     port = free_port()
     both = ("--nnodes", 2, "--no_python", "--master_port", port, "--node_rank")
     script = "echo ready $RANK $$; exec sleep 100"
@@ -104,6 +121,8 @@ def test_a_killed_launcher_of_another_machine(tmp_path):
     ):
         zero.until_ready(1)
         one.until_ready(1)
+        assert listening(zero.process.pid) == {f"{LOOPBACK}:{port:04X}"}
+        assert listening(one.process.pid) == set()
         zero.process.kill()
         killed = time.monotonic()
         status, lines = one.end()
