@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from operator import index
 from types import MethodType
-from typing import TYPE_CHECKING, NoReturn, Unpack, cast, overload
+from typing import TYPE_CHECKING, Unpack, cast, overload
 from weakref import ReferenceType
 
 import torch
@@ -283,11 +283,12 @@ class Tensor(TensorAttributes):
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
         return tensor_ops.deep_copy(self, memo)
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise OnefoldTypeError(
-            "a Tensor is not pickled directly, since its shards live on many processes; save its "
-            "value (x.numpy()) or a state_dict"
-        )
+    def __copy__(self) -> Tensor:
+        return tensor_ops.shallow_copy(self)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        parts: tuple[object, ...] = names.reduce_tensor(self)
+        return parts
 
     @property
     def data(self) -> Tensor:
