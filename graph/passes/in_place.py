@@ -11,7 +11,7 @@ from ...engine import boxing
 from ...engine.boxing.boxing_steps import AllGather, AllReduce
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
-from ...engine.op import Local, Op
+from ...engine.op import Kernel, Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
 from ...kernels.select import pick_into
@@ -175,7 +175,8 @@ class InPlace(Op):
 
         all_tensors = None not in local.inputs
         self.name = op.name
-        self.kernel = {1: of_one, 2: of_two}.get(len(local.inputs) * all_tensors, kernel)
+        quick: dict[int, Kernel] = {1: of_one, 2: of_two}
+        self.kernel = quick.get(len(local.inputs) * all_tensors, kernel)
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:
