@@ -211,6 +211,11 @@ class Tensor(TensorAttributes):
         return self
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether it stands for a value of a graph that is being captured."""
+        return not isinstance(self.shards, tuple)
+
+    @property
     def is_leaf(self) -> bool:
         return self.node is None or self.node.is_leaf
 
@@ -326,7 +331,8 @@ class Tensor(TensorAttributes):
         """Send a torch function called on our tensors to our op of the same name."""
         name = getattr(func, "__name__", "")
         # torch.linalg.inv calls itself linalg_inv, and the function behind threshold _threshold.
-        ours = find_name(name.removeprefix("_")) or find_name(name.replace("_", ".", 1))
+        known = (name, name.removeprefix("_"), name.replace("_", ".", 1))
+        ours = next(filter(None, map(find_name, known)), None)
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "

@@ -50,7 +50,18 @@ OVERLOADS = {
 METHODS = {"polygamma": ("self, n: int", "Tensor")}
 
 # Functions whose parameters are read by hand, as (parameters, result).
+_SCALES = "Tensor | Sequence[Tensor]"
+_RECIPE = "ScalingType | Sequence[ScalingType]"
+_SWIZZLE = "SwizzleType | Sequence[SwizzleType] | None"
 SIGNATURES = {
+    "scaled_mm": (
+        f"mat_a: Tensor, mat_b: Tensor, scale_a: {_SCALES}, scale_recipe_a: {_RECIPE}, "
+        f"scale_b: {_SCALES}, scale_recipe_b: {_RECIPE}, swizzle_a: {_SWIZZLE} = None, "
+        f"swizzle_b: {_SWIZZLE} = None, bias: Tensor | None = None, "
+        "output_dtype: torch.dtype | None = torch.bfloat16, "
+        "contraction_dim: Sequence[int] = (), use_fast_accum: bool = False",
+        "Tensor",
+    ),
     "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
     "to": (
         f"self: Tensor, *args: torch.dtype | DeviceLike | Tensor | None, {_PLACE}, "
