@@ -173,9 +173,10 @@ class InPlace(Op):
                 return into(x, y, *attrs, out=y if index else x)
             return plain(x, y, *attrs)
 
-        all_tensors = None not in local.inputs
         self.name = op.name
-        self.kernel = {1: of_one, 2: of_two}.get(len(local.inputs) * all_tensors, kernel)
+        self.kernel = kernel
+        if None not in local.inputs and len(local.inputs) <= 2:
+            self.kernel = of_one if len(local.inputs) == 1 else of_two
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:
