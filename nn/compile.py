@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -19,12 +19,14 @@ from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_function import CompiledFunction
 from ..graph.ir import Program
 from ..graph.names_read import NamesRead
-from ..graph.pytree import tree_signature
+from ..graph.pytree import tree_signature, tree_values
 from ..graph.setting_checks import integer
 from .graph_structure import Tables, same_tables
 from .module import Module
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What runs a call, and the tensors that it is given besides the arguments.
+Ready: TypeAlias = tuple[CompiledFunction, Sequence[Tensor]]
 
 MAX_COMPILED = 10  # programs kept, the latest used
 
@@ -42,11 +44,13 @@ class _Entry:
         self.key = key
         self.compiled = compiled
         self._names = names
-        self._tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
+        self.tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
 
-    def holds(self) -> bool:
-        """Whether what it depends on besides the arguments is as it was."""
-        return self._tables.same() and self._names.same() and self.compiled.holds()
+    def named(self) -> list[Tensor] | None:
+        """What calls are given besides the arguments; None if the program is not valid now."""
+        if self.tables.same() and self._names.same() and self.compiled.holds():
+            return self._names.released()
+        return None
 
 
 class Compiled:
@@ -87,20 +91,25 @@ class Compiled:
             mode_now(),
             None if current is None else (current.dtypes, current.caches),
         )
-        entries = self._entries
-        for index, entry in enumerate(entries):
-            if entry.key == key and entry.holds():
-                if index:
-                    entries.insert(0, entries.pop(index))
-                break
-        else:
-            entry = self._capture(key, given, inputs)
+        compiled, named = self._find(key) or self._capture(key, given, inputs)
+        inputs += named
         if current is None:
-            return entry.compiled(inputs)
+            return compiled(inputs)
         with interpreter.using(None):
-            return entry.compiled(inputs)
+            return compiled(inputs)
 
-    def _capture(self, key: object, given: Any, inputs: Sequence[Tensor]) -> _Entry:
+    def _find(self, key: object) -> Ready | None:
+        """What is compiled for this key and valid now."""
+        for index, entry in enumerate(self._entries):
+            if entry.key == key:
+                named = entry.named()
+                if named is not None:
+                    if index:
+                        self._entries.insert(0, self._entries.pop(index))
+                    return entry.compiled, named
+        return None
+
+    def _capture(self, key: object, given: Any, inputs: Sequence[Tensor]) -> Ready:
         current = interpreter.current
 
         def around(capture: Interpreter) -> Interpreter:
@@ -112,7 +121,7 @@ class Compiled:
         owner = getattr(function, "__self__", function)
         names = NamesRead()
         names.add(function)
-        names.add(given)
+        tree_values(given, names.add)
         objects = [(each, dict(vars(each))) for each in names.objects if hasattr(each, "__dict__")]
         tops = [each for each, _ in objects if isinstance(each, Module)]
         named: dict[str, Tensor] = {}
@@ -137,9 +146,12 @@ class Compiled:
         names.settle()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, names, [*tops, *called])
+        of_modules = entry.tables.held()
+        free = compiled.finish([x for x in names.tensors_by_name() if id(x) not in of_modules])
+        names.release(free)
         self._entries.insert(0, entry)
         del self._entries[self.size :]
-        return entry
+        return compiled, free
 
     @property
     def program(self) -> Program | None:
