@@ -13,7 +13,7 @@ import torch
 from ..engine import interpreter
 from ..engine.autocast import Autocast
 from ..engine.global_mode import mode_now
-from ..engine.interpreter import Interpreter
+from ..engine.interpreter import Interpreter, Through
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_function import CompiledFunction
@@ -69,8 +69,9 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = interpreter.current
-        if current is not None and not (isinstance(current, Autocast) and current.inner is None):
-            return self._function(*args, **kwargs)  # it is a part of what that one looks at
+        if current is not None and (current.captures or not isinstance(current, Through)):
+            return self._function(*args, **kwargs)  # it is a part of that program
+        autocast = _autocast(current)
         given = args, kwargs
         inputs: list[Tensor] = []
         places: dict[int, int] = {}
@@ -89,13 +90,13 @@ class Compiled:
             interpreter.grad_enabled,
             torch.get_default_dtype(),
             mode_now(),
-            None if current is None else (current.dtypes, current.caches),
+            None if autocast is None else (autocast.dtypes, autocast.caches),
         )
-        compiled, named = self._find(key) or self._capture(key, given, inputs)
+        compiled, named = self._find(key) or self._capture(key, given, inputs, autocast)
         inputs += named
-        if current is None:
+        if current is not autocast or autocast is None:
             return compiled(inputs)
-        with interpreter.using(None):
+        with interpreter.using(autocast.inner):
             return compiled(inputs)
 
     def _find(self, key: object) -> Ready | None:
@@ -109,20 +110,20 @@ class Compiled:
                     return entry.compiled, named
         return None
 
-    def _capture(self, key: object, given: Any, inputs: Sequence[Tensor]) -> Ready:
-        current = interpreter.current
-
+    def _capture(
+        self, key: object, given: Any, inputs: Sequence[Tensor], autocast: Autocast | None
+    ) -> Ready:
         def around(capture: Interpreter) -> Interpreter:
-            if isinstance(current, Autocast):
-                return Autocast(capture, current.dtypes, current.caches)
-            return capture
+            if autocast is None:
+                return capture
+            return Autocast(capture, autocast.dtypes, autocast.caches)
 
         function = self._function
         owner = getattr(function, "__self__", function)
         names = NamesRead()
         names.add(function)
         tree_values(given, names.add)
-        objects = [(each, dict(vars(each))) for each in names.objects if hasattr(each, "__dict__")]
+        objects = [(each, dict(vars(each))) for each in names.objects if _has_attributes(each)]
         tops = [each for each, _ in objects if isinstance(each, Module)]
         named: dict[str, Tensor] = {}
         paths: dict[int, str] = {}
@@ -162,6 +163,17 @@ class Compiled:
     def backward_program(self) -> Program | None:
         """The backward program of the latest used signature that was made last, if there is one."""
         return self._entries[0].compiled.backward_program if self._entries else None
+
+
+def _has_attributes(value: object) -> bool:
+    return getattr(value, "__dict__", None) is not None
+
+
+def _autocast(current: Interpreter | None) -> Autocast | None:
+    """The autocast that is on, perhaps behind others that look at what passes."""
+    while isinstance(current, Through) and not isinstance(current, Autocast):
+        current = current.inner
+    return current if isinstance(current, Autocast) else None
 
 
 class CompiledModule(Module):

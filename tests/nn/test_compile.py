@@ -449,6 +449,20 @@ def test_autocast(layout, world):
     assert_same(found[2], found[0])
 
 
+def test_profiles_show_programs(world):
+    model = nn.Linear(3, 2)
+    compiled = flow.compile(model)
+    x = tensor(4, 3)
+    compiled(x).sum().backward()
+    wanted = bits(x.grad)
+    x.grad = None
+    with flow.profiler.profile() as prof, flow.autocast("cpu", enabled=False):
+        compiled(x).sum().backward()
+    assert "linear" in prof.key_averages().table()
+    assert_same([bits(x.grad)], [wanted])
+    assert len(compiled._compiled._entries) == 1
+
+
 def test_saved_tensors_hooks_and_retain_graph(world):
     packed = []
 
