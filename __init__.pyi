@@ -30,6 +30,7 @@ from . import (
     amp as amp,
     backends as backends,
     boxing as boxing,
+    checkpoint as checkpoint,
     comm as comm,
     cuda as cuda,
     distributions as distributions,
@@ -46,7 +47,8 @@ from . import (
     testing as testing,
     utils as utils,
 )
-from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .checkpoint.save_load import load as load, save as save
+from .engine import autograd_api as autograd, env_api as env, sbp as sbp
 from .engine.autocast import (
     autocast as autocast,
     get_autocast_dtype as get_autocast_dtype,
@@ -1141,6 +1143,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linspace",
+    "load",
     "local_response_norm",
     "local_to_global",
     "log",
@@ -1321,6 +1324,7 @@ __all__ = [
     "rsqrt",
     "rsqrt_",
     "rsub",
+    "save",
     "sbp",
     "scalar_tensor",
     "scaled_dot_product_attention",

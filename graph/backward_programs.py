@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..engine import interpreter
 from ..engine.autograd import grad
 from ..engine.autograd_function import zeros_of
-from ..engine.autograd_tape import no_saved_hooks
+from ..engine.autograd_tape import saved_hooks
 from ..engine.convert import box
 from ..engine.generator import record_draws
 from ..engine.meta import Meta
@@ -153,7 +153,7 @@ class BackwardPrograms:
             capture.resumed() as program,
             self._draws.resumed(),
             record_draws() as noted,
-            no_saved_hooks(),
+            saved_hooks.emptied(),
             interpreter.using(capture),
         ):
             seeds = [

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from ..engine import interpreter
-from ..engine.autograd_tape import Edge, Node, Output, no_saved_hooks
+from ..engine.autograd_tape import Edge, Node, Output, saved_hooks
 from ..engine.generator import record_draws
 from ..engine.inplace import set_result, take
 from ..engine.interpreter import Interpreter
@@ -55,7 +55,7 @@ class CompiledFunction:
             places = [capture.placeholder(x, f"input.{i}") for i, x in enumerate(inputs)]
             of = {id(x): place for x, place in zip(inputs, places, strict=True)}
             args, kwargs = tree_map(given, lambda x: of[id(x)])
-            with record_draws() as noted, no_saved_hooks(), interpreter.using(around(capture)):
+            with record_draws() as noted, saved_hooks.emptied(), interpreter.using(around(capture)):
                 returned = function(*args, **kwargs)
                 self._draws = Draws(noted)
             self._results = FunctionResults(capture, places, returned)
@@ -168,7 +168,7 @@ class CompiledFunction:
         self._draws.repeat(taken)
         with interpreter.grad_mode(False):
             found = self._backward.run([need is not None for need in needs], dy, saved)
-        if interpreter.grad_enabled:
+        if interpreter.is_grad_enabled():
             edges = [need if isinstance(need, Edge) else None for need in needs]
             edges += [part.node for part in dy if part is not None]
             _forbid_second(self.name, found, edges)

@@ -68,7 +68,7 @@ class Compiled:
         return self if owner is None else MethodType(self, owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        current = interpreter.current
+        current = interpreter.get_current()
         if current is not None and (current.captures or not isinstance(current, Through)):
             return self._function(*args, **kwargs)  # it is a part of that program
         autocast = _autocast(current)
@@ -87,7 +87,7 @@ class Compiled:
 
         key = (
             tree_signature(given, found),
-            interpreter.grad_enabled,
+            interpreter.is_grad_enabled(),
             torch.get_default_dtype(),
             mode_now(),
             None if autocast is None else (autocast.dtypes, autocast.caches),
