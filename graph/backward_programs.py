@@ -77,10 +77,18 @@ class _Backward:
 class BackwardPrograms:
     """The backward programs of a captured function; `saved` is what forward keeps for them."""
 
-    def __init__(self, capture: FunctionCapture, results: FunctionResults, draws: Draws) -> None:
+    def __init__(
+        self,
+        capture: FunctionCapture,
+        results: FunctionResults,
+        draws: Draws,
+        program: Program,
+        rebinds: bool,
+    ) -> None:
+        """`program` is the forward one; with `rebinds` names may stand for other tensors later."""
         self._capture = capture
         self._draws = draws
-        program = capture.program
+        self._rebinds = rebinds
         self._forward = {
             value.number: value
             for value in (
@@ -101,7 +109,14 @@ class BackwardPrograms:
             except OnefoldError:  # which a backward will raise again, if there is one
                 return
             self.saved = backward.saved
-            self._made[self._usual] = backward
+            self._keep(self._usual, backward)
+
+    def _keep(self, asked: Asked, backward: _Backward) -> None:
+        if self._rebinds and backward.captured.variables:
+            return  # it has read names that may stand for other tensors in the next call
+        if len(self._made) >= MAX_PROGRAMS:
+            del self._made[next(key for key in self._made if key != self._usual)]
+        self._made[asked] = backward
 
     def latest(self) -> Program | None:
         """The program that was made last."""
@@ -118,15 +133,13 @@ class BackwardPrograms:
             backward = self._make(asked)
             if backward.places is None:
                 # Gradients in other layouts than usual needed more than what was saved.
-                backward = self._made[self._usual]
+                backward = self._made.get(self._usual) or self._make(self._usual)
                 gradients = [
                     zeros_of(meta) if dy is None else dy if dy.meta is meta else box(dy, meta)
                     for dy, meta in zip(gradients, map(_usual_layout, self.metas), strict=True)
                 ]
             else:
-                if len(self._made) >= MAX_PROGRAMS:
-                    del self._made[next(key for key in self._made if key != self._usual)]
-                self._made[asked] = backward
+                self._keep(asked, backward)
         found = backward.run(saved, gradients)
         if all(needs):
             return found

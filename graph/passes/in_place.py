@@ -11,7 +11,7 @@ from ...engine import boxing
 from ...engine.boxing.boxing_steps import AllGather, AllReduce
 from ...engine.convert import BOXING
 from ...engine.meta import Meta
-from ...engine.op import Kernel, Local, Op
+from ...engine.op import Local, Op
 from ...engine.ops.pointwise import Elementwise
 from ...engine.ops.view import View
 from ...kernels.select import pick_into
@@ -173,10 +173,10 @@ class InPlace(Op):
                 return into(x, y, *attrs, out=y if index else x)
             return plain(x, y, *attrs)
 
-        all_tensors = None not in local.inputs
         self.name = op.name
-        quick: dict[int, Kernel] = {1: of_one, 2: of_two}
-        self.kernel = quick.get(len(local.inputs) * all_tensors, kernel)
+        self.kernel = kernel
+        if None not in local.inputs and len(local.inputs) <= 2:
+            self.kernel = of_one if len(local.inputs) == 1 else of_two
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:
