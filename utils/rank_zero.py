@@ -42,8 +42,9 @@ class _RankFilter(logging.Filter):
     all_ranks = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.rank = get_rank()
-        return self.all_ranks or record.rank == 0
+        rank = get_rank()
+        vars(record)["rank"] = rank
+        return self.all_ranks or rank == 0
 
 
 def get_logger(
