@@ -1305,7 +1305,7 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.gru_cell: input (N, I), each state (N, H)."""
+    """One step of gated recurrent units, as torch.gru_cell: input (N, I), state (N, H)."""
 
 def gt(
     input: Tensor | builtins.complex | np.number[Any],
@@ -1821,7 +1821,7 @@ def lstm_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of one layer, as torch.lstm_cell: input (N, I), each state (N, H)."""
+    """One step of an LSTM, as torch.lstm_cell: input (N, I), each state (N, H)."""
 
 def lt(
     input: Tensor | builtins.complex | np.number[Any],
@@ -2655,7 +2655,7 @@ def rnn_relu_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_relu_cell: input (N, I), each state (N, H)."""
+    """relu(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def rnn_tanh(
     input: Tensor,
@@ -2678,7 +2678,7 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
+    """tanh(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
     """The area under the ROC curve, of one element, in float32."""
