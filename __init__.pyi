@@ -30,6 +30,7 @@ from . import (
     amp as amp,
     backends as backends,
     boxing as boxing,
+    checkpoint as checkpoint,
     comm as comm,
     cuda as cuda,
     distributions as distributions,
@@ -46,7 +47,8 @@ from . import (
     testing as testing,
     utils as utils,
 )
-from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .checkpoint.save_load import load as load, save as save
+from .engine import autograd_api as autograd, env_api as env, sbp as sbp
 from .engine.autocast import (
     autocast as autocast,
     get_autocast_dtype as get_autocast_dtype,
@@ -697,6 +699,7 @@ from .engine.values import (
 from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
+from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .utils.visualize import visualize_layout as visualize_layout
 
@@ -896,6 +899,7 @@ __all__ = [
     "clone",
     "column_stack",
     "combinations",
+    "compile",
     "complex",
     "complex128",
     "complex32",
@@ -1139,6 +1143,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linspace",
+    "load",
     "local_response_norm",
     "local_to_global",
     "log",
@@ -1319,6 +1324,7 @@ __all__ = [
     "rsqrt",
     "rsqrt_",
     "rsub",
+    "save",
     "sbp",
     "scalar_tensor",
     "scaled_dot_product_attention",

@@ -237,7 +237,7 @@ def local_to_global(
         self.shared = y.shared = True
     elif len(y.shards) > 1:
         y.shared = True  # replicas of a virtual world are one torch tensor
-    if joined.requires_grad and interpreter.grad_enabled:  # one tape on every process
+    if joined.requires_grad and interpreter.is_grad_enabled():  # one tape on every process
         y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
 
@@ -317,7 +317,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     y = from_shards((part,), Meta.of(part.shape, part.dtype, device=part.device))
     if not copy:
         self.shared = y.shared = True
-    if self.node is not None and interpreter.grad_enabled:
+    if self.node is not None and interpreter.is_grad_enabled():
         y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta)
     return y
 

@@ -96,7 +96,8 @@ class Tensor(TensorAttributes):
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_step", "_views", "meta", "node", "shards", "shared", "version",
+        "__weakref__", "_base", "_step", "_view", "_views",
+        "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 
     shards: Shards
@@ -107,7 +108,8 @@ class Tensor(TensorAttributes):
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
     _step: ViewStep
-    _views: list[ReferenceType[Tensor]] | tuple[()]
+    _view: ReferenceType[Tensor]  # the last view of this tensor
+    _views: list[ReferenceType[Tensor]]  # those before it, if they were in use then
 
     def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
         names.init_tensor(self, data, layout)

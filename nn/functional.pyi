@@ -91,7 +91,6 @@ from ..engine.ops.functions import (
     softshrink as softshrink,
     square_relu as square_relu,
     swiglu as swiglu,
-    tanh as tanh,
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
@@ -518,6 +517,9 @@ def softsign(input: Tensor) -> Tensor:
 
 def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross entropy of each row of logits (N, classes), for labels (N,) of any integers."""
+
+def tanh(input: Tensor) -> Tensor:
+    """`tanh` of each element."""
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)"""

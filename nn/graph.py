@@ -203,7 +203,7 @@ class Graph:
     # Running.
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if interpreter.current is not None:
+        if interpreter.get_current() is not None:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
@@ -215,7 +215,7 @@ class Graph:
     def _check_call(self) -> None:
         if interpreter.capturing():
             raise nested()
-        if isinstance(interpreter.current, Autocast):
+        if isinstance(interpreter.get_current(), Autocast):
             raise OnefoldRuntimeError(
                 f"{self.name} was called under autocast, which does not reach into a program that "
                 "is captured; call self.config.enable_amp(dtype=...), or use autocast inside build"

@@ -49,8 +49,8 @@ class Module(Hooked):
         self.__dict__["training"] = True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if interpreter.current is not None:
-            return interpreter.current.call_module(self, self._call, args, kwargs)
+        if (current := interpreter.get_current()) is not None:
+            return current.call_module(self, self._call, args, kwargs)
         return self._call(*args, **kwargs)
 
     def _call(self, *args: object, **kwargs: object) -> object:

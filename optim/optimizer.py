@@ -182,10 +182,10 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
-        if interpreter.current is None:
+        if (current := interpreter.get_current()) is None:
             self.update(Given())
         else:
-            interpreter.current.step_optimizer(self, lambda: self.update(Given()))
+            current.step_optimizer(self, lambda: self.update(Given()))
         return result
 
     @no_grad
@@ -262,6 +262,10 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
+        return self._described(kept)
+
+    def _described(self, entry_of: Callable[[State], State]) -> dict[str, Any]:
+        """What `state_dict` gives, with what `entry_of` makes of each parameter's state."""
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -270,7 +274,7 @@ class Optimizer:
             packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {numbers[id(param)]: kept(entry) for param, entry in self.state.items()}
+        state = {numbers[id(param)]: entry_of(entry) for param, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -324,12 +328,13 @@ class Optimizer:
 
 def kept(entry: State) -> State:
     """A copy of a parameter's state, to be kept: its numbers are read."""
-    found: State = {}
-    for key, value in entry.items():
-        if isinstance(value, DeviceScalar):
-            value = int(value)
-        found[key] = clone(value) if isinstance(value, Tensor) else value
-    return found
+    numbers = with_numbers(entry).items()
+    return {key: clone(x) if isinstance(x, Tensor) else x for key, x in numbers}
+
+
+def with_numbers(entry: State) -> State:
+    """A parameter's state with its own tensors; its numbers are read."""
+    return {key: int(x) if isinstance(x, DeviceScalar) else x for key, x in entry.items()}
 
 
 def options_of(group: Group) -> Group:

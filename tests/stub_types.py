@@ -6,9 +6,10 @@ INTS = "int | Sequence[int]"
 DEVICE = "str | torch.device | None"
 
 # Functions whose result depends on their arguments, as (parameters, result) of each overload.
-_ALONG = "dim: int, keepdim: bool = False"
-_OF_ALL = [("input: Tensor", "Tensor"), (f"input: Tensor, {_ALONG}", "ValuesAndIndices")]
-_OF_TWO = [("input: Tensor, dim: Tensor", "Tensor")]
+OUT = "*, out: Tensor | None = None"
+_ALONG = "dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None"
+_OF_ALL = [(f"input: Tensor, {OUT}", "Tensor"), (f"input: Tensor, {_ALONG}", "ValuesAndIndices")]
+_OF_TWO = [(f"input: Tensor, dim: Tensor, {OUT}", "Tensor")]
 _POOL = (
     f"input: Tensor, kernel_size: {INTS}, stride: {INTS} | None = None, padding: {INTS} = 0, "
     f"dilation: {INTS} = 1, ceil_mode: bool = False"
@@ -31,7 +32,7 @@ OVERLOADS = {
     "min": _OF_ALL + _OF_TWO,
     "nanmedian": _OF_ALL,
     "nonzero": [
-        ("input: Tensor, *, as_tuple: Literal[False] = False", "Tensor"),
+        (f"input: Tensor, *, as_tuple: Literal[False] = False, {OUT[3:]}", "Tensor"),
         ("input: Tensor, *, as_tuple: Literal[True]", "tuple[Tensor, ...]"),
     ],
     "stride": [("self: Tensor", "tuple[int, ...]"), ("self: Tensor, dim: int", "int")],
@@ -41,7 +42,7 @@ OVERLOADS = {
     ],
     "where": [
         ("condition: Tensor", "tuple[Tensor, ...]"),
-        (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}", "Tensor"),
+        (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}, {OUT}", "Tensor"),
     ],
 }
 

@@ -13,6 +13,7 @@ from source_tree import REPO
 
 # Lowest first. A module imports only what stands on lower rungs, or in its own folder.
 LADDER = (
+    ("early_interrupt",),
     ("errors",),
     ("env",),
     ("kernels", "distributed"),
@@ -22,6 +23,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("checkpoint",),
     ("rotary_layouts",),
     (
         "_C",
@@ -73,6 +75,7 @@ ENGINE = (
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace", "inplace_views"),
+    ("out_tensors",),
     ("ops",),
 )
 

@@ -43,7 +43,7 @@ class _RankFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         rank = get_rank()
-        vars(record)["rank"] = rank
+        record.__dict__["rank"] = rank
         return self.all_ranks or rank == 0
 
 

@@ -13,6 +13,7 @@ from ..dispatcher import general, several
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -218,6 +219,8 @@ def _scaled_mm(
     scale_result: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The product of two float8 matrices with one scale for each, or for each row and column.
 
@@ -225,6 +228,13 @@ def _scaled_mm(
     `scale_result`, is in `out_dtype`, else in that of `input`; it is summed in float32, also with
     `use_fast_accum`. There is no gradient. Raises as `scaled_matmul` does.
     """
+    if out is not None:
+        return give_to(
+            out,
+            _scaled_mm(
+                input, mat2, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum
+            ),
+        )
     terms = -(-input.shape[-1] // 128)
     mine = _per_term(scale_a, (input.shape[0], terms))
     other = _per_term(scale_b, (terms, mat2.shape[-1]))

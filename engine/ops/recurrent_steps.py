@@ -75,7 +75,7 @@ def gru_cell(
 @register_function
 def lstm_cell(
     input: Tensor,
-    hx: Sequence[Tensor],
+    hx: Tensor | Sequence[Tensor],
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None = None,

@@ -122,6 +122,12 @@ def test_samples_are_local_in_a_global_mode(workers):
                 assert flow.ones(1).is_global
             [batch] = data.GlobalLoader(rows, p, batch_size=2, num_workers=workers)
             assert batch.tolist() == [[0, 0], [1, 1]]
+        torchs = torch_data.DataLoader(
+            Stream(), 2, num_workers=workers, collate_fn=data.default_collate
+        )
+        [batch] = data.GlobalLoader(torchs, p)
+        assert batch.tolist() == [[0, 0], [1, 1]]
+        assert flow.from_numpy(np.ones(2)).is_local
 
 
 def test_a_tensor_dataset():

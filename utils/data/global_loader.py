@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 from zlib import crc32
@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset
 from ...distributed import collectives
 from ...distributed.world import world
 from ...engine.convert import read_layout
+from ...engine.global_mode import global_mode
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, SbpLike, broadcast, short, split
@@ -197,12 +198,31 @@ class GlobalLoader:
         """Let the next iteration be that of epoch `epoch`."""
         self.epoch = epoch
 
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch that runs, or comes next, and how many of its batches were given."""
+        loader = self._positioned()
+        running = loader.position.batch > 0
+        return {**loader.state_dict(), "epoch": self.epoch - running}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next iteration be the rest of the epoch that was saved; as `DataLoader` does."""
+        self._positioned().load_state_dict({**state_dict, "epoch": None})
+        self.epoch = state_dict["epoch"]
+
+    def _positioned(self) -> DataLoader[Any]:
+        if not isinstance(self._loader, DataLoader):
+            raise OnefoldTypeError(
+                "GlobalLoader: a loader of torch does not know its position; give "
+                "onefold.utils.data.DataLoader, or the data set"
+            )
+        return self._loader
+
     def __iter__(self) -> Iterator[Any]:
         set_epoch = getattr(self._sampler, "set_epoch", None)
         if set_epoch is not None:
             set_epoch(self.epoch)
         self.epoch += 1
-        for loaded in self._loader:
+        for loaded in _read_locally(self._loader):
             loaded = tree_map_only(torch.Tensor, from_torch, loaded)
             loaded = self._own(loaded) if self._by_part else self._cut(loaded)
             self._check(loaded)
@@ -289,6 +309,21 @@ class GlobalLoader:
         y = from_shards(tuple(shards), meta)
         y.shared = True
         return y
+
+
+def _read_locally(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, made of local tensors in a `global_mode` too."""
+    with global_mode(False):
+        rest = iter(batches)
+    while True:
+        with global_mode(False):
+            batch = next(rest, _END)
+        if batch is _END:
+            return
+        yield batch
+
+
+_END = object()
 
 
 def _entries(data: Any, rows: int, own: slice) -> Any:
