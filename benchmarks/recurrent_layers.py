@@ -32,8 +32,7 @@ CASES: list[tuple[str, dict[str, int], dict[str, Any]]] = [
     ),
 ]
 AGREE = 1e-4
-# What a layer and a cell may take of torch's.
-LIMITS = {"layer": 1.3, "cell": 2.2}
+LIMIT = 1.3  # what a layer or cell may take of torch's
 
 Step = Callable[[], object]
 
@@ -99,11 +98,10 @@ def main() -> None:
         row = measure(name, size, options, args.rounds, args.seconds)
         rows.append(row)
         times = "  ".join(f"{side} {us[0]:9.1f} us" for side, us in row["us"].items())
-        limit = LIMITS["cell" if name.endswith("Cell") else "layer"]
-        ratio = f"{row['onefold/torch']:.2f} (limit {limit})"
+        ratio = f"{row['onefold/torch']:.2f} (limit {LIMIT})"
         print(f"{name:9} {times}  {ratio}  {size} {options or ''}", flush=True)
     if rows and args.layer is None:
-        print(f"written to {timing.save('recurrent', rows)}")
+        print(f"written to {timing.save('recurrent_layers', rows)}")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def __getattr__(name: str) -> NoReturn:
     if name in _UNSUPPORTED:
         raise refuse(_UNSUPPORTED, "onefold.nn.functional", name)
     raise AttributeError(
-        f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
+        f"onefold.nn.functional has no function {name!r}; dir(onefold.nn.functional) lists all"
     )
 
 

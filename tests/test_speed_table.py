@@ -53,9 +53,9 @@ def test_committed_models_learn_as_torchs_do():
     assert max(row["apart"] for row in rows) < 1e-3
 
 
-def test_a_committed_lstm_takes_little_more_than_torchs():
-    rows = [row for row in TABLES["load"]("recurrent_layers") if row["layer"] == "LSTM"]
-    assert len(rows) >= 5
+def test_committed_recurrent_layers_take_little_more_than_torchs():
+    rows = TABLES["load"]("recurrent_layers")
+    assert sum(row["layer"] == "LSTM" for row in rows) >= 5
     assert max(row["onefold/torch"] for row in rows) <= 1.3
 
 

@@ -1482,7 +1482,7 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.gru_cell: input (N, I), each state (N, H)."""
+    """One step of gated recurrent units, as torch.gru_cell: input (N, I), state (N, H)."""
 
 def gt(
     input: Tensor | builtins.complex | np.number[Any],
@@ -2061,13 +2061,13 @@ def lstm(
 
 def lstm_cell(
     input: Tensor,
-    hx: Sequence[Tensor],
+    hx: Tensor | Sequence[Tensor],
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of one layer, as torch.lstm_cell: input (N, I), each state (N, H)."""
+    """One step of an LSTM, as torch.lstm_cell: input (N, I), each state (N, H)."""
 
 def lt(
     input: Tensor | builtins.complex | np.number[Any],
@@ -2974,7 +2974,7 @@ def rnn_relu_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_relu_cell: input (N, I), each state (N, H)."""
+    """relu(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def rnn_tanh(
     input: Tensor,
@@ -2997,7 +2997,7 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
+    """tanh(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
     """The area under the ROC curve, of one element, in float32."""
