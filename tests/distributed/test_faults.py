@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 import socket
 import time
@@ -25,39 +24,55 @@ def step(ranks):
     current_op.name = "matmul"
     all_reduce(torch.ones(1), ranks, "sum")
 
-rank, busy = get_rank(), int(os.environ.get("BUSY", -1))
 everyone = tuple(range(get_world_size()))
-others = tuple(each for each in everyone if each != busy)
 step(everyone)
-if rank != busy:
-    step(others)
-print("ready", rank, os.getpid(), flush=True)
-while rank == busy:
-    time.sleep(0.1)  # computes alone
+print("ready", get_rank(), os.getpid(), flush=True)
 while True:
-    step(others)
+    step(everyone)
     time.sleep(0.01)
 """
 LOOPBACK = "0100007F"  # 127.0.0.1
 STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
 
 
+WAITING = """
+import os, time
+import torch
+from onefold.distributed import all_reduce, barrier, current_op, get_rank, transfer
+
+rank = get_rank()
+for ranks in ((0, 1, 2, 3), (1, 2)):
+    if rank in ranks:
+        barrier(ranks)
+print("ready", rank, os.getpid(), flush=True)
+current_op.name = "matmul"
+if rank == 0:
+    transfer([], [(2, (3,), torch.float32, torch.device("cpu"))])
+if rank == 1:
+    all_reduce(torch.ones(1), (1, 2), "sum")
+time.sleep(1000)
+"""
+
+
 def test_a_killed_rank(tmp_path):
     """The dead rank is named first, then in which op and line the others waited, or were."""
-    with Job(tmp_path, TRAINING, "--nproc_per_node", 4, env={"BUSY": "3"}) as job:
+    with Job(tmp_path, WAITING, "--nproc_per_node", 4) as job:
         job.until_ready(4)
+        time.sleep(0.5)
         os.kill(job.pids[2], signal.SIGKILL)
         killed = time.monotonic()
         status, lines = job.end()
         assert time.monotonic() - killed < 15
     assert status == 128 + signal.SIGKILL
-    assert lines[-4] == "[rank 2] killed by signal SIGKILL"
-    lost = re.escape(
-        STEP.format((0, 1, 2)) + ", lost the connection to another rank (rank 2 killed"
-    )
-    for rank, line in zip((0, 1), lines[-3:-1], strict=True):
-        assert re.match(rf"\[rank {rank}\] failed too: onefold.errors.PeerLost: {lost}", line), line
-    assert re.match(r"\[rank 3\] was at train.py:1\d in <module>", lines[-1])
+    dead, *waited, busy = lines[-4:]
+    assert dead == "[rank 2] killed by signal SIGKILL"
+    for line, rank, where in zip(waited, (0, 1), ("transfer", "all_reduce"), strict=True):
+        at = f"train.py:{13 + 2 * rank} in <module>"
+        assert line.startswith(
+            f"[rank {rank}] failed too: onefold.errors.PeerLost: {where} of op 'matmul' over ranks "
+            f"({rank}, 2), at {at}, lost the connection to another rank (rank 2 killed by signal "
+        )
+    assert busy == "[rank 3] was at train.py:16 in <module>"
 
 
 def test_a_stopped_rank(tmp_path):
