@@ -27,7 +27,7 @@ def step(ranks):
 everyone = tuple(range(get_world_size()))
 step(everyone)
 print("ready", get_rank(), os.getpid(), flush=True)
-while True:
+for _ in range(10000):
     step(everyone)
     time.sleep(0.01)
 """
@@ -50,7 +50,7 @@ if rank == 0:
     transfer([], [(2, (3,), torch.float32, torch.device("cpu"))])
 if rank == 1:
     all_reduce(torch.ones(1), (1, 2), "sum")
-time.sleep(1000)
+time.sleep(100)
 """
 
 
@@ -280,7 +280,7 @@ def test_ranks_start_again(tmp_path):
 def test_an_elastic_job(tmp_path):
     """Another machine joins, and is lost: the job goes on with two ranks, and then with one."""
     options = ("--nnodes", "1:2", "--master_port", free_port(), "--last_call", 1)
-    env = {"STEPS": "1000000", "PAUSE": "0.02"}
+    env = {"STEPS": "8000", "PAUSE": "0.02"}
     with Job(tmp_path, RESUMING, *options, "--max_restarts", 1, env=env) as one:
         one.until_ready(1)
         with Job(tmp_path, RESUMING, *options, env=env) as two:
