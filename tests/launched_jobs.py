@@ -49,10 +49,7 @@ class Job:
         return self
 
     def __exit__(self, *_):
-        for pid in self.pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.kill()
+        self.process.kill()  # and with it the ranks
         self.process.communicate()
 
     def until_ready(self, ranks):
