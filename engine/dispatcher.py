@@ -20,10 +20,10 @@ from .dispatch_plan import (
 )
 from .entry import Form, source
 from .generated import function
-from .names import Function
-from .op import Attributes, NoAttributes, Op
+from .names import Function, names
+from .op import Attributes, Op
 from .tensor import Shards, Tensor, from_shards
-from .views import add_views, link_all
+from .views import NO_VIEW, add_view, link_all
 
 P = ParamSpec("P")
 Tensors: TypeAlias = "tuple[Tensor | None, ...]"
@@ -36,9 +36,12 @@ class Takes(Protocol[P]):
     def attributes(self) -> Callable[P, Attributes]: ...
 
 
-def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """The function that runs an op of one tensor and hashable attributes."""
-    return _define(op, ("input",))
+def unary(op: Takes[P], out: bool = False) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The function that runs an op of one tensor and hashable attributes.
+
+    With `out` it takes the tensor for its result by this name; so do `binary` and kin.
+    """
+    return _define(op, ("input",), out=out)
 
 
 def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
@@ -53,12 +56,14 @@ def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     return _define(op, ("input",))
 
 
-def binary(op: Takes[P], second: str = "other") -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+def binary(
+    op: Takes[P], second: str = "other", out: bool = False
+) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The function that runs an op of two tensors and hashable attributes.
 
     `second` is the name of the second tensor, by which it may be passed.
     """
-    return _define(op, ("input", second))
+    return _define(op, ("input", second), out=out)
 
 
 def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:
@@ -66,9 +71,11 @@ def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P
     return _define(op, ("x", "other?"))
 
 
-def ternary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
+def ternary(
+    op: Takes[P], out: bool = False
+) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
-    return _define(op, ("a", "b", "c?"))
+    return _define(op, ("a", "b", "c?"), out=out)
 
 
 def with_optionals(
@@ -127,7 +134,7 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     is_boxing = type(op).boxing is not Op.boxing
     form = Form(
         params,
-        attributes=op.attributes is not NoAttributes or not params,
+        attributes=_count(op.attributes),
         saves=op.saves,
         saves_output=op.saves_output,
         several=op.num_outputs != 1,
@@ -144,10 +151,18 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
     call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
+    if form.out:
+        call.__annotations__["out"] = Tensor | None
     arity[call] = len(params)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call
+
+
+def _count(attributes: Callable[..., Attributes]) -> int | None:
+    """How many attributes an entry is called with; None where that is not fixed."""
+    fields: tuple[str, ...] | None = getattr(attributes, "_fields", None)
+    return None if fields is None or getattr(attributes, "_field_defaults", None) else len(fields)
 
 
 # What entries call beside the plan.
@@ -229,20 +244,23 @@ _NAMES = {
     "Node": Node,
     "Tensor": Tensor,
     "from_shards": from_shards,
-    "add_views": add_views,
+    "add_view": add_view,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
     "failed": failed,
     "hashable": hashable,
-    "interp": interpreter,
+    "is_grad_enabled": interpreter.is_grad_enabled,
+    "get_current": interpreter.get_current,
+    "get_saved_hooks": saved_hooks.items,
     "kept_outputs": kept_outputs,
     "link_all": link_all,
+    "names": names,
     "new": object.__new__,
+    "no_view": NO_VIEW,
     "outputs": outputs,
     "outputs_of_one": outputs_of_one,
     "prepare": prepare,
     "record": record,
     "ref": ref,
-    "saved_hooks": saved_hooks,
     "sequence": interpreter.sequence,
 }

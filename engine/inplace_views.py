@@ -13,7 +13,7 @@ from . import interpreter
 from .names import names, register_as
 from .tensor import Tensor, from_shards
 from .view_writes import check_change
-from .views import add_views, base_of, views_of
+from .views import add_view, base_of, give_views, views_of
 
 
 def check_reshaped(x: Tensor, what: str) -> None:
@@ -32,14 +32,10 @@ def _stands_for(x: Tensor) -> Tensor:
     made.shared, made.version = True, x.version
     base = base_of(x) if x.shared else None
     made._base = base
-    made._views = []
     if base is not None:
         made._step = x._step
-        add_views(base, [ref(made)])
-    if x.shared:
-        for view in views_of(x):
-            view._base = made
-            made._views.append(ref(view))
+        add_view(base, ref(made))
+    give_views(views_of(x) if x.shared else (), made)
     return made
 
 
@@ -58,10 +54,11 @@ def become_view(self: Tensor, name: str, *args: object, **kwargs: object) -> Ten
     base = base_of(view)
     assert base is not None
     self.shards, self.meta, self.shared = view.shards, view.meta, True
-    self._base, self._step, self._views = base, view._step, ()
-    add_views(base, [ref(self)])
+    self._base, self._step = base, view._step
+    give_views((), self)
+    add_view(base, ref(self))
     self.version = interpreter.stamp()
-    if interpreter.grad_enabled:
+    if interpreter.is_grad_enabled():
         self.node = view.node
     return self
 

@@ -118,12 +118,13 @@ class Op:
 
         class SoftmaxAttributes(NamedTuple):
             dim: int
-            dtype: torch.dtype | None = None
+            dtype: torch.dtype | None
 
     With `attributes = SoftmaxAttributes` the entry is called as `entry(x, dim, dtype)`, and its
     type says so. The record is made with the plan, from what the entry was called with: `infer`,
     `rule` and `vjp` get it after the tensors, `bind`, `decompose` and `scatter_view` as `attrs`,
-    the kernel and what `decompose` returns get its fields. `infer` checks them.
+    the kernel and what `decompose` returns get its fields. `infer` checks them. A field with a
+    default may be left out by callers, which makes each call slower.
     """
 
     name: str

@@ -96,7 +96,8 @@ class Tensor(TensorAttributes):
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_step", "_views", "meta", "node", "shards", "shared", "version",
+        "__weakref__", "_base", "_step", "_view", "_views",
+        "meta", "node", "shards", "shared", "version",
     )  # fmt: skip
 
     shards: Shards
@@ -107,7 +108,8 @@ class Tensor(TensorAttributes):
     # Set only in tensors that are `shared`; see `views`.
     _base: Tensor | None
     _step: ViewStep
-    _views: list[ReferenceType[Tensor]] | tuple[()]
+    _view: ReferenceType[Tensor]  # the last view of this tensor
+    _views: list[ReferenceType[Tensor]]  # those before it, if they were in use then
 
     def __init__(self, *data: object, **layout: Unpack[TypedLayout]) -> None:
         names.init_tensor(self, data, layout)
@@ -207,6 +209,11 @@ class Tensor(TensorAttributes):
     def requires_grad_(self, mode: bool = True) -> Tensor:
         names.set_requires_grad(self, mode)
         return self
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether it stands for a value of a graph that is being captured."""
+        return not isinstance(self.shards, tuple)
 
     @property
     def is_leaf(self) -> bool:
@@ -324,7 +331,8 @@ class Tensor(TensorAttributes):
         """Send a torch function called on our tensors to our op of the same name."""
         name = getattr(func, "__name__", "")
         # torch.linalg.inv calls itself linalg_inv, and the function behind threshold _threshold.
-        ours = find_name(name.removeprefix("_")) or find_name(name.replace("_", ".", 1))
+        known = (name, name.removeprefix("_"), name.replace("_", ".", 1))
+        ours = next(filter(None, map(find_name, known)), None)
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "

@@ -29,6 +29,7 @@ class ViewStep:
     name = ""
     index = 0  # which of several outputs the view is
     detaches = False  # whether the view has a place of its own on the tape
+    reads_others = False  # whether it depends on tensors besides the base
     multiple_views = False  # whether torch forbids writes to the view that are recorded
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
@@ -93,7 +94,7 @@ class OpStep(ViewStep):
 class FunctionStep(ViewStep):
     """The step by a function of the base; `scatter` and `on_one` as in `ViewStep`."""
 
-    __slots__ = ("_forward", "name", "on_one", "scatter")
+    __slots__ = ("_forward", "name", "on_one", "reads_others", "scatter")
 
     scatter: Callable[[Tensor, Tensor], Tensor]
     on_one: Callable[[torch.Tensor], torch.Tensor]
@@ -104,9 +105,11 @@ class FunctionStep(ViewStep):
         forward: Callable[[Tensor], Tensor],
         scatter: Callable[[Tensor, Tensor], Tensor],
         on_one: Callable[[torch.Tensor], torch.Tensor],
+        reads_others: bool = False,
     ) -> None:
         self.name, self._forward = name, forward
         self.scatter, self.on_one = scatter, on_one
+        self.reads_others = reads_others
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
         return self._forward(base)
@@ -131,6 +134,7 @@ class Detach(ViewStep):
 
 
 DETACH = Detach()
+NO_VIEW: ReferenceType[Tensor] = ref(object.__new__(Tensor))  # to a tensor that is gone
 
 
 def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
@@ -138,11 +142,7 @@ def link(view: Tensor, base: Tensor, step: ViewStep) -> Tensor:
     view._base = base
     view._step = step
     view.shared = True
-    views = getattr(base, "_views", None) if base.shared else None
-    if views and views[-1]() is None:
-        views[-1] = ref(view)  # the last one was used and dropped, as in most loops
-    else:
-        add_views(base, [ref(view)])
+    add_view(base, ref(view))
     return view
 
 
@@ -152,32 +152,41 @@ def link_all(made: Any, base: Tensor | None, steps: Sequence[ViewStep]) -> Any:
     if isinstance(made, Tensor):
         return link(made, base, steps[0])
     for view, step in zip(made, steps, strict=True):
-        view._base = base
-        view._step = step
-        view._views = ()
-        view.shared = True
-    add_views(base, [*map(ref, made)])
+        view._view = NO_VIEW
+        link(view, base, step)
     return made
 
 
-def add_views(base: Tensor, new: list[ReferenceType[Tensor]]) -> None:
-    """Let a base know of views."""
+def add_view(base: Tensor, new: ReferenceType[Tensor]) -> None:
+    """Let a base know of a view."""
     if not base.shared:  # so it has no links yet
         base.shared = True
         base._base = None
-        base._views = new
+        base._view = new
         return
-    views: list[ReferenceType[Tensor]] | None = getattr(base, "_views", None)
-    if not views:
-        base._views = new
+    last = getattr(base, "_view", NO_VIEW)
+    base._view = new
+    if last() is None:  # there was none, or it was used and dropped, as in most loops
         return
-    while views and views[-1]() is None:  # they were used and dropped, as in most loops
-        views.pop()
-    count = len(views)
-    if count > 4 and (count + len(new)).bit_length() > count.bit_length():
+    before = getattr(base, "_views", None)
+    if before is None:
+        base._views = [last]
+        return
+    while before and before[-1]() is None:
+        before.pop()
+    count = len(before)
+    if count > 4 and (count + 1).bit_length() > count.bit_length():
         # Seldom enough for the search to cost little per view.
-        views[:] = [view for view in views if view() is not None]
-    views.extend(new)
+        before[:] = [view for view in before if view() is not None]
+    before.append(last)
+
+
+def give_views(views: Sequence[Tensor], base: Tensor) -> None:
+    """Make these, views of another tensor by the same steps, the views of `base`."""
+    for view in views:
+        view._base = base
+    *before, last = [NO_VIEW, *map(ref, views)]
+    base._view, base._views = last, before
 
 
 def unlink(view: Tensor) -> Tensor:
@@ -200,11 +209,11 @@ def base_of(view: Tensor) -> Tensor | None:
 
 def views_of(base: Tensor) -> list[Tensor]:
     """The views of a tensor that somebody uses."""
-    views = getattr(base, "_views", None)
-    if not views:
-        base._views = ()
+    last = getattr(base, "_view", None)
+    if last is None:
+        base._view = NO_VIEW
         return []
-    found = [each() for each in views]
+    found = [each() for each in (*getattr(base, "_views", ()), last)]
     return [view for view in found if view is not None and view._base is base]
 
 
@@ -215,15 +224,15 @@ def has_links(tensor: Tensor) -> bool:
 
 def snapshot(x: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, which later writes do not change."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     return from_shards(x.shards, x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's present value without history, sharing its memory until one is written."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     made = from_shards(x.shards, x.meta)
     x.shared = made.shared = True
     return made
@@ -254,7 +263,5 @@ def leave(x: Tensor) -> None:
     if views:
         base = snapshot(x)
         base.shared = True
-        base._views = [ref(view) for view in views]
-        for view in views:
-            view._base = base
-        x._views = ()
+        give_views(views, base)
+        give_views((), x)

@@ -158,7 +158,8 @@ class ProgramStep:
 
     def substitute(self, same: Mapping[int, Value]) -> ProgramStep:
         """The step on other values, given by the numbers of its own."""
-        return replace(self, inputs=tuple([substitute(each, same) for each in self.inputs]))
+        inputs = tuple([substitute(each, same) for each in self.inputs])
+        return self if inputs == self.inputs else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,18 +298,16 @@ def verify(program: Program) -> None:
     """Check our own work: every value is made exactly once, and before it is used."""
     made: set[int] = set()
 
-    def make(values: Sequence[Value], where: str) -> None:
-        for value in values:
-            assert value.number not in made, f"{value!r} is made twice, again by {where}"
-            made.add(value.number)
-
-    make(program.inputs, "the inputs")
-    make([variable.value for variable in program.variables], "the variables")
-    make(program.states, "the optimizers")
+    given = [variable.value for variable in program.variables]
+    for value in (*program.inputs, *given, *program.states):
+        assert value.number not in made, f"{value!r} is given twice"
+        made.add(value.number)
     for step in program.steps:
         for value in step.reads():
             assert value.number in made, f"{value!r} is used before it is made, by {show(step)}"
-        make(step.outputs, show(step))
+        for value in step.outputs:
+            assert value.number not in made, f"{value!r} is made twice, again by {show(step)}"
+            made.add(value.number)
         for value in step.writes if step.place is None else (step.place, *step.writes):
             assert value in step.inputs, f"{show(step)} does not read {value!r}"
     for value in program.wanted():

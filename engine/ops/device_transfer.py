@@ -35,7 +35,7 @@ def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
     y = from_shards((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
-    if x.node is not None and interpreter.grad_enabled:
+    if x.node is not None and interpreter.is_grad_enabled():
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
 

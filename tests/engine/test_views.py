@@ -560,7 +560,9 @@ def test_a_detached_tensor_keeps_no_history(world):
 
 def test_ordinary_tensors_have_no_links(world):
     x = flow.ones(2) + flow.ones(2)
-    assert not any(hasattr(x, name) for name in ("_base", "_step", "_views")) and not x.shared
+    assert (
+        not any(hasattr(x, name) for name in ("_base", "_step", "_view", "_views")) and not x.shared
+    )
 
 
 def test_disjoint_views_are_left_alone(world, monkeypatch):

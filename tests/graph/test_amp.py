@@ -6,9 +6,10 @@ import torch
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.engine.amp_rules import FLOAT32, LOW, dtype_of_inputs
+from onefold.engine.amp_rules import FLOAT32, LOW, LOW_ON_GPU, dtype_of_inputs
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.meta import Meta
+from onefold.engine.ops.torch_row import ROWS
 from onefold.errors import OnefoldTypeError, OnefoldValueError
 
 B, S0, S1 = sbp.broadcast, sbp.split(0), sbp.split(1)
@@ -114,7 +115,7 @@ def dtypes_of(program, name):
 
 
 def test_the_lists_are_of_ops():
-    assert set(ops) >= LOW | FLOAT32
+    assert {*ops, *ROWS} >= LOW | LOW_ON_GPU | FLOAT32
     assert not LOW & FLOAT32
 
 
