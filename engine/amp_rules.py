@@ -15,7 +15,7 @@ LOW = frozenset(
     """
     attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
     matmul_nt matmul_tn mm mm_nt mm_tn packed_attention rows_tn
-    gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
+    gru lstm rnn_relu rnn_tanh
     """.split()
 )
 

@@ -139,6 +139,8 @@ class EventRecorder(Observer):
             _listening(_recorders, self),
         ):
             yield self
+        for event in self._open:
+            event.end = self.now()
 
 
 @contextmanager
