@@ -64,6 +64,8 @@ try:
     from .errors import OnefoldError
     from .func import vmap
     from .graph.stages.compile_stages import PipelineWarning
+    from .graph.unsupported import refuse as _refuse
+    from .missing_names import NAMES as _MISSING
     from .nn.compile import compile
     from .nn.layout_rules import LocalPartsWarning
     from .optim import swa_utils as _swa_utils
@@ -121,6 +123,8 @@ ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils"
 def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
+    if name in _MISSING:
+        raise _refuse(_MISSING, __name__, name)
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")
 
 

@@ -177,6 +177,8 @@ def describe() -> str:
     rows = [("variable", "value", "default", "allowed", "meaning")]
     for var in VARIABLES:
         value = repr(var.read()) if var.is_set() else "-"
+        if var is TOKEN and var.is_set():
+            value = "secret"
         rows.append((var.name, value, repr(var.default), var.allowed, var.doc))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(

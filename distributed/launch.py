@@ -136,7 +136,11 @@ def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
             report = report.because_of(others.tell(report.failure))
         rendezvous.shutdown()
         return report
-    except (SignalException, RendezvousError):
+    except RendezvousError:
+        if failure := others.last_word():  # who fails for good closes the rendezvous
+            return FailureReport(failure, {})
+        raise
+    except SignalException:
         if others.failure is not None:
             return FailureReport(others.failure, {})
         if others.lost is not None:

@@ -23,7 +23,7 @@ def is_elastic(options: argparse.Namespace) -> bool:
     fewest: int
     most: int
     fewest, most = options.nnodes
-    return most > 1 and (fewest != most or options.max_restarts > 0)
+    return bool(most > 1 and (fewest != most or options.max_restarts > 0))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     flag("no_python", "run the script as a program of its own, without Python")
     flag(
         "redirect_stdout_and_stderr",
-        "write what each process prints to the files stdout and stderr in LOGDIR/local_rank_N",
+        "write what each process prints to the files stdout and stderr in LOGDIR/local_rank_N, "
+        "and after a restart in its folder startK",
     )
     option("logdir", str, "log", "folder for --redirect_stdout_and_stderr (default log)")
     parser.add_argument("training_script", metavar="script", help="the program of every rank")

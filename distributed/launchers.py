@@ -76,6 +76,17 @@ class OtherLaunchers:
         self._stop.set()
         self._thread.join(timeout=4 * _INTERVAL)
 
+    def last_word(self) -> Failure | None:
+        """The failure that the others tell, if they do within a moment."""
+        self.stop()
+        deadline = time.monotonic() + _PATIENCE
+        with contextlib.suppress(RuntimeError):
+            store = self._connect()
+            while self.failure is None and time.monotonic() < deadline:
+                self.failure = next(iter(_told(store)), None)
+                time.sleep(_INTERVAL)
+        return self.failure
+
     def tell(self, failure: Failure) -> Failure:
         """Tell the others of a failure here; the failure that came first, here or elsewhere."""
         self.stop()

@@ -51,6 +51,8 @@ class RankFiles(LogsSpecs):
                 variables[STORE.name] = self.store
             if self._logdir is not None:
                 folder = Path(self._logdir, f"local_rank_{local}")
+                if self._start:
+                    folder /= f"start{self._start}"
                 folder.mkdir(parents=True, exist_ok=True)
                 outs[local], errs[local] = str(folder / "stdout"), str(folder / "stderr")
         return LogsDest(stdouts=outs, stderrs=errs, error_files=errors)

@@ -99,6 +99,8 @@ class OwnDevice(str):
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
+    if not _modes.items():  # as in most programs
+        return None
     mode = mode_now()
     if mode is None or isinstance(device, OwnDevice):
         return None

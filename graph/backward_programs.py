@@ -44,7 +44,9 @@ class _Backward:
     def __init__(self, program: Program, saved: Sequence[Value], gradients: Sequence[bool]) -> None:
         self.captured = program
         self.saved = saved
+        self.places: list[int] | None = None  # of these in what the node of a call saves
         self.gradients = gradients  # by target: whether an output is its gradient
+        self._whole = all(gradients)
         self._executable: Executable | None = None
 
     @property
@@ -53,19 +55,40 @@ class _Backward:
             self._executable = executable(self.captured)
         return self._executable
 
-    def run(self, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    def find(self, saved: Sequence[Value]) -> None:
+        """Find what it reads among values that are saved, if all is there."""
+        place = {value.number: index for index, value in enumerate(saved)}
+        if all(value.number in place for value in self.saved):
+            self.places = [place[value.number] for value in self.saved]
+
+    def run(
+        self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
         """The gradient of each target."""
-        made = iter(self.executable.run(inputs))
-        return [next(made) if there else None for there in self.gradients]
+        assert self.places is not None
+        inputs = [saved[place] for place in self.places]
+        made = self.executable.run([*inputs, *[dy for dy in gradients if dy is not None]])
+        if self._whole:
+            return made
+        rest = iter(made)
+        return [next(rest) if there else None for there in self.gradients]
 
 
 class BackwardPrograms:
     """The backward programs of a captured function; `saved` is what forward keeps for them."""
 
-    def __init__(self, capture: FunctionCapture, results: FunctionResults, draws: Draws) -> None:
+    def __init__(
+        self,
+        capture: FunctionCapture,
+        results: FunctionResults,
+        draws: Draws,
+        program: Program,
+        rebinds: bool,
+    ) -> None:
+        """`program` is the forward one; with `rebinds` names may stand for other tensors later."""
         self._capture = capture
         self._draws = draws
-        program = capture.program
+        self._rebinds = rebinds
         self._forward = {
             value.number: value
             for value in (
@@ -86,7 +109,14 @@ class BackwardPrograms:
             except OnefoldError:  # which a backward will raise again, if there is one
                 return
             self.saved = backward.saved
-            self._made[self._usual] = backward
+            self._keep(self._usual, backward)
+
+    def _keep(self, asked: Asked, backward: _Backward) -> None:
+        if self._rebinds and backward.captured.variables:
+            return  # it has read names that may stand for other tensors in the next call
+        if len(self._made) >= MAX_PROGRAMS:
+            del self._made[next(key for key in self._made if key != self._usual)]
+        self._made[asked] = backward
 
     def latest(self) -> Program | None:
         """The program that was made last."""
@@ -95,26 +125,24 @@ class BackwardPrograms:
 
     def run(
         self, needs: Sequence[bool], gradients: Sequence[Tensor | None], saved: Sequence[Tensor]
-    ) -> list[Tensor | None]:
+    ) -> Sequence[Tensor | None]:
         """The gradients of the targets that need one, from those of the ends and what was saved."""
         asked = tuple(needs), tuple([None if dy is None else dy.meta for dy in gradients])
         backward = self._made.get(asked)
-        values = {value.number: x for value, x in zip(self.saved, saved, strict=True)}
         if backward is None:
             backward = self._make(asked)
-            if not all(value.number in values for value in backward.saved):
+            if backward.places is None:
                 # Gradients in other layouts than usual needed more than what was saved.
-                backward = self._made[self._usual]
+                backward = self._made.get(self._usual) or self._make(self._usual)
                 gradients = [
                     zeros_of(meta) if dy is None else dy if dy.meta is meta else box(dy, meta)
                     for dy, meta in zip(gradients, map(_usual_layout, self.metas), strict=True)
                 ]
             else:
-                if len(self._made) >= MAX_PROGRAMS:
-                    del self._made[next(key for key in self._made if key != self._usual)]
-                self._made[asked] = backward
-        inputs = [values[value.number] for value in backward.saved]
-        found = backward.run([*inputs, *(dy for dy in gradients if dy is not None)])
+                self._keep(asked, backward)
+        found = backward.run(saved, gradients)
+        if all(needs):
+            return found
         return [dx if needed else None for dx, needed in zip(found, needs, strict=True)]
 
     def _make(self, asked: Asked) -> _Backward:
@@ -149,7 +177,15 @@ class BackwardPrograms:
         saved = list({v.number: v for v in read if v.number in forward}.values())
         live.inputs = [*saved, *live.inputs]
         gradients = iter([dx is not None for dx in found])
-        return _Backward(live, saved, [needed and next(gradients) for needed in needs])
+        made = _Backward(live, saved, [needed and next(gradients) for needed in needs])
+        made.find(self.saved)
+        return made
+
+    def save(self, saved: Sequence[Value]) -> None:
+        """Hear in which order values are saved."""
+        self.saved = saved
+        for backward in self._made.values():
+            backward.find(saved)
 
 
 def _usual_layout(meta: Meta) -> Meta:

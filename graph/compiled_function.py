@@ -6,6 +6,7 @@ the tape saves. Source: the partitioning of joint graphs in AOTAutograd (PyTorch
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
@@ -14,6 +15,7 @@ from ..engine.autograd_tape import Edge, Node, Output, saved_hooks
 from ..engine.generator import record_draws
 from ..engine.inplace import set_result, take
 from ..engine.interpreter import Interpreter
+from ..engine.meta import Meta
 from ..engine.op import Arg, Needs
 from ..engine.tensor import Tensor
 from ..engine.views import frozen
@@ -43,9 +45,9 @@ class CompiledFunction:
     ) -> None:
         """Capture `function` of what is given, where the tensors are `inputs`, each once.
 
-        `named` are tensors of modules, `paths` those of the modules by their identities. `around`
-        gives the interpreter for the capture, such as that of autocast. No tensor has changed
-        afterwards.
+        `finish` makes the programs. `named` are tensors of modules, `paths` those of the modules by
+        their identities. `around` gives the interpreter for the capture, such as that of autocast.
+        No tensor has changed afterwards.
         """
         self.name = f"compiled {name}"
         capture = FunctionCapture(named, paths)
@@ -60,10 +62,32 @@ class CompiledFunction:
         finally:
             capture.leave()
         self.modules = list(capture.modules.values())  # those called, as the capture keeps them
-        self._outside = [(x, x.meta, x.node is None) for x in capture.outside.values()]
-        program = capture.program
-        self._backward = BackwardPrograms(capture, self._results, self._draws)
+        self._capture = capture
+        self._captured = capture.program
+        self._outside: Sequence[tuple[Tensor, Meta, bool]] = ()
+
+    def finish(self, named: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Make the programs. Returns those of the named tensors that every call is then given.
+
+        They follow the arguments. Others are read from where they were found at the capture.
+        """
+        capture, results, program = self._capture, self._results, self._captured
+        variables = {id(variable.tensor): variable for variable in program.variables}
+        users = Counter(capture.values.values())
+        given = [
+            tensor for tensor in named
+            if id(tensor) in variables and users[variables[id(tensor)].value] == 1
+        ] if not results.changes else []  # fmt: skip
+        first = len(program.inputs)
+        results.rename({id(tensor): first + number for number, tensor in enumerate(given)})
+        program.inputs += [variables.pop(id(tensor)).value for tensor in given]
+        program.variables = list(variables.values())
+        ids = set(map(id, given))
+        outside = [x for key, x in capture.outside.items() if key not in ids]
+        self._outside = [(x, x.meta, x.node is None) for x in outside]
+        self._backward = BackwardPrograms(capture, results, self._draws, program, bool(given))
         self._plan(program)
+        return given
 
     def _plan(self, program: Program) -> None:
         """Make the forward program, and decide where what is saved comes from."""
@@ -74,7 +98,7 @@ class CompiledFunction:
         }
         computed = [v for v in self._backward.saved if v.number not in known]
         given = [v for v in self._backward.saved if v.number in known]
-        self._backward.saved = [*given, *computed]
+        self._backward.save([*given, *computed])
         self._saved = [known[value.number] for value in given]
         self._targets = [target.at for target in self._backward.targets]
         changed = [_key(change.at) for change in results.changes]
@@ -102,12 +126,13 @@ class CompiledFunction:
         return True
 
     def __call__(self, inputs: Sequence[Tensor]) -> object:
-        """The result for tensors of the signature, in their order, each once."""
+        """The result for tensors of the signature, each once, and those that `finish` gave."""
         results = self._results
         if results.changes:
             results.check_families(inputs)
-        saved = [tensor_at(at, inputs) for at in self._saved]
-        parents = [tensor_at(at, inputs).node for at in self._targets]
+        saved = [inputs[at] if isinstance(at, int) else at for at in self._saved]
+        targets = [inputs[at] if isinstance(at, int) else at for at in self._targets]
+        parents = tuple([tensor.node for tensor in targets])
         for index in self._replaced:
             saved[index] = frozen(saved[index])
         with interpreter.grad_mode(False):
@@ -117,7 +142,7 @@ class CompiledFunction:
                     take(tensor_at(at, inputs), made[index])
         if results.ends:
             args = (self._draws.taken, *saved, *made[len(results.values) :])
-            node = Node(self, tuple(parents), args, None, self._backward.metas)
+            node = Node(self, parents, args, None, self._backward.metas)
             for number, end in enumerate(results.ends):
                 made[end.output].node = Output(node, number)
         for at, index, recorded in results.changes:

@@ -41,6 +41,7 @@ class FunctionCapture(Capture):
         # Those that were called, by their identities, and their attributes before.
         self.modules: dict[int, tuple[object, dict[str, object]]] = {}
         self.outside: dict[int, Tensor] = {}  # those met, by their identities
+        self.values: dict[int, Value] = {}  # that these are when the function begins
         self.argument_nodes: list[Edge | None] = []  # where the arguments are on the tape
         self._edges: dict[Edge, Edge] = {}  # what stands for the places of tensors from outside
         self._end: dict[int, Content] = {}
@@ -57,6 +58,7 @@ class FunctionCapture(Capture):
     def _variable(self, tensor: Tensor) -> Variable:
         found = super()._variable(tensor)
         self.outside[id(tensor)] = tensor
+        self.values[id(tensor)] = found.value
         self.mutations.note(tensor)
         tensor.shards = captured(found.value).shards
         edge = tensor.node
@@ -71,15 +73,15 @@ class FunctionCapture(Capture):
         before = self.mutations.node_before(tensor)
         return None if before is None else self._edges[before]
 
-    def value_before(self, tensor: Tensor) -> Value:
-        """The value that a tensor from outside has when the function begins."""
-        return self._variable_before(tensor).value
-
     def leave(self) -> None:
         """End the function: every tensor from outside is what it was before."""
         self._end = self.mutations.now()
+        self._forget()
+
+    def _forget(self) -> None:
         self.undo()
         self._variables.clear()  # what they are known by may be anything later
+        self._edges.clear()  # they hold all that tensors from outside were computed from
 
     @contextmanager
     def resumed(self) -> Iterator[Program]:
@@ -101,8 +103,7 @@ class FunctionCapture(Capture):
                     "eager mode can do; use the function as it is"
                 )
         finally:
-            self.undo()
-            self._variables.clear()
+            self._forget()
 
     # Modules.
 

@@ -7,7 +7,7 @@ may be a view of one of these, so that a write to one of them changes the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -110,7 +110,7 @@ class FunctionResults:
                 recorded = x.node is not capture.argument_nodes[index]
                 found.append(Change(index, self._output(x, recorded), recorded))
         for tensor in capture.outside.values():
-            if capture.value_of(tensor) is capture.value_before(tensor):
+            if capture.value_of(tensor) is capture.values[id(tensor)]:
                 continue
             if not self._follows(tensor):
                 recorded = tensor.node is not capture.node_before(tensor)
@@ -173,6 +173,19 @@ class FunctionResults:
             if base_of(x) is base and x._step.detaches:
                 return self._known[id(x)]
         return None
+
+    def rename(self, indices: Mapping[int, int]) -> None:
+        """Let tensors from outside, by their identities, be arguments with these indices."""
+
+        def new(place: Place) -> Place:
+            return indices.get(id(place), place) if isinstance(place, Tensor) else place
+
+        def at(place: At) -> At:
+            return indices.get(id(place), place) if isinstance(place, Tensor) else place
+
+        self.places = {key: new(place) for key, place in self.places.items()}
+        self.links = [link._replace(base=new(link.base)) for link in self.links]
+        self.targets = [target._replace(at=at(target.at)) for target in self.targets]
 
     # In a call.
 

@@ -6,17 +6,20 @@ valid for as long as they stand for the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 
+from ..engine.meta import Meta
 from ..engine.tensor import Tensor
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
 _FIXED = (ModuleType, type, BuiltinFunctionType)
 _PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
 _MISSING = object()
+# What reads attributes by any name.
+_DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
 
 
 class NamesRead:
@@ -25,9 +28,11 @@ class NamesRead:
     def __init__(self) -> None:
         self.objects: list[object] = []  # that were met, besides functions and numbers
         self._words: set[str] = set()  # the names in the code of all functions
+        self._followed: set[tuple[type, FunctionType]] = set()
         self._names: list[tuple[Mapping[str, object], str, object]] = []
         self._cells: list[tuple[CellType, object]] = []
         self._items: list[tuple[object, tuple[object, ...]]] = []
+        self._released: list[_Released] = []
         self._seen: dict[int, object] = {}  # by identity, which nothing else has meanwhile
 
     def add(self, value: object) -> None:
@@ -68,13 +73,57 @@ class NamesRead:
                 self.add(value)
         self._add_all((function.__defaults__, function.__kwdefaults__))
 
+    def add_method(self, kind: type, name: str = "forward") -> None:
+        """Follow a method of a class, and those that it calls by name."""
+        left = [name]
+        while left:
+            name = left.pop()
+            found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+            if isinstance(found, property):
+                found = found.fget
+            elif isinstance(found, (staticmethod, classmethod)):
+                found = found.__func__
+            if isinstance(found, FunctionType) and (kind, found) not in self._followed:
+                self._followed.add((kind, found))
+                names = set(_names_in(found.__code__))
+                self._words |= names
+                left += sorted(names)
+                self.add(found)
+
     def add_attributes(
-        self, attributes: Mapping[str, object], before: Mapping[str, object], all_names: bool
+        self, attributes: Mapping[str, object], before: Mapping[str, object]
     ) -> None:
-        """The attributes of an object; without `all_names` those that stand in some code."""
+        """The attributes of an object whose names stand in the code of what was added."""
+        every = not self._words.isdisjoint(_DYNAMIC)
         for name, value in before.items():
-            if not name.startswith("_") and (all_names or name in self._words):
+            if not name.startswith("_") and (every or name in self._words):
                 self._names.append((attributes, name, value))
+
+    def tensors_by_name(self) -> list[Tensor]:
+        """The tensors that names stand for."""
+        held = {id(item) for _, values in self._items for item in values}
+        values = [value for *_, value in [*self._names, *self._cells]]
+        found = {id(value): value for value in values if isinstance(value, Tensor)}
+        return [tensor for key, tensor in found.items() if key not in held]
+
+    def release(self, tensors: Sequence[Tensor]) -> None:
+        """Let the names of these tensors stand for others that are laid out like them."""
+        of = {id(tensor): _Released(tensor) for tensor in tensors}
+        for mapping, name, value in self._names:
+            if id(value) in of:
+                of[id(value)].readers.append(partial(mapping.get, name))
+        for cell, value in self._cells:
+            if id(value) in of:
+                of[id(value)].readers.append(partial(_content, cell))
+        self._names = [each for each in self._names if id(each[2]) not in of]
+        self._cells = [each for each in self._cells if id(each[1]) not in of]
+        self._released = list(of.values())
+
+    def released(self) -> list[Tensor] | None:
+        """What the names of released tensors stand for now; None if that is something else."""
+        found = [each.now() for each in self._released]
+        tensors = [tensor for tensor in found if tensor is not None]
+        return tensors if len(tensors) == len(found) else None
 
     def settle(self) -> None:
         """Forget what has changed since, which the captured function itself has done."""
@@ -91,6 +140,25 @@ class NamesRead:
             if not _same(_content(cell), value):
                 return False
         return all(_all_same(container, values) for container, values in self._items)
+
+
+class _Released:
+    """Names of one tensor, which may stand for another one of its kind."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.readers: list[Callable[[], object]] = []
+        self._kind = _kind(tensor)
+
+    def now(self) -> Tensor | None:
+        first, *others = [read() for read in self.readers]
+        if not isinstance(first, Tensor) or any(other is not first for other in others):
+            return None
+        return first if _kind(first) == self._kind else None
+
+
+def _kind(tensor: Tensor) -> tuple[Meta, bool, bool]:
+    node = tensor.node
+    return tensor.meta, node is None, node is not None and node.is_leaf
 
 
 def _content(cell: CellType) -> object:

@@ -49,6 +49,11 @@ def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
     return mapped
 
 
+def tree_values(tree: object, function: Callable[[object], object]) -> None:
+    """Call `function` with each leaf of a tree that is no tensor."""
+    _tree_map(tree, lambda x: x, function)
+
+
 def _tree_map(
     tree: object, function: Callable[[Tensor], object], other: Callable[[object], object]
 ) -> Any:
@@ -60,8 +65,8 @@ def _tree_map(
         return kind((key, made[key]) for key in tree)
     if isinstance(tree, (list, tuple)):
         parts = [_tree_map(value, function, other) for value in tree]
-        plain = type(tree) in (list, tuple)
-        return type(tree)(parts) if plain else type(tree)(*parts)  # a named tuple
+        named = getattr(tree, "_fields", None) is not None  # a named tuple
+        return type(tree)(*parts) if named else type(tree)(parts)
     return other(tree)
 
 

@@ -6,25 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import update_wrapper
 from types import MethodType
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
 from ..engine import interpreter
 from ..engine.autocast import Autocast
 from ..engine.global_mode import mode_now
-from ..engine.interpreter import Interpreter
+from ..engine.interpreter import Interpreter, Through
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_function import CompiledFunction
 from ..graph.ir import Program
 from ..graph.names_read import NamesRead
-from ..graph.pytree import tree_signature
+from ..graph.pytree import tree_signature, tree_values
 from ..graph.setting_checks import integer
 from .graph_structure import Tables, same_tables
 from .module import Module
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What runs a call, and the tensors that it is given besides the arguments.
+Ready: TypeAlias = tuple[CompiledFunction, Sequence[Tensor]]
 
 MAX_COMPILED = 10  # programs kept, the latest used
 
@@ -42,11 +44,13 @@ class _Entry:
         self.key = key
         self.compiled = compiled
         self._names = names
-        self._tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
+        self.tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
 
-    def holds(self) -> bool:
-        """Whether what it depends on besides the arguments is as it was."""
-        return self._tables.same() and self._names.same() and self.compiled.holds()
+    def named(self) -> list[Tensor] | None:
+        """What calls are given besides the arguments; None if the program is not valid now."""
+        if self.tables.same() and self._names.same() and self.compiled.holds():
+            return self._names.released()
+        return None
 
 
 class Compiled:
@@ -65,8 +69,9 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         current = interpreter.get_current()
-        if current is not None and not (isinstance(current, Autocast) and current.inner is None):
-            return self._function(*args, **kwargs)  # it is a part of what that one looks at
+        if current is not None and (current.captures or not isinstance(current, Through)):
+            return self._function(*args, **kwargs)  # it is a part of that program
+        autocast = _autocast(current)
         given = args, kwargs
         inputs: list[Tensor] = []
         places: dict[int, int] = {}
@@ -85,35 +90,40 @@ class Compiled:
             interpreter.is_grad_enabled(),
             torch.get_default_dtype(),
             mode_now(),
-            None if current is None else (current.dtypes, current.caches),
+            None if autocast is None else (autocast.dtypes, autocast.caches),
         )
-        entries = self._entries
-        for index, entry in enumerate(entries):
-            if entry.key == key and entry.holds():
-                if index:
-                    entries.insert(0, entries.pop(index))
-                break
-        else:
-            entry = self._capture(key, given, inputs)
-        if current is None:
-            return entry.compiled(inputs)
-        with interpreter.using(None):
-            return entry.compiled(inputs)
+        compiled, named = self._find(key) or self._capture(key, given, inputs, autocast)
+        inputs += named
+        if current is not autocast or autocast is None:
+            return compiled(inputs)
+        with interpreter.using(autocast.inner):
+            return compiled(inputs)
 
-    def _capture(self, key: object, given: Any, inputs: Sequence[Tensor]) -> _Entry:
-        current = interpreter.get_current()
+    def _find(self, key: object) -> Ready | None:
+        """What is compiled for this key and valid now."""
+        for index, entry in enumerate(self._entries):
+            if entry.key == key:
+                named = entry.named()
+                if named is not None:
+                    if index:
+                        self._entries.insert(0, self._entries.pop(index))
+                    return entry.compiled, named
+        return None
 
+    def _capture(
+        self, key: object, given: Any, inputs: Sequence[Tensor], autocast: Autocast | None
+    ) -> Ready:
         def around(capture: Interpreter) -> Interpreter:
-            if isinstance(current, Autocast):
-                return Autocast(capture, current.dtypes, current.caches)
-            return capture
+            if autocast is None:
+                return capture
+            return Autocast(capture, autocast.dtypes, autocast.caches)
 
         function = self._function
         owner = getattr(function, "__self__", function)
         names = NamesRead()
         names.add(function)
-        names.add(given)
-        objects = [(each, dict(vars(each))) for each in names.objects if hasattr(each, "__dict__")]
+        tree_values(given, names.add)
+        objects = [(each, dict(vars(each))) for each in names.objects if _has_attributes(each)]
         tops = [each for each, _ in objects if isinstance(each, Module)]
         named: dict[str, Tensor] = {}
         paths: dict[int, str] = {}
@@ -130,16 +140,19 @@ class Compiled:
             if error.args:
                 error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
             raise
-        for each, before in objects:
-            names.add_attributes(vars(each), before, all_names=False)
-        for module, before in compiled.modules:
-            names.add_attributes(vars(module), before, all_names=True)
+        for module, _ in compiled.modules:
+            names.add_method(type(module))
+        for each, before in [*objects, *compiled.modules]:
+            names.add_attributes(vars(each), before)
         names.settle()
         called = [module for module, _ in compiled.modules if isinstance(module, Module)]
         entry = _Entry(key, compiled, names, [*tops, *called])
+        of_modules = entry.tables.held()
+        free = compiled.finish([x for x in names.tensors_by_name() if id(x) not in of_modules])
+        names.release(free)
         self._entries.insert(0, entry)
         del self._entries[self.size :]
-        return entry
+        return compiled, free
 
     @property
     def program(self) -> Program | None:
@@ -150,6 +163,17 @@ class Compiled:
     def backward_program(self) -> Program | None:
         """The backward program of the latest used signature that was made last, if there is one."""
         return self._entries[0].compiled.backward_program if self._entries else None
+
+
+def _has_attributes(value: object) -> bool:
+    return getattr(value, "__dict__", None) is not None
+
+
+def _autocast(current: Interpreter | None) -> Autocast | None:
+    """The autocast that is on, perhaps behind others that look at what passes."""
+    while isinstance(current, Through) and not isinstance(current, Autocast):
+        current = current.inner
+    return current if isinstance(current, Autocast) else None
 
 
 class CompiledModule(Module):
@@ -220,7 +244,21 @@ def compile(
     isolate_recompiles: bool = False,
     shapes_spec: object = None,
 ) -> Any:
-    """The function or module, run as programs: one for each signature, captured at its first call.
+    """The function, or module, run as programs that are captured at its first calls.
+
+    Results and gradients are those of eager mode, bit for bit, and changes in place and random
+    draws happen at every call. There is a program for each signature: the metas of the tensors in
+    nested arguments and whether they need gradients, other arguments by value, modes of modules,
+    grad mode and autocast. Tensors from outside are read at every call. A module is returned as one
+    that shares everything with it. Inside another program the function is a part of that.
+
+    `recompile_limit` is how many programs are kept (10 by default), the latest used. With `disable`
+    the function itself is returned. All else is accepted as torch's names and changes nothing: a
+    function is always captured as a whole, for exact shapes.
+
+    Raises OnefoldRuntimeError, when called, for functions that read a value of a tensor, or that
+    contain `backward()` or an optimizer's step (see `nn.Graph`); AutogradError for gradients of
+    gradients; OnefoldValueError for a `backend` or `mode` that torch does not have.
 
     >>> import onefold as flow
     >>> @flow.compile
@@ -230,6 +268,9 @@ def compile(
     >>> square(x).sum().backward()
     >>> x.grad.numpy()
     array([6.], dtype=float32)
+    >>> model = flow.compile(flow.nn.Linear(2, 3))
+    >>> list(model.state_dict())
+    ['weight', 'bias']
     """
     _check(backend, mode)
     size = MAX_COMPILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
+from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users name them)
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.names import all_names

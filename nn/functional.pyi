@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import ScalingType as ScalingType, SwizzleType as SwizzleType
 
 from ..engine.ops.functions import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
@@ -86,6 +87,7 @@ from ..engine.ops.functions import (
     rotary as rotary,
     rrelu as rrelu,
     scaled_dot_product_attention as scaled_dot_product_attention,
+    scaled_mm as scaled_mm,
     soft_margin_loss as soft_margin_loss,
     softplus as softplus,
     softshrink as softshrink,
@@ -216,6 +218,7 @@ __all__ = [
     "rrelu",
     "rrelu_",
     "scaled_dot_product_attention",
+    "scaled_mm",
     "selu",
     "selu_",
     "sigmoid",

@@ -190,14 +190,15 @@ class Graph:
     def set_grad_scaler(self, grad_scaler: StaticGradScaler) -> None:
         """Scale the loss for backward, and the gradients back before they are used.
 
-        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`.
+        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`; one
+        that is not enabled scales nothing.
         """
         if not isinstance(grad_scaler, StaticGradScaler):
             raise OnefoldTypeError(
                 "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
                 f"{type(grad_scaler).__name__}"
             )
-        self._scaler = grad_scaler
+        self._scaler = grad_scaler if grad_scaler.is_enabled() else None
         self._compiled.clear()
 
     # Running.

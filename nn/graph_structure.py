@@ -45,6 +45,10 @@ class Tables:
         self._filled = [(table, [*map(id, table.values())]) for table in tables if table]
         self._held = [[*table.values()] for table in tables]  # so their identities stay theirs
 
+    def held(self) -> set[int]:
+        """The identities of what is in them."""
+        return {id(value) for values in self._held for value in values}
+
     def same(self) -> bool:
         """Whether they have what they had."""
         if any(self._empty):

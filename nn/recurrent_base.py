@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.creation import empty
 from ..engine.ops.dims import squeeze, unsqueeze
 from ..engine.ops.index import index_select
@@ -47,7 +48,7 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

@@ -182,27 +182,37 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
-        if (current := interpreter.get_current()) is None:
-            self.update(Given())
-        else:
-            current.step_optimizer(self, lambda: self.update(Given()))
+        self.step_by(Given())
         return result
 
-    @no_grad
-    def update(self, given: Given) -> None:
-        """What `step` does, with numbers that stay on the device."""
+    def step_by(self, given: Given) -> None:
+        """`step` with numbers that stay on the device, such as whether it is skipped."""
+        if (current := interpreter.get_current()) is None:
+            self.update(given)
+        else:
+            current.step_optimizer(self, lambda: self.update(given))
+
+    def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """The parameters of each group that have a gradient, and these, laid out as they are.
+
+        Gradients are boxed all together, and stay so.
+        """
         chosen = [with_gradients(group["params"]) for group in self.param_groups]
         params = [param for params, _ in chosen for param in params]
         grads = [grad for _, grads in chosen for grad in grads]
-        zero = self._zero
-        laid = (aligned if zero is None else zero.aligned)(params, grads)
+        laid = (aligned if self._zero is None else self._zero.aligned)(params, grads)
         for param, grad, before in zip(params, laid, grads, strict=True):
             if grad is not before:
                 param.grad = grad
         rest = iter(laid)
-        for group, (params, _) in zip(self.param_groups, chosen, strict=True):
+        return [(params, list(islice(rest, len(params)))) for params, _ in chosen]
+
+    @no_grad
+    def update(self, given: Given) -> None:
+        """What `step` does, with numbers that stay on the device."""
+        zero = self._zero
+        for group, (params, grads) in zip(self.param_groups, self.lay_gradients(), strict=True):
             if params:
-                grads = list(islice(rest, len(params)))
                 parts = params
                 if zero is not None:
                     parts, grads = zero.split(params, grads)

@@ -49,10 +49,7 @@ class Job:
         return self
 
     def __exit__(self, *_):
-        for pid in self.pids.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.kill()
+        self.process.kill()  # and with it the ranks
         self.process.communicate()
 
     def until_ready(self, ranks):
@@ -86,6 +83,22 @@ def runs(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def listening(*pids):
+    """The addresses, as the kernel writes them, on which these processes listen."""
+    sockets = set()
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(entry))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                found.add(local)
+    return found
 
 
 def gone_within(pids, seconds):

@@ -3,7 +3,7 @@
 NUMBER = "complex | np.number[Any]"
 OPERAND = f"Tensor | {NUMBER}"
 INTS = "int | Sequence[int]"
-DEVICE = "str | torch.device | None"
+DEVICE = "DeviceLike | None"
 
 # Functions whose result depends on their arguments, as (parameters, result) of each overload.
 OUT = "*, out: Tensor | None = None"
@@ -50,10 +50,21 @@ OVERLOADS = {
 METHODS = {"polygamma": ("self, n: int", "Tensor")}
 
 # Functions whose parameters are read by hand, as (parameters, result).
+_SCALES = "Tensor | Sequence[Tensor]"
+_RECIPE = "ScalingType | Sequence[ScalingType]"
+_SWIZZLE = "SwizzleType | Sequence[SwizzleType] | None"
 SIGNATURES = {
+    "scaled_mm": (
+        f"mat_a: Tensor, mat_b: Tensor, scale_a: {_SCALES}, scale_recipe_a: {_RECIPE}, "
+        f"scale_b: {_SCALES}, scale_recipe_b: {_RECIPE}, swizzle_a: {_SWIZZLE} = None, "
+        f"swizzle_b: {_SWIZZLE} = None, bias: Tensor | None = None, "
+        "output_dtype: torch.dtype | None = torch.bfloat16, "
+        "contraction_dim: Sequence[int] = (), use_fast_accum: bool = False",
+        "Tensor",
+    ),
     "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
     "to": (
-        f"self: Tensor, *args: torch.dtype | torch.device | str | int | Tensor | None, {_PLACE}, "
+        f"self: Tensor, *args: torch.dtype | DeviceLike | Tensor | None, {_PLACE}, "
         "non_blocking: bool = False, copy: bool = False, "
         "memory_format: torch.memory_format | None = None",
         "Tensor",

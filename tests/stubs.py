@@ -40,13 +40,16 @@ NAMES = all_names()
 SOURCES = {
     "Any": "typing",
     "Callable": "collections.abc",
+    "DeviceLike": "onefold.engine.argument_types",
     "Literal": "typing",
     "NamedTuple": "typing",
     "ValuesAndIndices": "onefold.engine.ops.argreduce",
     "Placement": Placement.__module__,
     "Sbp": Sbp.__module__,
+    "ScalingType": "torch.nn.functional",
     "Self": "typing",
     "Sequence": "collections.abc",
+    "SwizzleType": "torch.nn.functional",
     "Tensor": Tensor.__module__,
     "overload": "typing",
 }
@@ -378,7 +381,9 @@ def functional_stub():
     body = "\n".join(map(own_function, sorted(functional.OWN)))
     lines += [imports(body, "onefold.nn"), "FUNCTIONS: list[str]", "RENAMED: dict[str, str]"]
     lines += ["OWN: dict[str, Any]", exported(functional.FUNCTIONS), body]
-    text = "\n".join(["from typing import Any", *lines])
+    types = "ScalingType as ScalingType, SwizzleType as SwizzleType"
+    imported = ["from typing import Any", f"from torch.nn.functional import {types}"]
+    text = "\n".join([*imported, *lines])
     return HEADER.format("The functions behind the layers.") + "\n" + text + "\n"
 
 

@@ -36,6 +36,7 @@ LADDER = (
         "func",
         "hub",
         "job",
+        "missing_names",
         "parallel",
         "utils",
         "profiler",
@@ -47,7 +48,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names",),
+    ("names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
     ("placed_device",),

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
+from torch.nn.functional import ScalingType, SwizzleType
 
 from ..generator import Generator
 from ..placed_device import PlacedDevice
@@ -52,6 +53,24 @@ def _scaled_mm(
     out: Tensor | None = None,
 ) -> Tensor:
     """The product of two float8 matrices with one scale for each, or for each row and column."""
+
+def _scaled_mm_v2(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: Tensor | None,
+    out_dtype: torch.dtype | None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """`scaled_mm` with recipes and swizzles as numbers."""
 
 def abs(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`abs` of each element."""
@@ -621,6 +640,9 @@ def bucketize(
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """torch.cartesian_prod on every shard; see torch's documentation."""
+
+def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
+    """`input` in `dtype`; the same tensor when it is in that dtype already."""
 
 def cat(
     tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
@@ -3060,6 +3082,22 @@ def scaled_matmul(
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> Tensor:
     """The product of two matrices that `quantize_fp8` gave, summed in float32."""
+
+def scaled_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor | Sequence[Tensor],
+    scale_recipe_a: ScalingType | Sequence[ScalingType],
+    scale_b: Tensor | Sequence[Tensor],
+    scale_recipe_b: ScalingType | Sequence[ScalingType],
+    swizzle_a: SwizzleType | Sequence[SwizzleType] | None = None,
+    swizzle_b: SwizzleType | Sequence[SwizzleType] | None = None,
+    bias: Tensor | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """The product of two float8 matrices whose scales are as the recipes say."""
 
 def scatter(
     input: Tensor,

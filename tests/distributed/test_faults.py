@@ -1,13 +1,15 @@
 """Faults of launched jobs: what is said, and when everything has ended."""
 
 import os
+import random
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
-from launched_jobs import Job, free_port, gone_within
+from launched_jobs import Job, free_port, gone_within, listening
 from torch.distributed import HashStore
 
 from onefold.distributed.launchers import OtherLaunchers
@@ -23,38 +25,55 @@ def step(ranks):
     current_op.name = "matmul"
     all_reduce(torch.ones(1), ranks, "sum")
 
-rank, busy = get_rank(), int(os.environ.get("BUSY", -1))
 everyone = tuple(range(get_world_size()))
-others = tuple(each for each in everyone if each != busy)
 step(everyone)
-if rank != busy:
-    step(others)
-print("ready", rank, os.getpid(), flush=True)
-while rank == busy:
-    time.sleep(0.1)  # computes alone
-while True:
-    step(others)
+print("ready", get_rank(), os.getpid(), flush=True)
+for _ in range(10000):
+    step(everyone)
     time.sleep(0.01)
 """
+LOOPBACK = "0100007F"  # 127.0.0.1
 STEP = "all_reduce of op 'matmul' over ranks {}, at train.py:8 in step"
+
+
+WAITING = """
+import os, time
+import torch
+from onefold.distributed import all_reduce, barrier, current_op, get_rank, transfer
+
+rank = get_rank()
+for ranks in ((0, 1, 2, 3), (1, 2)):
+    if rank in ranks:
+        barrier(ranks)
+print("ready", rank, os.getpid(), flush=True)
+current_op.name = "matmul"
+if rank == 0:
+    transfer([], [(2, (3,), torch.float32, torch.device("cpu"))])
+if rank == 1:
+    all_reduce(torch.ones(1), (1, 2), "sum")
+time.sleep(100)
+"""
 
 
 def test_a_killed_rank(tmp_path):
     """The dead rank is named first, then in which op and line the others waited, or were."""
-    with Job(tmp_path, TRAINING, "--nproc_per_node", 4, env={"BUSY": "3"}) as job:
+    with Job(tmp_path, WAITING, "--nproc_per_node", 4) as job:
         job.until_ready(4)
+        time.sleep(0.5)
         os.kill(job.pids[2], signal.SIGKILL)
         killed = time.monotonic()
         status, lines = job.end()
         assert time.monotonic() - killed < 15
     assert status == 128 + signal.SIGKILL
-    assert lines[-4] == "[rank 2] killed by signal SIGKILL"
-    lost = re.escape(
-        STEP.format((0, 1, 2)) + ", lost the connection to another rank (rank 2 killed"
-    )
-    for rank, line in zip((0, 1), lines[-3:-1], strict=True):
-        assert re.match(rf"\[rank {rank}\] failed too: onefold.errors.PeerLost: {lost}", line), line
-    assert re.match(r"\[rank 3\] was at train.py:1\d in <module>", lines[-1])
+    dead, *waited, busy = lines[-4:]
+    assert dead == "[rank 2] killed by signal SIGKILL"
+    for line, rank, where in zip(waited, (0, 1), ("transfer", "all_reduce"), strict=True):
+        at = f"train.py:{13 + 2 * rank} in <module>"
+        assert line.startswith(
+            f"[rank {rank}] failed too: onefold.errors.PeerLost: {where} of op 'matmul' over ranks "
+            f"({rank}, 2), at {at}, lost the connection to another rank (rank 2 killed by signal "
+        )
+    assert busy == "[rank 3] was at train.py:16 in <module>"
 
 
 def test_a_stopped_rank(tmp_path):
@@ -69,8 +88,12 @@ def test_a_stopped_rank(tmp_path):
     assert status == 1
     stop = "stopped by a signal, such as SIGSTOP, or by a debugger"
     step = STEP.format((0, 1))
+    # Waits at the start may be worth a warning, too.
+    first, *lines = lines[-5:]
+    assert re.fullmatch(
+        re.escape(f"[rank 0] {step}, has waited ") + r"\d s for other ranks:", first
+    )
     assert lines == [
-        f"[rank 0] {step}, has waited 1 s for other ranks:",
         f"  rank 1 did not arrive: {stop}",
         "  It gives up after 5 s (ONEFOLD_TIMEOUT).",
         f"[rank 1] {stop}, while others waited for it",
@@ -80,9 +103,20 @@ def test_a_stopped_rank(tmp_path):
 
 
 def test_a_killed_launcher(tmp_path):
-    """Its ranks end, even a stopped one, and its temporary folder is removed."""
+    """Its ranks end, even a stopped one, and its temporary folder is removed.
+
+    Until then nothing of the job listens to other machines, and a stranger's bytes do no harm.
+    """
     with Job(tmp_path, TRAINING, "--nproc_per_node", 2) as job:
         job.until_ready(2)
+        addresses = listening(job.process.pid, *job.pids.values())
+        assert len(addresses) >= 3
+        assert {address.partition(":")[0] for address in addresses} == {LOOPBACK}
+        (mine,) = listening(job.process.pid)
+        with socket.create_connection(("127.0.0.1", int(mine.partition(":")[2], 16))) as stranger:
+            stranger.sendall(random.Random(0).randbytes(4096))
+        time.sleep(0.5)
+        assert job.process.poll() is None
         assert list(tmp_path.glob("onefold-launch-*"))
         os.kill(job.pids[1], signal.SIGSTOP)
         job.process.kill()
@@ -94,7 +128,10 @@ def test_a_killed_launcher(tmp_path):
 
 
 def test_a_killed_launcher_of_another_machine(tmp_path):
-    """Node 1 notices that the launcher of node 0 is gone, though their ranks never communicate."""
+    """Node 1 notices that the launcher of node 0 is gone, though their ranks never communicate.
+
+    Node 0 listens on the named address alone, and node 1 not at all.
+    """
     port = free_port()
     both = ("--nnodes", 2, "--no_python", "--master_port", port, "--node_rank")
     script = "echo ready $RANK $$; exec sleep 100"
@@ -104,6 +141,8 @@ def test_a_killed_launcher_of_another_machine(tmp_path):
     ):
         zero.until_ready(1)
         one.until_ready(1)
+        assert listening(zero.process.pid) == {f"{LOOPBACK}:{port:04X}"}
+        assert listening(one.process.pid) == set()
         zero.process.kill()
         killed = time.monotonic()
         status, lines = one.end()
@@ -246,7 +285,7 @@ def test_ranks_start_again(tmp_path):
 def test_an_elastic_job(tmp_path):
     """Another machine joins, and is lost: the job goes on with two ranks, and then with one."""
     options = ("--nnodes", "1:2", "--master_port", free_port(), "--last_call", 1)
-    env = {"STEPS": "1000000", "PAUSE": "0.02"}
+    env = {"STEPS": "8000", "PAUSE": "0.02"}
     with Job(tmp_path, RESUMING, *options, "--max_restarts", 1, env=env) as one:
         one.until_ready(1)
         with Job(tmp_path, RESUMING, *options, env=env) as two:

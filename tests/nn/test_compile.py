@@ -141,6 +141,29 @@ def test_gradients_in_any_layout(world):
 SAMPLES = samples.load()[::9]
 
 
+class ReadsMore(flow.autograd.Function):
+    """Twice x, whose backward reads x for partial gradients alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.exp())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, dy):
+        (y,) = ctx.saved_tensors
+        return dy * 2 + (y * 0 if dy.sbp == (P,) else 0)
+
+
+def test_a_layout_of_gradients_that_needs_more_than_is_saved(world):
+    compiled = flow.compile(ReadsMore.apply)
+    for given in (B, P, P, S0):
+        x = tensor(4, placement=PAIR, sbp=B)
+        dy = tensor(4, grad=False, placement=PAIR, sbp=B).to_global(sbp=given)
+        (dx,) = flow.autograd.grad(compiled(x), [x], dy)
+        np.testing.assert_array_equal(dx.numpy(), 2 * dy.numpy())
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
 def test_samples(sample, world):
     if sample.name in ("nonzero", "argwhere", "unique", "masked_select", "lstm", "rnn_tanh"):
@@ -186,7 +209,7 @@ Pair = namedtuple("Pair", "left right")
 
 def test_trees(world):
     def function(x, pair, *, scale, options):
-        y = {"sum": pair.left + x, "pair": Pair(x * scale, [pair.right, None, "text", 3])}
+        y = {"sum": pair.left + x, "pair": Pair(x * scale, [pair.right, None, "text", x.shape])}
         return y, options["w"] * x if options["on"] else x
 
     compiled = flow.compile(function)
@@ -197,7 +220,7 @@ def test_trees(world):
         assert list(ours) == list(theirs)
         assert type(ours["pair"]) is Pair
         assert ours["pair"].right[0] is b
-        assert ours["pair"].right[1:] == [None, "text", 3]
+        assert ours["pair"].right[1:] == [None, "text", (3,)]
         assert_same([bits(ours["sum"]), bits(last)], [bits(theirs["sum"]), bits(other)])
         assert (last is x) is not on
     assert len(compiled._entries) == 3
@@ -215,6 +238,7 @@ CASES = {
     "no output with a gradient": (lambda x, y: x.detach() * 2, True),
     "an unused input": (lambda x, y: y * 3, True),
     "nothing": (lambda x, y: None, True),
+    "a named tuple": (lambda x, y: tuple((x * y).max(1)), True),
     "a view": (lambda x, y: (x.t(), x[0] * 2, y[1:]), True),
     "a detached view": (lambda x, y: (x.detach(), y.detach()[0], x * y), True),
     "two views of one": (lambda x, y: two_views(x * y), True),
@@ -320,6 +344,44 @@ def test_tensors_from_outside_are_read_at_every_call(world):
     assert not compiled(x).requires_grad
 
 
+@pytest.mark.parametrize("layout", [{}, {"placement": PAIR, "sbp": S0}], ids=["local", "global"])
+def test_names_that_stand_for_other_tensors(layout, world):
+    """A training in which every step makes new weights captures once."""
+    found = []
+    for compiles in (False, True):
+        w, b = tensor(4, 2, **layout), tensor(2, seed=1, **layout)
+        calls = []
+
+        def loss_of(x, calls=calls):
+            calls.append(x)
+            return (flow.tanh(x @ w + b) ** 2).sum() + b.sum(), w  # noqa: B023
+
+        run = flow.compile(loss_of) if compiles else loss_of
+        found.append([])
+        for step in range(4):
+            loss, same = run(tensor(3, 4, seed=step, grad=False, **layout))
+            assert same is w
+            dw, db = flow.autograd.grad(loss, [w, b])
+            found[-1] += map(bits, (loss, dw, db))
+            w = (w - 0.1 * dw).detach().requires_grad_()
+            b = (b - 0.1 * db).detach().requires_grad_()
+        assert len(calls) == (1 if compiles else 4)
+    assert_same(*found)
+
+
+def test_programs_do_not_hold_the_first_arguments(world):
+    w = tensor(3)
+    compiled = flow.compile(lambda x, scale: (x * w).sum() * scale["by"])
+    x = tensor(3)
+    compiled(x, {"by": 2.0}).backward()
+    gone = weakref.ref(x)
+    x = tensor(3)
+    compiled(x, {"by": 2.0}).backward()
+    assert len(compiled._entries) == 1
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_tensor_from_outside_that_was_computed(world):
     results = []
     for compiles in (False, True):
@@ -385,6 +447,20 @@ def test_autocast(layout, world):
         found.append([bits(t) for t in (y, z, x.grad, *[p.grad for p in model.parameters()])])
     assert_same(found[1], found[0])
     assert_same(found[2], found[0])
+
+
+def test_profiles_show_programs(world):
+    model = nn.Linear(3, 2)
+    compiled = flow.compile(model)
+    x = tensor(4, 3)
+    compiled(x).sum().backward()
+    wanted = bits(x.grad)
+    x.grad = None
+    with flow.profiler.profile() as prof, flow.autocast("cpu", enabled=False):
+        compiled(x).sum().backward()
+    assert "linear" in prof.key_averages().table()
+    assert_same([bits(x.grad)], [wanted])
+    assert len(compiled._compiled._entries) == 1
 
 
 def test_saved_tensors_hooks_and_retain_graph(world):
