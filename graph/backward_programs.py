@@ -19,7 +19,7 @@ from ..engine.meta import Meta
 from ..engine.sbp import without_partial
 from ..engine.tensor import Tensor
 from ..errors import OnefoldError
-from .function_capture import FunctionCapture
+from .function_capture import CAPTURES, FunctionCapture
 from .function_results import FunctionResults
 from .ir import Program, Value, captured
 from .pass_table import Compilation, rewritten
@@ -150,6 +150,7 @@ class BackwardPrograms:
         needs, metas = asked
         capture = self._capture
         with (
+            CAPTURES,
             capture.resumed() as program,
             self._draws.resumed(),
             record_draws() as noted,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NoReturn, TypeAlias
 
 from ..engine import interpreter
@@ -21,7 +22,7 @@ from ..engine.tensor import Tensor
 from ..engine.views import frozen
 from ..errors import AutogradError, OnefoldRuntimeError, user_line
 from .backward_programs import BackwardPrograms, executable
-from .function_capture import FunctionCapture
+from .function_capture import CAPTURES, FunctionCapture
 from .function_results import At, FunctionResults, tensor_at
 from .ir import Program, verify
 from .pytree import tree_map
@@ -42,25 +43,32 @@ class CompiledFunction:
         named: Mapping[str, Tensor],
         paths: Mapping[int, str],
         around: Callable[[Interpreter], Interpreter],
+        lock: AbstractContextManager[bool],
     ) -> None:
         """Capture `function` of what is given, where the tensors are `inputs`, each once.
 
         `finish` makes the programs. `named` are tensors of modules, `paths` those of the modules by
         their identities. `around` gives the interpreter for the capture, such as that of autocast.
-        No tensor has changed afterwards.
+        No tensor has changed afterwards. `lock` is held while a program runs, also by the caller.
         """
         self.name = f"compiled {name}"
-        capture = FunctionCapture(named, paths)
-        try:
-            places = [capture.placeholder(x, f"input.{i}") for i, x in enumerate(inputs)]
-            of = {id(x): place for x, place in zip(inputs, places, strict=True)}
-            args, kwargs = tree_map(given, lambda x: of[id(x)])
-            with record_draws() as noted, saved_hooks.emptied(), interpreter.using(around(capture)):
-                returned = function(*args, **kwargs)
-                self._draws = Draws(noted)
-            self._results = FunctionResults(capture, places, returned)
-        finally:
-            capture.leave()
+        self._lock = lock
+        with CAPTURES:
+            capture = FunctionCapture(named, paths)
+            try:
+                places = [capture.placeholder(x, f"input.{i}") for i, x in enumerate(inputs)]
+                of = {id(x): place for x, place in zip(inputs, places, strict=True)}
+                args, kwargs = tree_map(given, lambda x: of[id(x)])
+                with (
+                    record_draws() as noted,
+                    saved_hooks.emptied(),
+                    interpreter.using(around(capture)),
+                ):
+                    returned = function(*args, **kwargs)
+                    self._draws = Draws(noted)
+                self._results = FunctionResults(capture, places, returned)
+            finally:
+                capture.leave()
         self.modules = list(capture.modules.values())  # those called, as the capture keeps them
         self._capture = capture
         self._captured = capture.program
@@ -165,8 +173,8 @@ class CompiledFunction:
                 f"the gradient of the {self.name} was asked for while another program is "
                 f"captured, at {user_line()}; call it there, not before"
             )
-        self._draws.repeat(taken)
-        with interpreter.grad_mode(False):
+        with self._lock, interpreter.grad_mode(False):
+            self._draws.repeat(taken)
             found = self._backward.run([need is not None for need in needs], dy, saved)
         if interpreter.is_grad_enabled():
             edges = [need if isinstance(need, Edge) else None for need in needs]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import NoReturn, TypeVar
 
 from ..engine.autograd_tape import Edge, Leaf, Node
@@ -20,6 +21,10 @@ from .captured_values import Content
 from .ir import Program, Value, Variable, captured
 
 R = TypeVar("R")
+
+
+# One thread captures at a time, since tensors from outside then stand for values.
+CAPTURES = RLock()
 
 
 class _Outside:

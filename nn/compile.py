@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import update_wrapper
+from threading import RLock
 from types import MethodType
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
@@ -60,6 +61,7 @@ class Compiled:
         self._function = function
         self.size = size
         self._entries: list[_Entry] = []  # the latest used first
+        self._lock = RLock()  # programs keep what they draw, so one runs at a time
         self._name = getattr(function, "__name__", type(function).__name__)
         if not isinstance(function, Module):
             update_wrapper(self, function, updated=())
@@ -92,12 +94,16 @@ class Compiled:
             mode_now(),
             None if autocast is None else (autocast.dtypes, autocast.caches),
         )
-        compiled, named = self._find(key) or self._capture(key, given, inputs, autocast)
-        inputs += named
-        if current is not autocast or autocast is None:
-            return compiled(inputs)
-        with interpreter.using(autocast.inner):
-            return compiled(inputs)
+        with self._lock:
+            compiled, named = self._find(key) or self._capture(key, given, inputs, autocast)
+            inputs += named
+            if current is not autocast or autocast is None:
+                return compiled(inputs)
+            with interpreter.using(autocast.inner):
+                return compiled(inputs)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
+        return Compiled(deepcopy(self._function, memo), self.size)
 
     def _find(self, key: object) -> Ready | None:
         """What is compiled for this key and valid now."""
@@ -133,7 +139,7 @@ class Compiled:
         try:
             with same_tables({str(index): top for index, top in enumerate(tops)}) as check:
                 compiled = CompiledFunction(
-                    self._name, function, given, inputs, named, paths, around
+                    self._name, function, given, inputs, named, paths, around, self._lock
                 )
                 check()
         except OnefoldError as error:

@@ -252,7 +252,7 @@ class Module(Hooked):
         return self.to(torch.float64)
 
     def compile(self, *args: object, **kwargs: object) -> None:
-        """Accepted for torch's sake: kernels are compiled as they are used, steps by nn.Graph."""
+        """Accepted as torch's, without effect; `flow.compile(module)` gives a compiled one."""
 
     # Printing.
 

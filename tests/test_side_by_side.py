@@ -103,12 +103,16 @@ for task in 0 1; do
 done
 wait
 """
+# In one write, so that the tasks' lines do not mix.
 TRAIN = """
+import sys
+
 import onefold as flow
 
 p = flow.placement("cpu", [0, 1])
 x = flow.arange(6, placement=p, sbp=flow.sbp.split(0)).sum().item()
-print("rank", flow.env.get_rank(), "of", flow.env.get_node_size(), "machines has", x, flush=True)
+rank, machines = flow.env.get_rank(), flow.env.get_node_size()
+sys.stdout.write(f"rank {rank} of {machines} machines has {x}\\n")
 """
 
 

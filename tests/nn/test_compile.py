@@ -3,6 +3,7 @@
 import copy
 import gc
 import inspect
+import threading
 import weakref
 from collections import namedtuple
 
@@ -629,6 +630,7 @@ def test_forms_of_the_decorator(world):
     assert scaled.method(flow.ones(1)).item() == 4
     bound = flow.compile(scaled.method)
     assert bound(flow.ones(1)).item() == 4
+    assert copy.deepcopy(plain)(flow.ones(2)).tolist() == [2, 2]
 
 
 def test_the_signature_is_torchs():
@@ -659,6 +661,28 @@ def test_inside_other_programs(world):
     assert graph(flow.ones(2)).tolist() == [3, 3]
     assert flow.vmap(inner)(flow.ones(3, 2)).tolist() == [[2, 2]] * 3
     assert flow.func.grad(lambda x: inner(x).sum())(flow.ones(2)).tolist() == [2, 2]
+
+
+def test_threads(world):
+    """The first calls of several threads capture once; masks are those of their own backwards."""
+    compiled = flow.compile(lambda x: F.dropout(x, 0.5))
+    failed = []
+
+    def work():
+        x = tensor(20)
+        for _ in range(20):
+            y = compiled(x)
+            (dx,) = flow.autograd.grad(y.sum(), x)
+            if (dx * x).tolist() != y.tolist():
+                failed.append(y)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not failed
+    assert len(compiled._entries) == 1
 
 
 # Errors.
