@@ -39,6 +39,7 @@ class Compilation:
     zero: Zero = field(default_factory=lambda: Zero(None))
     updates: Updates | None = None
     read_later: frozenset[int] | None = None  # see `add_updates`
+    in_place: bool = True  # whether memory counts more than the time of small steps
 
     @property
     def exact(self) -> bool:
@@ -90,7 +91,7 @@ PASSES: tuple[Pass, ...] = (
         when=lambda c: c.updates is not None,
         of="end",
     ),
-    Pass(in_place, of="end"),
+    Pass(in_place, when=lambda c: c.in_place, of="end"),
 )
 
 
