@@ -22,6 +22,7 @@ from .entry import Form, source
 from .generated import function
 from .names import Function
 from .op import Attributes, Op
+from .refusal import by_itself
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
 
@@ -145,6 +146,7 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     call.__doc__ = op.__doc__
     call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
     arity[call] = len(params)
+    by_itself(call)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call

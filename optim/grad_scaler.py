@@ -9,6 +9,7 @@ from typing import NoReturn
 import torch
 
 from ..engine.grad_mode import no_grad
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
@@ -64,6 +65,7 @@ class StaticGradScaler:
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale)}
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
@@ -148,6 +150,7 @@ class GradScaler(StaticGradScaler):
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale), "good_steps": int(self._good_steps)}
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         super().load_state_dict(state_dict)
         self._good_steps = torch.tensor(int(state_dict["good_steps"]), dtype=torch.int32)

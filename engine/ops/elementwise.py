@@ -15,6 +15,7 @@ from ..functional_autograd import vjp as gradient_of
 from ..generated import function as generated, with_parameters
 from ..meta import Meta
 from ..op import Gradients, Kernel, Needs, NoAttributes
+from ..refusal import by_itself
 from ..signature import Signature
 from ..tensor import Tensor
 from .cast import clone
@@ -201,7 +202,7 @@ def mixed(
     # The parameter gets another name, rather than a function in between, which would take time.
     call.__code__ = call.__code__.replace(co_varnames=("input", second))
     call.__annotations__ = {**call.__annotations__, second: call.__annotations__["other"]}
-    return call
+    return by_itself(call)
 
 
 def without_partials_unless(linear_if: NumberPredicate, x: Tensor, number: Number) -> Tensor:

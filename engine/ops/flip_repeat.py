@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Unpack
 
+from operator import index
+
 import torch
 
 from ...errors import OnefoldRuntimeError, ShapeError
@@ -134,7 +136,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     first, second = wrap_all(dims, input.ndim)
     if first == second:
         raise OnefoldRuntimeError(f"expected rotation dims to be different, but got dims={dims}")
-    k %= 4
+    k = index(k) % 4  # not in place: k may be a tensor
     if k == 1:
         return transpose(_flip(input, (second,)), first, second)
     if k == 2:

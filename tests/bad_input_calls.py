@@ -1,0 +1,102 @@
+"""Calls of every public function, method and module, from which bad input is made."""
+
+import inspect
+import warnings
+from functools import cache
+
+import torch
+from operator_database import DATABASE
+
+import samples
+import onefold as flow
+from onefold.engine.placement import Placement
+from onefold.testing.bad_input import Call
+from onefold.testing.samples import Random
+from torch.utils._pytree import tree_map_only
+
+TWO = Placement("cpu", [0, 1])
+SPACES = {"": (flow, torch), "nn.functional": (flow.nn.functional, torch.nn.functional),
+          "linalg": (flow.linalg, torch.linalg), "fft": (flow.fft, torch.fft),
+          "special": (flow.special, torch.special)}
+
+
+def public(space):
+    names = getattr(space, "__all__", None) or dir(space)
+    for name in names:
+        if name.startswith("_"): continue
+        value = getattr(space, name)
+        if inspect.isroutine(value) and getattr(value, "__module__", "").startswith("onefold"):
+            yield name, value
+
+
+@cache
+def known():
+    """name -> (args, kwargs) of a valid call with torch tensors."""
+    found = {}
+    for sample in samples.load():
+        values = iter(sample.tensors())
+        args, kwargs = tree_map_only((Random, torch.Tensor), lambda _: next(values), (sample.args, sample.kwargs))
+        if sample.call is None:
+            found.setdefault(sample.name, (args, kwargs))
+    for entry in DATABASE:
+        name = entry.name
+        short = name.rpartition(".")[2]
+        if short in found or not entry.dtypes: continue
+        dtype = torch.float64 if torch.float64 in entry.dtypes else torch.float32 if torch.float32 in entry.dtypes else min(entry.dtypes, key=str)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                sample = next(iter(entry.sample_inputs("cpu", dtype, requires_grad=False)))
+            except Exception:
+                continue
+        found[short] = ((sample.input, *sample.args), sample.kwargs)
+        for alias in entry.aliases:
+            found.setdefault(alias.name.rpartition(".")[2], found[short])
+    return found
+
+
+X = torch.linspace(0.1, 0.9, 12, dtype=torch.float64).reshape(3, 4)
+N = torch.arange(12).reshape(3, 4)
+EXTRA = {
+    "as_strided_": ((X, (2, 2), (1, 2)), {}),
+    "clamp_": ((X, 0.2, 0.5), {}), "clip_": ((X, 0.2, 0.5), {}),
+    "clamp_max_": ((X, 0.5), {}), "clamp_min_": ((X, 0.5), {}),
+    "addmv_": ((X[:, 0], X, X[0]), {}),
+    "gcd_": ((N, N), {}), "lcm_": ((N, N), {}), "ldexp_": ((X, N), {}), "xlogy_": ((X, X), {}),
+    "index_add_": ((X, 0, torch.tensor([0, 1]), X[:2]), {}),
+    "index_put_": ((X, (torch.tensor([0, 1]),), X[:2]), {}),
+    "lerp_": ((X, X, 0.3), {}), "masked_fill_": ((X, X > 0.5, 2.0), {}), "fill_": ((X, 2.0), {}),
+    "div_": ((X, X), {}), "threshold_": ((X, 0.5, 2.0), {}),
+    "as_tensor": (([1.0, 2.0],), {}), "asarray": (([1.0, 2.0],), {}), "tensor": (([1.0, 2.0],), {}),
+    **{f"{name}_window": ((5,), {}) for name in "bartlett blackman hamming hann kaiser".split()},
+    "dropout1d": ((X[None],), {"training": False}), "ger": ((X[0], X[1]), {}), "is_same_size": ((X, X), {}),
+    "manual_seed": ((3,), {}), "rand": ((2, 3), {}), "randperm": ((4,), {}), "result_type": ((X, 1), {}),
+    "slice_update": ((X, X[:2], [(0, 2, 1)]), {}), "from_numpy": ((X.numpy(),), {}), "from_torch": ((X,), {}),
+    "fftfreq": ((5,), {}), "rfftfreq": ((5,), {}), "gumbel_softmax": ((X,), {}), "upsample": ((X[None],), {"size": 3}),
+    "native_channel_shuffle": ((X.reshape(1, 4, 3), 2), {}), "grouped_mm": None, "quantize_fp8": None,
+    "ctc_greedy_decoder": None, "visualize_layout": ((X,), {}), "vmap": None,
+}
+RANDOM = {"rand", "randn", "empty", "dropout", "bernoulli", "multinomial", "normal", "poisson", "uniform", "exponential", "cauchy", "geometric", "log_normal", "fractional", "rrelu", "gumbel", "new_empty", "randint", "randperm", "seed", "resize"}
+
+
+def base(name):
+    if name in EXTRA: return EXTRA[name]
+    if name in known(): return known()[name]
+    return ((X,), {})
+
+
+def calls(placement=None):
+    for space, (ours, theirs) in SPACES.items():
+        for name, function in public(ours):
+            given = base(name)
+            if given is None: continue
+            reference = getattr(theirs, name, None)
+            full = f"{space}.{name}" if space else name
+            yield Call(full, function, *given, reference, placement=placement, random=any(w in name for w in RANDOM))
+    for name in dir(flow.Tensor):
+        function = getattr(flow.Tensor, name)
+        if name.startswith("_") or not inspect.isroutine(function): continue
+        given = base(name) if name in EXTRA or name in known() else base(name.rstrip("_"))
+        if given is None: continue
+        if not given[0] or not isinstance(given[0][0], torch.Tensor): given = ((X,*given[0]), given[1])
+        yield Call(f"Tensor.{name}", function, *given, getattr(torch.Tensor, name, None), placement=placement, random=any(w in name for w in RANDOM))
