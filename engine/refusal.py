@@ -142,11 +142,11 @@ def refuse(
     elif type(error) not in _UNEXPECTED or _is_of_users(error):
         return
     wrong = _misfit(core, args, kwargs)
+    if isinstance(error, OnefoldError):  # of what was called inside; its words stay
+        error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
+        return
     if wrong is not None:
         raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
-    if isinstance(error, OnefoldError):
-        error.args = (f"{name}: {error}",)
-        return
     raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
 
 

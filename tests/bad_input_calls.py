@@ -15,6 +15,8 @@ from onefold.testing.samples import Random
 from torch.utils._pytree import tree_map_only
 
 TWO = Placement("cpu", [0, 1])
+# What no call may do. What is accepted though torch refuses it is only counted.
+NOT_REFUSED = frozenset("changed escaped hangs unnamed".split())
 SPACES = {"": (flow, torch), "nn.functional": (flow.nn.functional, torch.nn.functional),
           "linalg": (flow.linalg, torch.linalg), "fft": (flow.fft, torch.fft),
           "special": (flow.special, torch.special)}

@@ -47,6 +47,7 @@ LADDER = (
 ENGINE = (
     ("names",),
     ("methods", "generator", "interpreter", "entry", "generated"),
+    ("refusal",),
     ("placement",),
     ("placed_device",),
     ("sbp", "env_api"),
