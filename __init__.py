@@ -103,6 +103,11 @@ set_printoptions = _torch.set_printoptions
 # Every op under its name.
 globals().update({name: _refusing(getattr(_names, name)) for name in _PUBLIC})
 globals().update(_CPU_TENSORS)
+for _name in (
+    "from_dlpack from_numpy from_torch get_autocast_dtype set_default_tensor_type to_dlpack "
+    "visualize_layout"
+).split():
+    globals()[_name] = _refusing(globals()[_name])
 
 
 def is_tensor(value: object) -> _builtins.bool:

@@ -128,7 +128,11 @@ class Generator:
 
     def set_state(self, state: Sequence[int]) -> None:
         """Continue from a state that `get_state` gave."""
-        if not isinstance(state, Sequence) or len(state) != 2 or not all(isinstance(part, Integral) for part in state):
+        if (
+            not isinstance(state, Sequence)
+            or len(state) != 2
+            or not all(isinstance(part, Integral) for part in state)
+        ):
             raise OnefoldValueError(
                 f"set_rng_state: a generator state is (seed, next call id), as get_state() gives; got {state!r}"
             )

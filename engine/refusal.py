@@ -155,13 +155,12 @@ def refuse_in_call(
 ) -> None:
     """The same for an object of a class of the package that is called, such as a layer.
 
-    Errors of ours name the op already.
+    Errors of ours name the op already, and NotImplementedError says that a method is missing.
     """
-    kind = type(of)
-    if isinstance(error, OnefoldError) or type(error) not in _UNEXPECTED or _is_of_users(error):
-        return
-    told = _text(kind.__name__, error, args, kwargs)
-    raise _UNEXPECTED[type(error)](told) from error
+    passes = isinstance(error, (OnefoldError, NotImplementedError)) or _is_of_users(error)
+    if type(error) in _UNEXPECTED and not passes:
+        told = _text(type(of).__name__, error, args, kwargs)
+        raise _UNEXPECTED[type(error)](told) from error
 
 
 def _name_of(core: Function, args: Sequence[object]) -> str:
@@ -169,9 +168,7 @@ def _name_of(core: Function, args: Sequence[object]) -> str:
     return type(args[0]).__name__ if core.__name__ == "__init__" else core.__name__
 
 
-def _text(
-    name: str, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
-) -> str:
+def _text(name: str, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     reason = str(error).split("\n")[0]
     if isinstance(error, RecursionError):
         reason = "they are nested too deeply, or of a type that it does not take"
@@ -343,4 +340,3 @@ def describe(kind: object) -> str:
 def _several(word: str) -> str:
     article, _, noun = word.partition(" ")
     return f"{noun}s" if article in ("a", "an") and " or " not in noun else word
-

@@ -324,6 +324,11 @@ class Optimizer:
         if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
             number = float(value)
             return int(number) if key == "step" else number
+        if isinstance(value, str):
+            raise OnefoldTypeError(
+                f"load_state_dict: {key!r} of a parameter must be a tensor or a number, but the "
+                f"given state has {value!r}"
+            )
         return loaded_as(value, param)
 
     def __repr__(self) -> str:

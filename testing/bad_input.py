@@ -1,4 +1,4 @@
-"""Calls with arguments that make no sense: each must be refused in words, or be right as in torch."""
+"""Calls with arguments that make no sense: each is refused in words, or is right as in torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..distributed.world import world
 from ..engine.placement import Placement
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor
-from ..errors import OnefoldError, OnefoldTypeError
+from ..errors import OnefoldError
 from .manual_layouts import close, make_global, make_local
 from .sample_checks import value_of
 
@@ -120,6 +119,7 @@ class Call:
         placement: Placement | None = None,
         random: bool = False,
         names: Sequence[str] = (),
+        method: bool = False,
     ) -> None:
         self.name = name
         self.function = function
@@ -128,6 +128,7 @@ class Call:
         self.reference = reference
         self.placement = placement
         self.random = random
+        self.method = method  # of a tensor, which the first argument therefore is
         own = getattr(function, "__name__", "").strip("_")
         self.names = {name.rpartition(".")[2].strip("_"), own or name, *names}
 
@@ -135,7 +136,10 @@ class Call:
         """(what is passed where, the arguments) for each argument and each kind of junk."""
         for index, value in enumerate(self.args):
             for kind, made in junk(value).items():
-                yield f"{kind} as {index}", ((*self.args[:index], made, *self.args[index + 1 :]), self.kwargs)
+                if self.method and not index and not isinstance(made, torch.Tensor):
+                    continue
+                given = (*self.args[:index], made, *self.args[index + 1 :])
+                yield f"{kind} as {index}", (given, self.kwargs)
         for name, value in {**self._defaults(), **self.kwargs}.items():
             for kind, made in junk(value).items():
                 yield f"{kind} as {name}", (self.args, {**self.kwargs, name: made})
@@ -189,7 +193,7 @@ class Call:
                 *([("unnamed", _text(error))] if unnamed else []),
                 *_changes(before, (args, kwargs)),
             ]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (any may escape)
             if _is_of_the_call(error):
                 return []
             return [("escaped", _text(error)), *_changes(before, (args, kwargs))]
@@ -204,7 +208,7 @@ class Call:
         args, kwargs = _map(_theirs, arguments)
         try:
             wanted = self.reference(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (torch may raise any)
             return [("accepted", f"torch: {_text(error)}")]
         difference = _difference(found, wanted, self.random)
         return [("differs", difference)] if difference else []
@@ -274,6 +278,6 @@ def _difference(found: Any, wanted: Any, random: bool) -> str:
                 return f"{value}, not {b}"[:200]
         elif isinstance(a, Tensor) != isinstance(b, torch.Tensor):
             return f"{type(a).__name__}, not {type(b).__name__}"
-        elif isinstance(b, bool | int | float | str) and not random and a != b and b == b:
+        elif isinstance(b, bool | int | float | str) and not random and a != b:
             return f"{a!r}, not {b!r}"[:200]
     return ""

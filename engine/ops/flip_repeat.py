@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Unpack
-
 from operator import index
+from typing import NamedTuple, Unpack
 
 import torch
 

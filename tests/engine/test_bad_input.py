@@ -75,7 +75,7 @@ BAD_STATES = [
 def test_an_optimizer_refuses_a_bad_state(state):
     optim = optimizer()
     before = optim.state_dict()
-    with pytest.raises(OnefoldError, match="load_state_dict|state dict"):
+    with pytest.raises(OnefoldError, match=r"load_state_dict|state dict"):
         optim.load_state_dict(state)
     assert optim.state_dict() == before
 
