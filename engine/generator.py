@@ -134,7 +134,8 @@ class Generator:
             or not all(isinstance(part, Integral) for part in state)
         ):
             raise OnefoldValueError(
-                f"set_rng_state: a generator state is (seed, next call id), as get_state() gives; got {state!r}"
+                "set_rng_state: a generator state is (seed, next call id), as get_state() gives; "
+                f"got {state!r}"
             )
         self._seed, self._next = (int(part) & _MASK for part in state)
 

@@ -46,7 +46,7 @@ def known():
         values = iter(sample.tensors())
         args, kwargs = tree_map_only(
             (Random, torch.Tensor),
-            lambda _, values=values: next(values),
+            lambda _, given=values: next(given),
             (sample.args, sample.kwargs),
         )
         if sample.call is None:
@@ -159,7 +159,10 @@ EXCEPTIONS = {
     "requires_grad_": "torch asks its argument for its truth value, too",
     "set_default_tensor_type": "it changes the default of all calls that follow",
     "set_rng_state": "it changes the random numbers of all calls that follow",
+    "visualize_layout": "it draws, with a library that reads its own arguments",
     "native_batch_norm": "the running mean is updated before the running variance is read",
+    "is_autocast_enabled": "the words are torch's, without the name",
+    "get_autocast_dtype": "the words are torch's, without the name",
     "record_stream": "a stream of a device, which this machine may not have",
 }
 OTHER_NAMES = dict(pair.split("=") for pair in ALIASES)

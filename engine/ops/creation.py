@@ -15,6 +15,7 @@ from ...errors import (
     OnefoldTypeError,
     PlacementError,
     SbpError,
+    kind_of,
 )
 from .. import interpreter
 from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout

@@ -310,13 +310,13 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 @register_function
 def tril_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the lower triangle of a matrix."""
-    return tensor(torch.tril_indices(row, col, offset), **layout)
+    return tensor(torch.tril_indices(index(row), index(col), index(offset)), **layout)
 
 
 @register_function
 def triu_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the upper triangle of a matrix."""
-    return tensor(torch.triu_indices(row, col, offset), **layout)
+    return tensor(torch.triu_indices(index(row), index(col), index(offset)), **layout)
 
 
 # Windows.
