@@ -129,8 +129,9 @@ class Generator:
 
     def set_state(self, state: Sequence[int]) -> None:
         """Continue from a state that `get_state` gave."""
+        given: object = state
         if (
-            not isinstance(state, Sequence)
+            not isinstance(given, Sequence)
             or len(state) != 2
             or not all(isinstance(part, Integral) for part in state)
         ):

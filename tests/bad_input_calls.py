@@ -165,7 +165,9 @@ EXCEPTIONS = {
     "get_autocast_dtype": "the words are torch's, without the name",
     "record_stream": "a stream of a device, which this machine may not have",
 }
-OTHER_NAMES = dict(pair.split("=") for pair in ALIASES)
+# Of arguments that many functions have, and that are refused in words of their own.
+OTHER_WORDS = (" as out",)
+OTHER_NAMES = {"true_divide": "div"} | dict(pair.split("=") for pair in ALIASES)
 
 
 def calls(placement=None):

@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 import torch
-from bad_input_calls import NOT_REFUSED, TWO, calls
+from bad_input_calls import NOT_REFUSED, OTHER_WORDS, TWO, calls
 
 import onefold as flow
 from onefold.errors import OnefoldError
@@ -127,7 +127,7 @@ def test_a_part_of_all_variations(placement, world):
         failure
         for call in calls(placement)
         for failure in call.check(lambda text: crc32(text.encode()) % (2 * PART) == part)
-        if failure.kind in NOT_REFUSED
+        if failure.kind in NOT_REFUSED and not failure.call.endswith(OTHER_WORDS)
     ]
     assert not failures, "\n".join(map(str, failures[:20]))
 
