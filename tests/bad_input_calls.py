@@ -163,6 +163,7 @@ EXCEPTIONS = {
     "native_batch_norm": "the running mean is updated before the running variance is read",
     "is_autocast_enabled": "the words are torch's, without the name",
     "get_autocast_dtype": "the words are torch's, without the name",
+    **dict.fromkeys(("compile", "load", "save"), "it takes files or functions, which have no junk"),
     "record_stream": "a stream of a device, which this machine may not have",
 }
 # Of arguments that many functions have, and that are refused in words of their own.
