@@ -59,6 +59,7 @@ try:
     from .engine.ops import PUBLIC as _PUBLIC, signal as signal
     from .engine.ops.typed_tensors import CPU_TENSORS as _CPU_TENSORS, set_default_tensor_type
     from .engine.placement import Placement
+    from .engine.refusal import refusing as _refusing
     from .engine.tensor import Tensor
     from .engine.values import from_dlpack, from_numpy, from_torch, to_dlpack
     from .errors import OnefoldError
@@ -107,8 +108,13 @@ get_num_threads, set_num_threads = _torch.get_num_threads, _torch.set_num_thread
 set_printoptions = _torch.set_printoptions
 
 # Every op under its name.
-globals().update({name: getattr(_names, name) for name in _PUBLIC})
+globals().update({name: _refusing(getattr(_names, name)) for name in _PUBLIC})
 globals().update(_CPU_TENSORS)
+for _name in (
+    "from_dlpack from_numpy from_torch get_autocast_dtype set_default_tensor_type to_dlpack "
+    "visualize_layout"
+).split():
+    globals()[_name] = _refusing(globals()[_name])
 
 
 def is_tensor(value: object) -> _builtins.bool:

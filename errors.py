@@ -131,8 +131,13 @@ def _place(frame: FrameType) -> str:
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
 
 
+def is_user_frame(frame: FrameType) -> bool:
+    """Whether the code of a frame is outside the package and what stands between."""
+    return _is_user(frame.f_globals.get("__name__", ""))
+
+
 def _user_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and not _is_user(frame.f_globals.get("__name__", "")):
+    while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame
 

@@ -23,7 +23,9 @@ from .tensor import Tensor
 from .views import OpStep
 
 MAX_PLANS = 4096  # per op
-KERNEL_ERRORS = (OnefoldError, RuntimeError, ValueError, TypeError, IndexError)
+KERNEL_ERRORS = (
+    OnefoldError, RuntimeError, ValueError, TypeError, IndexError, OverflowError,
+)  # fmt: skip
 
 
 @dataclass(slots=True, init=False, eq=False)

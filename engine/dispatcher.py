@@ -22,6 +22,7 @@ from .entry import Form, source
 from .generated import function
 from .names import Function, names
 from .op import Attributes, Op
+from .refusal import by_itself
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
 
@@ -154,6 +155,7 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     if form.out:
         call.__annotations__["out"] = Tensor | None
     arity[call] = len(params)
+    by_itself(call)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call

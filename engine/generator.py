@@ -83,9 +83,16 @@ class Generator:
         self._next = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Set the seed (any integer, taken modulo 2**64) and start from the first call again."""
+        """Set the seed, from -2**63 to 2**64 - 1, and start from the first call again.
+
+        A negative seed counts from 2**64. Raises OnefoldValueError for any other number.
+        """
         if isinstance(seed, bool) or not isinstance(seed, Integral):
             raise OnefoldTypeError(f"manual_seed needs an integer, but got {seed!r}")
+        if not -(1 << 63) <= seed <= _MASK:
+            raise OnefoldValueError(
+                f"manual_seed needs a seed from -2**63 to 2**64 - 1, but got {seed}"
+            )
         self._seed = int(seed) & _MASK
         self._next = 0
         return self
@@ -122,9 +129,15 @@ class Generator:
 
     def set_state(self, state: Sequence[int]) -> None:
         """Continue from a state that `get_state` gave."""
-        if len(state) != 2 or not all(isinstance(part, Integral) for part in state):
+        given: object = state
+        if (
+            not isinstance(given, Sequence)
+            or len(state) != 2
+            or not all(isinstance(part, Integral) for part in state)
+        ):
             raise OnefoldValueError(
-                f"a generator state is (seed, next call id), as get_state() gives; got {state!r}"
+                "set_rng_state: a generator state is (seed, next call id), as get_state() gives; "
+                f"got {state!r}"
             )
         self._seed, self._next = (int(part) & _MASK for part in state)
 

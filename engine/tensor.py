@@ -20,6 +20,7 @@ from .methods import INPLACE, INPLACE_OPERATORS, METHODS, OPERATORS
 from .names import Function, Names, find_name, names
 from .placed_device import PlacedDevice
 from .placement import Placement
+from .refusal import by_itself, refuse, refusing
 from .sbp import NdSbp
 from .tensor_attributes import TensorAttributes
 
@@ -70,6 +71,8 @@ class method:
 
     def __get__(self, x: Tensor | None, owner: type) -> Function:
         function: Function = getattr(names, self._name)
+        if not self._attribute.startswith("__"):
+            function = refusing(function)
         setattr(Tensor, self._attribute, function)
         return function if x is None else MethodType(function, x)
 
@@ -78,11 +81,15 @@ def inplace(name: str) -> Callable[..., Tensor]:
     """The in-place form (`name_`) of an op: the named tensor takes the op's result."""
 
     def call(self: Tensor, *args: object, **kwargs: object) -> Tensor:
-        return tensor_ops.assign_result(self, name, *args, **kwargs)
+        try:
+            return tensor_ops.assign_result(self, name, *args, **kwargs)
+        except Exception as error:
+            refuse(getattr(names, name), error, (self, *args), kwargs)
+            raise
 
     call.__name__ = name + "_"
     call.__doc__ = f"`{name}` in place; see `onefold.{name}`."
-    return call
+    return by_itself(call)
 
 
 class Tensor(TensorAttributes):
@@ -170,7 +177,7 @@ class Tensor(TensorAttributes):
         try:
             return self.meta.shape[index(dim)]
         except IndexError:
-            raise OnefoldIndexError(_no_such_dim(dim, len(self.meta.shape))) from None
+            raise OnefoldIndexError(f"size: {_no_such_dim(dim, len(self.meta.shape))}") from None
         except TypeError:
             raise OnefoldTypeError(f"size: dim must be an int, but got {dim!r}") from None
 
@@ -338,6 +345,7 @@ class Tensor(TensorAttributes):
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "
                 f"{name!r}; convert with x.to_torch() first"
             )
+        ours = refusing(ours)
         named = dict(kwargs or ())
         out = named.pop("out", None)
         given = {

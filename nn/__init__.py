@@ -1,5 +1,6 @@
 """nn: modules with torch's names; the same module runs local, global and captured in a graph."""
 
+from ..engine.refusal import refusing_classes as _refusing_classes
 from ..graph.unsupported import refuse as _refuse
 from . import (
     common_types as common_types,
@@ -207,6 +208,8 @@ from .transformer_layers import (
     TransformerEncoderLayer as TransformerEncoderLayer,
 )
 from .unsupported_names import LAYERS as _UNSUPPORTED
+
+_refusing_classes(list(globals().values()), Module)
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,7 @@ from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users n
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.names import all_names
+from ..engine.refusal import refusing
 from ..graph.unsupported import refuse
 from .functional_extras import EXTRAS
 from .linear_cross_entropy_loss import linear_cross_entropy
@@ -32,7 +33,7 @@ OWN = {name: made for name, made in OWN.items() if made is not _OPS[name]}
 OWN |= EXTRAS | {"linear_cross_entropy": linear_cross_entropy}
 FUNCTIONS = frozenset({*_OPS, *OWN})
 
-globals().update(_OPS | OWN)
+globals().update({name: refusing(made) for name, made in (_OPS | OWN).items()})
 
 
 def __getattr__(name: str) -> NoReturn:

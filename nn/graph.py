@@ -14,6 +14,7 @@ from ..engine.autocast import Autocast
 from ..engine.grad_mode import no_grad
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..graph.compiled_graph import Compiled, State, compile_graph, nested
@@ -305,6 +306,7 @@ class Graph:
         """
         return state_of(self._parts(), destination)
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True) -> None:
         """Restore what `state_dict` gave, before the first call or later; all or nothing.
 

@@ -20,6 +20,7 @@ from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
 from ..engine.placement import Placement
+from ..engine.refusal import refuse_in_call
 from ..engine.tensor import Tensor
 from ..engine.views import leave
 from ..errors import OnefoldTypeError, OnefoldValueError, PlacementError
@@ -49,9 +50,13 @@ class Module(Hooked):
         self.__dict__["training"] = True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if (current := interpreter.get_current()) is not None:
-            return current.call_module(self, self._call, args, kwargs)
-        return self._call(*args, **kwargs)
+        try:
+            if (current := interpreter.get_current()) is not None:
+                return current.call_module(self, self._call, args, kwargs)
+            return self._call(*args, **kwargs)
+        except Exception as error:
+            refuse_in_call(self, error, args, kwargs)
+            raise
 
     def _call(self, *args: object, **kwargs: object) -> object:
         if self._hooked:

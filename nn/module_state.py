@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..engine.grad_attributes import detach
 from ..engine.inplace import fitted, take
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, ShapeError
 from .module_tree import Tree
@@ -143,6 +144,7 @@ class State(Tree):
 
     # Writing.
 
+    @refusing
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:

@@ -1,5 +1,6 @@
 """Optimizers. Each update rule is in its own file; `optimizer` has what they share."""
 
+from ..engine.refusal import refusing_classes as _refusing_classes
 from . import lr_scheduler as lr_scheduler
 from .adafactor import Adafactor as Adafactor
 from .adagrad import Adagrad as Adagrad
@@ -27,3 +28,5 @@ ASGD Adafactor Adagrad Adam AdamW Adamax LAMB LARS LBFGS Muon NAdam Optimizer RA
 SGD SparseAdam lr_scheduler
 """.split()
 __all__ += _rules
+
+_refusing_classes(list(globals().values()), Optimizer)

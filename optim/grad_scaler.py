@@ -10,6 +10,7 @@ import torch
 from ..engine.argument_types import DeviceLike
 from ..engine.grad_mode import no_grad
 from ..engine.placed_device import PlacedDevice
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
@@ -46,6 +47,7 @@ class StaticGradScaler(EagerScaling):
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale)}
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError for anything else."""
         self._check(state_dict)
@@ -181,6 +183,7 @@ class GradScaler(StaticGradScaler):
             "_growth_tracker": int(self._good_steps),
         }
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
         """Restore what `state_dict` gave, or torch's; raises OnefoldValueError for anything else.
 

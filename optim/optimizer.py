@@ -15,6 +15,7 @@ from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import changed, fill_, fitted, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
@@ -287,8 +288,15 @@ class Optimizer:
         state = {numbers[id(param)]: entry_of(entry) for param, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
+    @refusing
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; raises OnefoldValueError when groups do not match."""
+        lacking = {"state", "param_groups"} - set(state_dict)
+        if lacking:
+            raise OnefoldValueError(
+                f"load_state_dict: the state of an optimizer has 'state' and 'param_groups', but "
+                f"the given one lacks {sorted(lacking)}; load what state_dict() gave"
+            )
         groups = state_dict["param_groups"]
         mine = [len(group["params"]) for group in self.param_groups]
         theirs = [len(group["params"]) for group in groups]
@@ -313,11 +321,16 @@ class Optimizer:
                     for key, value in entry.items()
                     if known is None or key in known or key != "step"  # torch counts them always
                 }
+        changes = [options_of(given) for given in groups]
+        rates = [
+            float(options.pop("lr"))
+            if isinstance(group.get("lr"), Tensor) and "lr" in options else None
+            for group, options in zip(self.param_groups, changes, strict=True)
+        ]  # fmt: skip
         self.state = state
-        for group, given in zip(self.param_groups, groups, strict=True):
-            options = options_of(given)
-            if isinstance(group.get("lr"), Tensor) and "lr" in options:
-                set_rate(group, float(options.pop("lr")))
+        for group, options, rate in zip(self.param_groups, changes, rates, strict=True):
+            if rate is not None:
+                set_rate(group, rate)
             group.update(options)
 
     def _loaded(self, key: str, value: object, param: Tensor) -> object:
@@ -325,6 +338,11 @@ class Optimizer:
         if key in self.numbers and isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
             number = float(value)
             return int(number) if key == "step" else number
+        if isinstance(value, str):
+            raise OnefoldTypeError(
+                f"load_state_dict: {key!r} of a parameter must be a tensor or a number, but the "
+                f"given state has {value!r}"
+            )
         return loaded_as(value, param)
 
     def __repr__(self) -> str:

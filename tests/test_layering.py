@@ -50,6 +50,7 @@ LADDER = (
 ENGINE = (
     ("names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
+    ("refusal",),
     ("placement",),
     ("placed_device",),
     ("sbp", "env_api"),

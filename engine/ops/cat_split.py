@@ -362,6 +362,9 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return _split_by(input, sizes, dim)
 
 
+_MAX_PARTS = 1 << 20  # each is a tensor
+
+
 @register_function
 def tensor_split(
     input: Tensor, indices_or_sections: Dims | Tensor, dim: int = 0
@@ -377,6 +380,10 @@ def tensor_split(
         count = indices_or_sections
         if count <= 0:
             raise OnefoldRuntimeError(f"number of sections must be larger than 0, got {count}")
+        if count > _MAX_PARTS:
+            raise OnefoldRuntimeError(
+                f"tensor_split makes {_MAX_PARTS} parts at most, but was asked for {count}"
+            )
         sizes = tuple(size // count + (i < size % count) for i in range(count))
         return _split_by(input, sizes, dim, multiple_views=False)
     bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]

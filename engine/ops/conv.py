@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
-from ...errors import OnefoldValueError, ShapeError
+from ...errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
 from ...kernels import conv_ref as kernels
 from ..argument_types import Sizes
 from ..dispatcher import binary, ternary
 from ..generated import register_variant
 from ..meta import Meta, Shape
 from ..names import register_function
-from ..op import Gradients, Kernel, Local, Needs, Op, required
+from ..op import Arg, Gradients, Kernel, Local, Needs, Op, required
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .dims import permute, squeeze, unsqueeze
@@ -65,6 +65,12 @@ class Convolution(Op):
     attributes = ConvolutionAttributes
     saves = (0, 1)
     kernel = staticmethod(kernels.convolution)
+
+    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
+        kernel = args[1].shape[2:]
+        if 0 in kernel:
+            raise OnefoldRuntimeError(f"the kernel has no elements: its size is {tuple(kernel)}")
+        return super().infer(*args)
 
     def rule(
         self, axis: Axis, x: Meta, w: Meta, bias: Meta | None, attrs: ConvolutionAttributes

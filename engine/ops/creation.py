@@ -15,6 +15,7 @@ from ...errors import (
     OnefoldTypeError,
     PlacementError,
     SbpError,
+    kind_of,
 )
 from .. import interpreter
 from ..argument_types import DeviceLike, Dims, Layout, NumberLike, SizedLayout, TypedLayout
@@ -73,6 +74,8 @@ def make(
                 f"{what}() got an unexpected keyword argument {key!r}; layouts are given by "
                 "device= (local), or placement= and sbp= (global)"
             )
+    if not isinstance(dtype, torch.dtype):
+        raise OnefoldTypeError(f"{what}: dtype must be a torch.dtype, but got {kind_of(dtype)}")
     if device is not None and placement is not None:
         raise OnefoldTypeError(
             f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import sqrt
 from typing import NamedTuple
 
-from ...errors import OnefoldValueError, ShapeError
+from ...errors import OnefoldRuntimeError, OnefoldValueError, ShapeError
 from ...kernels import matmul_ref as kernels
 from ..argument_types import Dims
 from ..dispatcher import binary
@@ -195,6 +195,11 @@ def tensordot(
     if out is not None:
         return give_to(out, tensordot(a, b, dims))
     if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise OnefoldRuntimeError(
+                f"tensordot expects dims from 0 to {min(a.ndim, b.ndim)} for tensors of {a.ndim} "
+                f"and {b.ndim} dims, but got dims={dims}"
+            )
         of_a = list(range(a.ndim - dims, a.ndim))
         of_b = list(range(dims))
     else:

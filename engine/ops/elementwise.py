@@ -16,6 +16,7 @@ from ..generated import function as generated, with_parameters
 from ..meta import Meta
 from ..op import Gradients, Kernel, Needs, NoAttributes
 from ..out_tensors import OUT, give_to, with_out
+from ..refusal import by_itself
 from ..signature import Signature
 from ..tensor import Tensor
 from .cast import clone
@@ -205,7 +206,7 @@ def mixed(
     # The parameter gets another name, rather than a function in between, which would take time.
     call.__code__ = call.__code__.replace(co_varnames=("input", second, "out"))
     call.__annotations__ = {**call.__annotations__, second: call.__annotations__["other"]}
-    return call
+    return by_itself(call)
 
 
 def without_partials_unless(linear_if: NumberPredicate, x: Tensor, number: Number) -> Tensor:

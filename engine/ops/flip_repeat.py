@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import NamedTuple, Unpack
 
 import torch
@@ -135,7 +136,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     first, second = wrap_all(dims, input.ndim)
     if first == second:
         raise OnefoldRuntimeError(f"expected rotation dims to be different, but got dims={dims}")
-    k %= 4
+    k = index(k) % 4  # not in place: k may be a tensor
     if k == 1:
         return transpose(_flip(input, (second,)), first, second)
     if k == 2:
@@ -314,13 +315,13 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 @register_function
 def tril_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the lower triangle of a matrix."""
-    return tensor(torch.tril_indices(row, col, offset), **layout)
+    return tensor(torch.tril_indices(index(row), index(col), index(offset)), **layout)
 
 
 @register_function
 def triu_indices(row: int, col: int, offset: int = 0, **layout: Unpack[TypedLayout]) -> Tensor:
     """[2, n]: the rows and columns of the upper triangle of a matrix."""
-    return tensor(torch.triu_indices(row, col, offset), **layout)
+    return tensor(torch.triu_indices(index(row), index(col), index(offset)), **layout)
 
 
 # Windows.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..names import Function, all_names
+from ..refusal import refusing
 from . import torch_rows  # noqa: F401  (it enters the functions)
 
 
@@ -16,7 +17,7 @@ def namespace(prefix: str) -> dict[str, Function]:
     for name, function in sorted(all_names().items()):
         space, _, leaf = name.rpartition(".")
         if space == prefix:
-            found[leaf] = function
+            found[leaf] = refusing(function)
     return found
 
 

@@ -109,6 +109,8 @@ def new_vector(row: Row) -> Callable[..., Tensor]:
             bound = signature.bind(*args, **given)
         except TypeError as error:
             raise OnefoldTypeError(f"{name}(): {error}") from None
+        if any(isinstance(each, Tensor) for each in (*bound.args, *bound.kwargs.values())):
+            raise OnefoldTypeError(f"{name} takes numbers, but got a Tensor; pass x.item()")
         whole = row.function(*bound.args, **bound.kwargs, dtype=dtype)
         assert isinstance(whole, torch.Tensor)
 

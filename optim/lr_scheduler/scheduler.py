@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from ...engine.refusal import refusing
 from ...engine.tensor import Tensor
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ..gradient_layouts import not_in_build
@@ -52,6 +53,7 @@ class Scheduler:
         values = {key: getattr(self, key) for key in self.state_keys}
         return {key: list(x) if isinstance(x, list) else x for key, x in values.items()}
 
+    @refusing
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave; the optimizer's state holds the learning rates.
 

@@ -1,0 +1,342 @@
+"""What a public function says of arguments that it cannot take: its name, and which of them.
+
+Functions of many ops read their arguments where they need them, and what is wrong then shows deep
+inside: as an AttributeError, or as an error of an op that the user has not called. A public
+function therefore has a boundary. It costs a call and no more until there is an error; only then
+are the arguments compared with the types of the parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from numbers import Complex, Real
+from operator import index
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from ..errors import (
+    OnefoldError,
+    OnefoldIndexError,
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    is_user_frame,
+    kind_of,
+    user_line,
+)
+from .generated import function as generated
+from .names import Function
+
+F = TypeVar("F", bound=Function)
+
+# What code that was given something unexpected raises, and the class of ours for it. Subclasses
+# (torch.OutOfMemoryError, FileNotFoundError) say something else and are left alone.
+_UNEXPECTED: dict[type[Exception], type[OnefoldError]] = {
+    AssertionError: OnefoldRuntimeError,
+    AttributeError: OnefoldTypeError,
+    IndexError: OnefoldIndexError,
+    KeyError: OnefoldValueError,
+    NotImplementedError: OnefoldRuntimeError,
+    OverflowError: OnefoldValueError,
+    RecursionError: OnefoldTypeError,
+    RuntimeError: OnefoldRuntimeError,
+    TypeError: OnefoldTypeError,
+    ValueError: OnefoldValueError,
+    ZeroDivisionError: OnefoldValueError,
+}
+
+_TEMPLATE = """\
+def call({taken}):
+    try:
+        return core({passed})
+    except Exception as error:
+        refuse(core, error, ({places}), {named})
+        raise
+"""
+_made: dict[Function, Function] = {}  # functions with a boundary, by those without
+
+
+def by_itself(core: F) -> F:
+    """The function, which needs no boundary: it refuses in its own name (a decorator)."""
+    _made[core] = core
+    return core
+
+
+def refusing(core: F) -> F:
+    """The function with the boundary of a public one (a decorator).
+
+    Errors of it name it, and are OnefoldErrors. What code of users raises, which it calls, passes.
+    """
+    if not isinstance(core, types.FunctionType):
+        return core
+    found = _made.get(core)
+    if found is None:
+        found = _made[core] = _bounded(core)
+        _made[found] = found
+    return cast(F, found)
+
+
+def refusing_classes(found: Iterable[object], base: type) -> None:
+    """Give the constructors of the classes derived from `base` the boundary, and their subclasses.
+
+    What a class of users raises itself passes.
+    """
+    for each in found:
+        if not isinstance(each, type) or not issubclass(each, base):
+            continue
+        for kind in each.__mro__:
+            if "__init__" in vars(kind) and issubclass(kind, base):
+                made = refusing(vars(kind)["__init__"])
+                setattr(kind, "__init__", made)  # noqa: B010  (it may not be assigned to, for mypy)
+
+
+def _bounded(core: types.FunctionType) -> Function:
+    code = core.__code__
+    places = code.co_varnames[: code.co_argcount]
+    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    rest = [*code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]]
+    taken, passed, named = [*places], [*places], [f"{each!r}: {each}" for each in keywords]
+    if code.co_posonlyargcount:
+        taken.insert(code.co_posonlyargcount, "/")
+    if code.co_flags & inspect.CO_VARARGS:
+        several = f"*{rest.pop(0)}"
+        taken.append(several)
+        passed.append(several)
+    elif keywords:
+        taken.append("*")
+    args = [*passed]
+    taken += keywords
+    passed += [f"{each}={each}" for each in keywords]
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        several = f"**{rest.pop(0)}"
+        taken.append(several)
+        passed.append(several)
+        named.append(several)
+    text = _TEMPLATE.format(
+        taken=", ".join(taken),
+        passed=", ".join(passed),
+        places="".join(f"{each}, " for each in args),
+        named=f"{{{', '.join(named)}}}",
+    )
+    scope: dict[str, object] = {"__name__": __name__, "core": core, "refuse": refuse}
+    made = cast(types.FunctionType, generated(text, "call", "boundary", scope))
+    made.__code__ = made.__code__.replace(co_name=core.__name__, co_qualname=core.__qualname__)
+    made.__defaults__, made.__kwdefaults__ = core.__defaults__, core.__kwdefaults__
+    made.__module__, made.__doc__ = core.__module__, core.__doc__
+    made.__name__, made.__qualname__ = core.__name__, core.__qualname__
+    made.__annotations__ = core.__annotations__
+    vars(made).update(vars(core), __wrapped__=core)
+    return made
+
+
+def refuse(
+    core: Function, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Raise the error of a public function for what came up in it, unless that says it already."""
+    name = _name_of(core, args)
+    if isinstance(error, OnefoldError):
+        if _names(name, str(error)):
+            return
+    elif type(error) not in _UNEXPECTED or _is_of_users(error):
+        return
+    wrong = _misfit(core, args, kwargs)
+    if isinstance(error, OnefoldError):  # of what was called inside; its words stay
+        error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
+        return
+    if wrong is not None:
+        raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
+    raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
+
+
+def refuse_in_call(
+    of: object, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """The same for an object of a class of the package that is called, such as a layer.
+
+    Errors of ours name the op already, and NotImplementedError says that a method is missing.
+    """
+    passes = isinstance(error, (OnefoldError, NotImplementedError)) or _is_of_users(error)
+    if type(error) in _UNEXPECTED and not passes:
+        told = _text(type(of).__name__, error, args, kwargs)
+        raise _UNEXPECTED[type(error)](told) from error
+
+
+def _name_of(core: Function, args: Sequence[object]) -> str:
+    """What users call a function: a constructor by its class."""
+    return type(args[0]).__name__ if core.__name__ == "__init__" else core.__name__
+
+
+def _text(name: str, error: Exception, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    reason = str(error).split("\n")[0]
+    if isinstance(error, RecursionError):
+        reason = "they are nested too deeply, or of a type that it does not take"
+    given = [f"  argument {i}: {_word(arg)}" for i, arg in enumerate(args)]
+    given += [f"  {key}: {_word(arg)}" for key, arg in kwargs.items()]
+    lines = [f"{name}: cannot take these arguments ({reason})", *given]
+    return "\n".join([*lines, f"  called at {user_line()}"])
+
+
+def _names(name: str, text: str) -> bool:
+    """Whether the text holds the name as a word; `relu` is in "relu_: ..." too."""
+    return re.search(rf"\b{re.escape(name.strip('_'))}_?\b", text) is not None
+
+
+def _is_of_users(error: Exception) -> bool:
+    """Whether a line outside the package raised the error, such as one of a function passed."""
+    trace = error.__traceback__
+    while trace is not None:
+        if is_user_frame(trace.tb_frame):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _word(value: object) -> str:
+    """A value in an error: tensors by what they are, and nothing long."""
+    if hasattr(value, "meta"):
+        return f"a Tensor, {value.meta!r}"
+    if value is not None and type(value).__module__ != "builtins":
+        return kind_of(value)
+    text = repr(value)
+    return f"{text if len(text) < 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
+    """The first argument that is of none of the types of its parameter, or None."""
+    try:
+        bound = inspect.signature(core, eval_str=True).bind(*args, **kwargs)
+    except (TypeError, NameError):  # types that are imported for type checkers only
+        return None
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        allowed = parameter.annotation
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            pairs = [(f"{name}[{i}]", each, allowed) for i, each in enumerate(value)]
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            pairs = _of_keywords(value, allowed)
+        else:
+            pairs = [(name, value, allowed)]
+        for what, each, kind in pairs:
+            if each is not parameter.default and not fits(each, kind):
+                return f"argument '{what}' must be {describe(kind)}, but got {_word(each)}"
+    return None
+
+
+def _of_keywords(given: Mapping[str, object], allowed: object) -> list[tuple[str, object, object]]:
+    """The keywords of `**given` with their types, where these are those of a TypedDict."""
+    inner = next(iter(get_args(allowed)), None)
+    if inner is None or not hasattr(inner, "__total__"):
+        return []
+    known = get_type_hints(inner)
+    return [(name, value, known[name]) for name, value in given.items() if name in known]
+
+
+# Types that stand for several: what Python and numpy take for one of them.
+_NUMBERS: dict[object, type] = {float: Real, complex: Complex}
+
+
+def fits(value: object, kind: object) -> bool:
+    """Whether a value is of the type of a parameter; yes where that cannot be said.
+
+    Example:
+        >>> fits([1, 2], int | Sequence[int]), fits("ab", int | Sequence[int])
+        (True, False)
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is None or kind is types.NoneType:
+        return value is None
+    if origin in (Union, types.UnionType):
+        return any(fits(value, each) for each in inner)
+    if origin is Literal:
+        return any(value is each or value == each for each in inner if type(value) is type(each))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping)
+    if origin is Callable or kind is Callable:
+        return callable(value)
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return _fits_all(value, origin, inner)
+    if kind is int:
+        return _is_index(value)
+    if kind is bool:
+        return isinstance(value, bool) or (_is_index(value) and not hasattr(value, "shape"))
+    if kind in _NUMBERS:
+        return isinstance(value, _NUMBERS[kind]) or _is_index(value) or _is_one_number(value)
+    if kind is inspect.Parameter.empty:
+        return True
+    if origin is None and isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
+        return isinstance(value, kind)
+    return True
+
+
+def _fits_all(value: object, origin: type, inner: Sequence[object]) -> bool:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return False
+    if issubclass(origin, Collection) and not isinstance(value, Collection):
+        return False
+    if hasattr(value, "shape") or not isinstance(value, Collection):
+        return True  # the elements are not asked for twice
+    if len(inner) == 1 or (len(inner) == 2 and inner[1] is ...):
+        return all(fits(each, inner[0]) for each in value)
+    if issubclass(origin, tuple) and inner:
+        return len(value) == len(inner) and all(map(fits, value, inner))
+    return True
+
+
+def _is_index(value: object) -> bool:
+    try:
+        index(cast(Any, value))
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def _is_one_number(value: object) -> bool:
+    """Whether it is a tensor or array of one element."""
+    shape = getattr(value, "shape", None)
+    return isinstance(shape, tuple) and all(size == 1 for size in shape)
+
+
+_WORDS: dict[object, str] = {
+    None: "None",
+    types.NoneType: "None",
+    bool: "a bool",
+    complex: "a number",
+    float: "a number",
+    int: "an int",
+    str: "a str",
+}
+
+
+def describe(kind: object) -> str:
+    """The types of a parameter in words.
+
+    Example:
+        >>> describe(int | Sequence[int] | None)
+        'an int, a sequence of ints or None'
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if origin in (Union, types.UnionType):
+        words = list(dict.fromkeys(describe(each) for each in inner))
+        if "a number" in words:
+            words = [word for word in words if word not in ("an int", "a bool")]
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, inner))}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a dict"
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return f"a sequence of {_several(describe(inner[0]))}" if inner else "a sequence"
+    if getattr(kind, "__name__", "") == "Tensor":
+        return "an onefold Tensor"
+    if isinstance(kind, type):
+        return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+    return "callable" if origin is not None else str(kind)
+
+
+def _several(word: str) -> str:
+    article, _, noun = word.partition(" ")
+    return f"{noun}s" if article in ("a", "an") and " or " not in noun else word
