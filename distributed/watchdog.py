@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import Store
 from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
 from .pending import Counter, Pending
 from .rank_error import heard
+from .trail import trim_trails
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
 _LOST = re.compile(r"connect|peer|socket|pipe|closed|recv", re.IGNORECASE)
@@ -110,7 +111,7 @@ class Watchdog:
         head = f"{pending.describe()}, at {at},"
         if not timed_out and not _LOST.search(cause):
             return CommError(f"{head} failed: {cause}")
-        report = self._ask(pending)
+        report = self.ask(pending)
         report.arrived[self._rank] = f"at {at}"
         if timed_out:
             return CommTimeout(
@@ -124,7 +125,7 @@ class Watchdog:
             "Look first at the error of the rank that failed or gave no answer."
         )
 
-    def _ask(self, pending: Pending) -> _Report:
+    def ask(self, pending: Pending) -> _Report:
         """Ask every rank that `pending` waits for where it is, and wait a little for answers."""
         wanted = {
             rank: counter
@@ -189,6 +190,7 @@ class Watchdog:
             except RuntimeError:
                 return  # the process that served the store has ended, and with it the job
             self._check_device()
+            trim_trails()
 
     def _check_device(self) -> None:
         """End the process when a collective that runs on a device is overdue.
