@@ -21,6 +21,7 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build, with_gradients
+from .replica_schedule import ReplicaWatch
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
         self._zero: ZeroRedundancy | None = None
+        self.replicas = ReplicaWatch()
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "
@@ -182,10 +184,12 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
+        self.replicas.note_options(self)
         if interpreter.current is None:
             self.update(Given())
         else:
             interpreter.current.step_optimizer(self, lambda: self.update(Given()))
+        self.replicas.compare(self)
         return result
 
     @no_grad

@@ -66,7 +66,7 @@ ENGINE = (
     ("checkpoint", "autograd_api"),
     ("local_shards",),
     ("dispatch_counters",),
-    ("signature_choice", "shard_runner"),
+    ("signature_choice", "shard_runner", "noting"),
     ("dispatch_plan",),
     ("dispatcher",),
     ("amp_rules",),
