@@ -698,6 +698,7 @@ from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
+from .optim.replicas import check_replicas as check_replicas
 from .utils.visualize import visualize_layout as visualize_layout
 
 BFloat16Tensor: TensorType
@@ -880,6 +881,7 @@ __all__ = [
     "chalf",
     "channel_shuffle",
     "channels_last",
+    "check_replicas",
     "checkpoint",
     "cholesky",
     "cholesky_inverse",

@@ -187,7 +187,7 @@ class Agreement:
                 first = end - len(found)
                 for index, (number, value) in enumerate(found):
                     text, line = _described.get(number, ("?", "?"))
-                    shown = f" with {_plain(value)!r}" if kind == "value" else ""
+                    shown = f" with {value!r}" if kind == "value" else ""
                     rows.append([f"{kind} {first + index} of {name}", text + shown, line])
         return rows
 

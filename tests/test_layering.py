@@ -62,7 +62,7 @@ ENGINE = (
     ("leaf_hooks",),
     ("autograd", "observer"),
     ("grad_attributes",),
-    ("autograd_function", "functional_autograd", "saved_tensors"),
+    ("anomaly", "autograd_function", "functional_autograd", "saved_tensors"),
     ("checkpoint", "autograd_api"),
     ("local_shards",),
     ("dispatch_counters",),
