@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 from threading import Lock
+from typing import Any
 
 # How many entries ranks compare, and keep: the newest.
 _MOST = 4096
@@ -59,7 +60,7 @@ class Trail:
 
     def trim(self) -> None:
         """Drop what is not compared any more, when there is much of it."""
-        both: tuple[list[int], list[tuple[int, object]]] = (self.marks, self.values)
+        both: list[list[Any]] = [self.marks, self.values]
         for index, entries in enumerate(both):
             count = len(entries) - _MOST
             if count > _MOST:

@@ -126,8 +126,8 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
     plan.kernel = None
     moves = op.boxing(metas, attrs)
     if moves is not None:
-        run = partial(boxing.run, moves, op=op.name)
-        plan.run = noted(run, op, metas, (moves.dst,), described, attrs)
+        moving = partial(boxing.run, moves, op=op.name)
+        plan.run = noted(moving, op, metas, (moves.dst,), described, attrs)
         plan.aliases = moves.aliases
         plan.differentiable = moves.dst.is_floating
         plan.meta = moves.dst

@@ -93,4 +93,4 @@ def fingerprint(data: torch.Tensor) -> int:
     flat = data.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
     if len(flat) > 2 * _PART:
         flat = torch.cat((flat[:_PART], flat[-_PART:]))
-    return zlib.crc32(memoryview(flat.numpy()))
+    return zlib.crc32(flat.numpy().tobytes())
