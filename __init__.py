@@ -4,6 +4,9 @@ A tensor is one logical value laid over many devices: the program says where it 
 and how it is laid out (sbp); the engine infers layouts, moves data and computes gradients.
 """
 
+from . import early_interrupt as _early_interrupt  # before torch, whose import takes long
+
+# isort: split
 import builtins as _builtins
 import gc as _gc
 from importlib import import_module as _import_module
@@ -17,6 +20,7 @@ _gc.disable()
 try:
     from . import (
         amp as amp,
+        checkpoint as checkpoint,
         errors as errors,
         fft as fft,
         func as func,
@@ -27,9 +31,9 @@ try:
         profiler as profiler,
         special as special,
     )
+    from .checkpoint.save_load import load, save
     from .engine import (
         autograd_api as autograd,
-        checkpoint as checkpoint,
         env_api as env,
         sbp as sbp,
     )
@@ -60,6 +64,9 @@ try:
     from .errors import OnefoldError
     from .func import vmap
     from .graph.stages.compile_stages import PipelineWarning
+    from .graph.unsupported import refuse as _refuse
+    from .missing_names import NAMES as _MISSING
+    from .nn.compile import compile
     from .nn.layout_rules import LocalPartsWarning
     from .optim import swa_utils as _swa_utils
     from .optim.replicas import check_replicas
@@ -117,6 +124,8 @@ ON_DEMAND = tuple("_C backends boxing comm cuda distributions hub testing utils"
 def __getattr__(name: str) -> _ModuleType:
     if name in ON_DEMAND:
         return _import_module(f"{__name__}.{name}")
+    if name in _MISSING:
+        raise _refuse(_MISSING, __name__, name)
     raise AttributeError(f"module 'onefold' has no attribute {name!r}")
 
 
@@ -127,14 +136,16 @@ __all__ = sorted(
         *"""
         FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
         autocast autograd bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last
-        check_replicas checkpoint complex128 complex32 complex64 contiguous_format default_generator device double
-        dtype enable_grad env errors fft finfo float float16 float32 float64 float8_e4m3fn
+        check_replicas checkpoint compile complex128 complex32 complex64 contiguous_format
+        default_generator device double dtype enable_grad env errors fft finfo float float16 float32
+        float64 float8_e4m3fn
         float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
-        int8 is_autocast_enabled is_grad_enabled is_tensor linalg long manual_seed nn no_grad optim
-        parallel placement preserve_format profiler promote_types sbp seed set_default_dtype
-        set_default_tensor_type set_grad_enabled set_num_threads set_printoptions set_rng_state
-        short signal special strided to_dlpack uint16 uint32 uint64 uint8 visualize_layout vmap
+        int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad
+        optim parallel placement preserve_format profiler promote_types save sbp seed
+        set_default_dtype set_default_tensor_type set_grad_enabled set_num_threads set_printoptions
+        set_rng_state short signal special strided to_dlpack uint16 uint32 uint64 uint8
+        visualize_layout vmap
         """.split(),
     ]
 )

@@ -30,6 +30,7 @@ from . import (
     amp as amp,
     backends as backends,
     boxing as boxing,
+    checkpoint as checkpoint,
     comm as comm,
     cuda as cuda,
     distributions as distributions,
@@ -46,7 +47,8 @@ from . import (
     testing as testing,
     utils as utils,
 )
-from .engine import autograd_api as autograd, checkpoint as checkpoint, env_api as env, sbp as sbp
+from .checkpoint.save_load import load as load, save as save
+from .engine import autograd_api as autograd, env_api as env, sbp as sbp
 from .engine.autocast import (
     autocast as autocast,
     get_autocast_dtype as get_autocast_dtype,
@@ -71,6 +73,7 @@ from .engine.grad_mode import (
 from .engine.ops import signal as signal
 from .engine.ops.functions import (
     _scaled_mm as _scaled_mm,
+    _scaled_mm_v2 as _scaled_mm_v2,
     abs as abs,
     abs_ as abs_,
     absolute as absolute,
@@ -169,6 +172,7 @@ from .engine.ops.functions import (
     broadcast_to as broadcast_to,
     bucketize as bucketize,
     cartesian_prod as cartesian_prod,
+    cast as cast,
     cat as cat,
     cdist as cdist,
     ceil as ceil,
@@ -566,6 +570,7 @@ from .engine.ops.functions import (
     scalar_tensor as scalar_tensor,
     scaled_dot_product_attention as scaled_dot_product_attention,
     scaled_matmul as scaled_matmul,
+    scaled_mm as scaled_mm,
     scatter as scatter,
     scatter_add as scatter_add,
     scatter_nd as scatter_nd,
@@ -697,6 +702,7 @@ from .engine.values import (
 from .errors import OnefoldError as OnefoldError
 from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
+from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
 from .optim.replicas import check_replicas as check_replicas
 from .utils.visualize import visualize_layout as visualize_layout
@@ -766,6 +772,7 @@ __all__ = [
     "Size",
     "Tensor",
     "_scaled_mm",
+    "_scaled_mm_v2",
     "abs",
     "abs_",
     "absolute",
@@ -871,6 +878,7 @@ __all__ = [
     "bucketize",
     "can_cast",
     "cartesian_prod",
+    "cast",
     "cat",
     "cdist",
     "cdouble",
@@ -898,6 +906,7 @@ __all__ = [
     "clone",
     "column_stack",
     "combinations",
+    "compile",
     "complex",
     "complex128",
     "complex32",
@@ -1141,6 +1150,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linspace",
+    "load",
     "local_response_norm",
     "local_to_global",
     "log",
@@ -1321,10 +1331,12 @@ __all__ = [
     "rsqrt",
     "rsqrt_",
     "rsub",
+    "save",
     "sbp",
     "scalar_tensor",
     "scaled_dot_product_attention",
     "scaled_matmul",
+    "scaled_mm",
     "scatter",
     "scatter_add",
     "scatter_nd",

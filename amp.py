@@ -1,7 +1,7 @@
 """Mixed precision (`flow.amp`): autocast, for eager programs, and gradient scalers, for graphs.
 
 In an `nn.Graph`, `config.enable_amp` does what autocast does here, and `set_grad_scaler` takes the
-scaler that float16 needs. Eager programs have no scaler: their autocast is best in bfloat16.
+scaler that float16 needs. Eager programs use the scaler as torch's; in bfloat16 they need none.
 """
 
 from .engine.autocast import autocast, custom_bwd, custom_fwd

@@ -9,13 +9,13 @@ same value on every rank; what would differ from rank to rank is an error there.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .distributed import collectives
+from .distributed.json_values import encode, to_text
 from .distributed.point_to_point import transfer
 from .distributed.world import world
 from .engine.convert import read_device
@@ -182,7 +182,7 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
     given = _value(input)
     _other(dst, "send", "dst")
     if send_meta:
-        meta = pickle.dumps(_form(input))
+        meta = to_text(encode(_form(input))).encode()
         length = torch.tensor([len(meta)])
         transfer([(dst, length), (dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
     transfer([(dst, given)], [])
@@ -212,7 +212,7 @@ def recv(
     if shape is None or dtype is None:
         (length,) = transfer([], [(src, (1,), torch.int64, torch.device("cpu"))])
         (meta,) = transfer([], [(src, (int(length),), torch.uint8, torch.device("cpu"))])
-        shape, dtype = pickle.loads(meta.numpy().tobytes())
+        shape, dtype = collectives.read_object(meta)
     assert shape is not None
     assert dtype is not None
     (got,) = transfer([], [(src, tuple(shape), dtype, on)])

@@ -100,6 +100,13 @@ DEVICE = Variable(
 TIMEOUT = Variable(
     "ONEFOLD_TIMEOUT", _seconds, 300.0, "a number of seconds > 0", "longest wait for other ranks"
 )
+WARN_AFTER = Variable(
+    "ONEFOLD_WARN_AFTER",
+    _seconds,
+    30.0,
+    "a number of seconds > 0",
+    "how long a rank waits for others before it says so",
+)
 CHECK = Variable(
     "ONEFOLD_CHECK", _boolean, False, _BOOL_TEXT, "compare the ranks' ops before each collective"
 )
@@ -126,6 +133,20 @@ AGENT_STORE = Variable(
     False,
     _BOOL_TEXT,
     "the launcher, not rank 0, listens on MASTER_PORT; set by the launcher",
+)
+RESTART_COUNT = Variable(
+    "TORCHELASTIC_RESTART_COUNT",
+    _integer(0),
+    0,
+    "an integer >= 0",
+    "how often the job was started before this start; set by the launcher",
+)
+TOKEN = Variable(
+    "ONEFOLD_TOKEN",
+    str,
+    "",
+    "a text that only this job knows",
+    "the first part of every key of the job in its key-value store",
 )
 STORE = Variable(
     "ONEFOLD_STORE",
@@ -156,6 +177,8 @@ def describe() -> str:
     rows = [("variable", "value", "default", "allowed", "meaning")]
     for var in VARIABLES:
         value = repr(var.read()) if var.is_set() else "-"
+        if var is TOKEN and var.is_set():
+            value = "secret"
         rows.append((var.name, value, repr(var.default), var.allowed, var.doc))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(

@@ -66,6 +66,10 @@ class MixedTensorsError(OnefoldRuntimeError, OnefoldTypeError):
     """One operation was given local and global tensors together."""
 
 
+class CheckpointError(OnefoldRuntimeError, OnefoldValueError):
+    """A file is damaged, incomplete or cannot be read, or does not fit what it is loaded into."""
+
+
 class AutogradError(OnefoldRuntimeError):
     """A gradient was asked for that cannot be computed."""
 

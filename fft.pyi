@@ -42,6 +42,8 @@ def fft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.fft on every shard; see torch's documentation."""
 
@@ -50,6 +52,8 @@ def fft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.fft2 on every shard; see torch's documentation."""
 
@@ -57,6 +61,7 @@ def fftfreq(
     n: Tensor | int,
     d: float = 1.0,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -70,6 +75,8 @@ def fftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.fftn on every shard; see torch's documentation."""
 
@@ -81,6 +88,8 @@ def hfft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.hfft on every shard; see torch's documentation."""
 
@@ -89,6 +98,8 @@ def hfft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.hfft2 on every shard; see torch's documentation."""
 
@@ -97,6 +108,8 @@ def hfftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.hfftn on every shard; see torch's documentation."""
 
@@ -105,6 +118,8 @@ def ifft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ifft on every shard; see torch's documentation."""
 
@@ -113,6 +128,8 @@ def ifft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ifft2 on every shard; see torch's documentation."""
 
@@ -121,6 +138,8 @@ def ifftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ifftn on every shard; see torch's documentation."""
 
@@ -132,6 +151,8 @@ def ihfft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ihfft on every shard; see torch's documentation."""
 
@@ -140,6 +161,8 @@ def ihfft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ihfft2 on every shard; see torch's documentation."""
 
@@ -148,6 +171,8 @@ def ihfftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.ihfftn on every shard; see torch's documentation."""
 
@@ -156,6 +181,8 @@ def irfft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.irfft on every shard; see torch's documentation."""
 
@@ -164,6 +191,8 @@ def irfft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.irfft2 on every shard; see torch's documentation."""
 
@@ -172,6 +201,8 @@ def irfftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.irfftn on every shard; see torch's documentation."""
 
@@ -180,6 +211,8 @@ def rfft(
     n: Tensor | int | None = None,
     dim: int | Sequence[int] = -1,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.rfft on every shard; see torch's documentation."""
 
@@ -188,6 +221,8 @@ def rfft2(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] = ...,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.rfft2 on every shard; see torch's documentation."""
 
@@ -195,6 +230,7 @@ def rfftfreq(
     n: Tensor | int,
     d: float = 1.0,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -208,5 +244,7 @@ def rfftn(
     s: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
     norm: str | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.fft.rfftn on every shard; see torch's documentation."""

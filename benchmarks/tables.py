@@ -72,6 +72,17 @@ def model_rows() -> list[str]:
     return table(head, rows)
 
 
+def recurrent_rows() -> list[str]:
+    """The table of benchmarks/recurrent_layers.py: layers and cells, forward and backward."""
+    rows = []
+    for row in load("recurrent_layers"):
+        size = ", ".join(f"{key} {value}" for key, value in (row["size"] | row["options"]).items())
+        times = [f"{row['us'][side][0]:.0f}" for side in ("torch", "onefold")]
+        text = size.replace("num_layers", "layers").replace("bidirectional True", "bidirectional")
+        rows.append((row["layer"], text, *times, f"{row['onefold/torch']:.2f}"))
+    return table("layer | size | torch us | Onefold us | Onefold / torch", rows)
+
+
 def job_rows() -> list[str]:
     """The table of benchmarks/job_call.py: a call of a job beside that of its graph."""
     rows = [
@@ -123,4 +134,5 @@ if __name__ == "__main__":
     print("\n".join(graph_rows()))
     print("\n".join(parallel_rows()))
     print("\n".join(model_rows()))
+    print("\n".join(recurrent_rows()))
     print("first call: {} to {} microseconds".format(*first_call_range()))

@@ -9,15 +9,17 @@ which name the op, the user's line, and the ranks that arrived and those that di
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..errors import CommError
 from .connection import Connection, Group
+from .json_values import decode, encode, to_text
 from .rank_check import agree, form
 from .wait import begin, current_op, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
@@ -200,11 +202,23 @@ def broadcast(
 
 
 def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
-    """Every member's `obj`, pickled on the way, in the order of `ranks`."""
-    data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    """Every member's `obj`, as JSON on the way, in the order of `ranks`.
+
+    It is of plain values: numbers, strings, dtypes, errors, and lists, tuples, sets and dicts of
+    them. Raises OnefoldTypeError for others, and CommError for bytes that are none of these.
+    """
+    data = torch.frombuffer(bytearray(to_text(encode(obj)).encode()), dtype=torch.uint8)
     sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
     pieces = all_gather(data, ranks, [(int(size),) for size in sizes])
-    return [pickle.loads(piece.numpy().tobytes()) for piece in pieces]
+    return [read_object(piece) for piece in pieces]
+
+
+def read_object(data: Tensor) -> Any:
+    """The value in the bytes that another process sent; CommError for what is none."""
+    try:
+        return decode(json.loads(data.numpy().tobytes()))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CommError(f"another process sent what is no value: {error}") from error
 
 
 def barrier(ranks: tuple[int, ...]) -> None:

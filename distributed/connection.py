@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import sys
 import threading
@@ -28,14 +29,18 @@ from ..env import (
     LOCAL_WORLD_SIZE,
     MASTER_ADDR,
     MASTER_PORT,
+    RESTART_COUNT,
     STORE,
     TIMEOUT,
+    TOKEN,
+    WARN_AFTER,
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
+from .rank_state import RankStates, end_key, job_keys
 from .trail import Agreement, forget_trails
-from .watchdog import Watchdog
+from .watchdog import BECAUSE_OF_ANOTHER, Watchdog
 
 R = TypeVar("R")
 
@@ -79,20 +84,22 @@ class Connection:
         self.said: dict[str, str] = {}  # the keys that this process set to compare, by what for
         forget_trails()
         self._messages: dist.ProcessGroup | None = None  # the group that messages go through
-        self.store: Store = PrefixStore("onefold", self._open(self._serves))
+        self.store = self._open(self._serves)
+        self._states = RankStates(self.store)
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
-        self.watch = Watchdog(PrefixStore("onefold", self._open(False)), rank, self.timeout)
+        self.watch = Watchdog(self._open(False), rank, self.timeout, WARN_AFTER.read())
         self.staged = self._join()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._note_failure
         atexit.register(self.close)
 
     def _open(self, serve: bool) -> Store:
+        token, start = TOKEN.read(), RESTART_COUNT.read()
         if file := STORE.read():
-            return FileStore(file)
+            return job_keys(FileStore(file), token, start)
         host, port = MASTER_ADDR.read(), MASTER_PORT.read()
         try:
-            return TCPStore(
+            store = TCPStore(
                 host, port, None, serve, self._limit, wait_for_workers=False, multi_tenant=True
             )
         except RuntimeError as error:
@@ -102,6 +109,7 @@ class Connection:
                 "Check MASTER_ADDR and MASTER_PORT, and that no other job uses the port; the "
                 "launcher's options --master_addr and --master_port set them."
             ) from None
+        return job_keys(store, token, start)
 
     def _join(self) -> bool:
         """Make the group of all ranks. Whether cuda tensors travel through host memory."""
@@ -205,10 +213,10 @@ class Connection:
 
     def _ended(self, pending: Pending) -> bool:
         """Whether a process that `pending` waits for has ended."""
-        if not self.store.check(["end/any"]):
-            return False  # one question, however many ranks there are
+        if not self._states.any_ended():
+            return False
         ranks = {rank for counter in pending.counters for rank in counter.ranks}
-        return any(self.store.check([f"end/{rank}"]) for rank in ranks - {self.rank})
+        return any(self._states.ending(rank) for rank in ranks - {self.rank})
 
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:
         """The error to raise when a wait in `pending` failed with `error`.
@@ -272,9 +280,20 @@ class Connection:
         frames = [frame for frame, _ in walk_tb(trace)]
         at = user_line(frames[-1] if frames else None)
         told = isinstance(error, OnefoldError) and error.raised_on not in (None, self.rank)
-        because = " because of another rank" if told or isinstance(error, CommError) else ""
-        self.watch.end(f"failed{because}, {kind.__name__}: {text}, at {at}")
+        how = BECAUSE_OF_ANOTHER if told or isinstance(error, CommError) else "failed"
+        self.watch.end(f"{how}, {kind.__name__}: {text}, at {at}")
         self._previous_hook(kind, error, trace)
+
+    def abandon(self) -> None:
+        """Forget the connection in a forked process, which has none of the threads that serve it.
+
+        Nothing is closed, and nothing freed: that would wait for those threads.
+        """
+        atexit.unregister(self.close)
+        sys.excepthook = self._previous_hook
+        world = dist.group.WORLD if dist.is_initialized() else None
+        for kept in (self, world, *(handle for handle, _ in self._groups.values())):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     def close(self) -> None:
         """Leave the others: end the watch, destroy the groups, let the store go.
@@ -292,7 +311,7 @@ class Connection:
         self.watch.stop()
         if not self._foreign:
             if self._serves:
-                ends = [f"end/{rank}" for rank in range(self.size)]
+                ends = [end_key(rank) for rank in range(self.size)]
                 with contextlib.suppress(RuntimeError):
                     self.store.wait(ends, timedelta(seconds=_LAST_SECONDS))
             with contextlib.suppress(RuntimeError):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+# What is said of a process in this state.
+STOPPED = "stopped by a signal, such as SIGSTOP, or by a debugger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,7 @@ class Failure:
     secondary: bool
     text: str
     status: int = 1
+    raised: bool = True  # else there is no exception, and only the end of the process is known
 
     def prefixed(self) -> str:
         """The text with the rank before each line."""
@@ -41,6 +45,33 @@ class Failure:
         return Failure(**json.loads(text))
 
 
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """The failure that a job ended with, and one line about each other rank, by rank.
+
+    A traceback comes last, where it is seen; of a rank that ended without one is said first that
+    it did, and then where the others were.
+    """
+
+    failure: Failure
+    others: Mapping[int, str]
+
+    def because_of(self, failure: Failure) -> FailureReport:
+        """The same, if another rank's failure came first."""
+        if failure == self.failure:
+            return self
+        mine = self.failure
+        others = {**self.others, mine.rank: f"failed too: {mine.summary()}"}
+        return FailureReport(failure, others)
+
+    def text(self) -> str:
+        """What to print, with the rank before each line."""
+        others = [f"[rank {rank}] {line}" for rank, line in sorted(self.others.items())]
+        if self.failure.raised:
+            return "\n".join([*others, self.failure.prefixed()])
+        return "\n".join([self.failure.prefixed(), *others])
+
+
 def leave(folder: str, failure: Failure) -> None:
     """Write `failure` where the launcher looks for it."""
     final = Path(folder, f"rank{failure.rank}.json")
@@ -49,19 +80,28 @@ def leave(folder: str, failure: Failure) -> None:
     draft.rename(final)  # so that the launcher never reads half a file
 
 
-def found(folder: str) -> list[Failure]:
+def found(folder: str | Path) -> list[Failure]:
     """What ranks have left in `folder`."""
     files = sorted(Path(folder).glob("rank*.json"))
     return [Failure.from_json(path.read_text(encoding="utf-8")) for path in files]
 
 
-def ended(rank: int, code: int, moment: float) -> Failure:
-    """A failure known only from how the process ended: its exit code, negative for a signal."""
+def ending(code: int) -> str:
+    """How a process ended, by its exit code, which is negative for a signal."""
     if code < 0:
-        text = f"killed by signal {signal.Signals(-code).name}"
-        # SIGTERM is how the launcher stops ranks because of another one.
-        return Failure(rank, moment, -code == signal.SIGTERM, text, 128 - code)
-    return Failure(rank, moment, False, f"ended with exit code {code}", code)
+        return f"killed by signal {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+def ended(rank: int, code: int, moment: float) -> Failure:
+    """A failure known only from how the process ended."""
+    status = 128 - code if code < 0 else code
+    return Failure(rank, moment, False, ending(code), status, raised=False)
+
+
+def halted(rank: int, moment: float) -> Failure:
+    """The failure of a process that was stopped and did not go on while others waited for it."""
+    return Failure(rank, moment, False, f"{STOPPED}, while others waited for it", raised=False)
 
 
 def first(failures: Iterable[Failure]) -> Failure:

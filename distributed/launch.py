@@ -1,221 +1,155 @@
 """`python -m onefold.distributed.launch`: start one process per rank, on one or more machines.
 
-Takes OneFlow's options and runs on torch.distributed's elastic agent with static rendezvous. The
-first rank that fails stops all; its traceback is the last thing printed, with its rank before
-each line. Programs started by torchrun work as well, with torchrun's own reports.
+Takes OneFlow's options and runs on torch.distributed's elastic agent. The first rank that fails
+stops all, after the others had a moment to say where they waited. Of an exception the traceback
+is the last thing printed, with its rank before each line. Programs started by torchrun work as
+well, with torchrun's own reports.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
-import re
+import secrets
 import signal
-import socket
 import sys
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket
+from types import FrameType
 
-from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.rendezvous.api import RendezvousError
 
-from ..env import TIMEOUT
-from .failure import Failure, ended, first, found
+from ..env import TIMEOUT, TOKEN
+from .agent import Agent
+from .elastic_rendezvous import ElasticRendezvous
+from .failure import FailureReport
+from .launch_options import is_elastic, parse
+from .launch_rendezvous import DEFAULT_PORT, FixedRendezvous, connect, launcher_keys, listen, serve
 from .launchers import OtherLaunchers
+from .rank_files import RankFiles
+from .scratch_folder import scratch_folder
 
-_DEFAULT_PORT = 29500
-_TAKEN = re.compile("EADDRINUSE|already in use", re.IGNORECASE)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m onefold.distributed.launch",
-        description="Start one process per rank of a distributed program.",
-        epilog="Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, "
-        "MASTER_ADDR and MASTER_PORT in its environment. On several machines, run the same "
-        "command on each, with its own --node_rank and the --master_addr of node 0.",
-    )
-
-    def option(name: str, kind: type, default: object, text: str) -> None:
-        names = (f"--{name}", f"--{name.replace('_', '-')}")
-        parser.add_argument(*dict.fromkeys(names), dest=name, type=kind, default=default, help=text)
-
-    def flag(name: str, text: str, *short: str) -> None:
-        names = (*short, f"--{name}", f"--{name.replace('_', '-')}")
-        parser.add_argument(*dict.fromkeys(names), dest=name, action="store_true", help=text)
-
-    option("nnodes", int, 1, "number of machines (default 1)")
-    option("node_rank", int, 0, "number of this machine, 0 to nnodes - 1 (default 0)")
-    option("nproc_per_node", int, 1, "processes on each machine, one per device (default 1)")
-    option("master_addr", str, "127.0.0.1", "address of machine 0 (default 127.0.0.1)")
-    option(
-        "master_port",
-        int,
-        None,
-        f"a free port on machine 0 (default {_DEFAULT_PORT}; on a single "
-        "machine another one is taken when that is in use)",
-    )
-    flag("module", "the script is the name of a module, as in `python -m`", "-m")
-    flag("no_python", "run the script as a program of its own, without Python")
-    flag(
-        "redirect_stdout_and_stderr",
-        "write what each process prints to the files stdout and stderr in LOGDIR/local_rank_N",
-    )
-    option("logdir", str, "log", "folder for --redirect_stdout_and_stderr (default log)")
-    parser.add_argument("training_script", metavar="script", help="the program of every rank")
-    parser.add_argument(
-        "training_script_args", metavar="args", nargs=argparse.REMAINDER, help="its arguments"
-    )
-    return parser
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options; ends the process with exit code 2 and a message when they make no sense."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.nnodes < 1:
-        parser.error(f"--nnodes must be 1 or more, not {options.nnodes}")
-    if not 0 <= options.node_rank < options.nnodes:
-        parser.error(
-            f"--node_rank must be 0 to {options.nnodes - 1} (--nnodes {options.nnodes}), "
-            f"not {options.node_rank}"
-        )
-    if options.nproc_per_node < 1:
-        parser.error(f"--nproc_per_node must be 1 or more, not {options.nproc_per_node}")
-    if options.master_port is not None and not 0 < options.master_port < 65536:
-        parser.error(f"--master_port must be 1 to 65535, not {options.master_port}")
-    if options.module and options.no_python:
-        parser.error("--module and --no_python exclude each other")
-    script = options.training_script
-    if not options.module and not options.no_python and not Path(script).is_file():
-        parser.error(f"there is no script {script!r} here; use -m for a module")
-    return options
-
-
-class _Logs(LogsSpecs):
-    """Where each process's output goes: the terminal, or files in OneFlow's layout."""
-
-    def __init__(self, scratch: str, logdir: str | None) -> None:
-        super().__init__(log_dir=scratch)
-        self._scratch = scratch
-        self._logdir = logdir
-
-    @property
-    def root_log_dir(self) -> str:
-        return self._scratch
-
-    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """The files of each process, by local rank; an empty name is the terminal."""
-        outs, errs, errors = dict.fromkeys(envs, ""), dict.fromkeys(envs, ""), {}
-        for local, variables in envs.items():
-            errors[local] = str(Path(self._scratch, f"agent{local}.json"))
-            variables["TORCHELASTIC_ERROR_FILE"] = errors[local]
-            if self._logdir is not None:
-                folder = Path(self._logdir, f"local_rank_{local}")
-                folder.mkdir(parents=True, exist_ok=True)
-                outs[local], errs[local] = str(folder / "stdout"), str(folder / "stderr")
-        return LogsDest(stdouts=outs, stderrs=errs, error_files=errors)
+_SHUTDOWN_TIMEOUT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def _command(options: argparse.Namespace) -> tuple[str, list[str]]:
     """The program of every process and its arguments."""
-    rest = [options.training_script, *options.training_script_args]
+    arguments = ["-I", "-S", str(Path(__file__).with_name("parent_death.py")), str(os.getpid())]
     if options.no_python:
-        return rest[0], rest[1:]
-    arguments = ["-m", f"{__package__ or 'onefold.distributed'}.worker"]
-    if options.redirect_stdout_and_stderr:
-        arguments.append("--also-print")
-    if options.module:
-        arguments.append("-m")
-    return sys.executable, arguments + rest
+        arguments.append("keep")
+    else:
+        worker = f"{__package__ or 'onefold.distributed'}.worker"
+        arguments += ["block", sys.executable, "-m", worker]
+        if options.redirect_stdout_and_stderr:
+            arguments.append("--also-print")
+        if options.module:
+            arguments.append("-m")
+    arguments += [options.training_script, *options.training_script_args]
+    return sys.executable, arguments
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-        return True
+def _listen(options: argparse.Namespace) -> socket | None:
+    """What this launcher listens on, if it serves the store of the job."""
+    host, port, single = options.master_addr, options.master_port, options.nnodes[1] == 1
+    if options.node_rank:
+        return None
+    # Launchers of an elastic job need no numbers: who has the address, and comes first, serves.
+    certain = options.node_rank == 0 or not is_elastic(options)
+    try:
+        return listen(host, port or DEFAULT_PORT, remote=not single, here=certain)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        if not certain and (taken or error.errno == errno.EADDRNOTAVAIL):
+            return None
+        if not (single and taken):
+            raise
+    if port is not None:
+        raise OSError(f"--master_port {port} is in use; leave it out to get a free one")
+    return listen(host, 0, remote=False)
 
 
-def _any_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def _meet(options: argparse.Namespace) -> FixedRendezvous | ElasticRendezvous:
+    """Where the launchers of the job meet."""
+    host, node_rank, timeout = options.master_addr, options.node_rank, TIMEOUT.read()
+    server = _listen(options)
+    if server is None:
+        store = connect(host, options.master_port or DEFAULT_PORT, timeout)
+    else:
+        store = serve(host, server, timeout)
+    if not is_elastic(options):
+        return FixedRendezvous(store, host, node_rank or 0, options.nnodes[1], timeout)
+    last_call = options.last_call
+    return ElasticRendezvous.on(store, host, options.nnodes, node_rank, timeout, last_call)
 
 
-def _set_environment(options: argparse.Namespace, scratch: str) -> None:
+def _set_environment(options: argparse.Namespace) -> None:
     """What all processes inherit from this one."""
-    os.environ["ONEFOLD_ERROR_DIR"] = scratch
     # Ranks that wait for others cannot react to a polite signal; do not give them half a minute.
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5")
+    os.environ.setdefault(_SHUTDOWN_TIMEOUT, "5")
     if options.nproc_per_node > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if options.nnodes == 1:
+    if options.nnodes[1] == 1:
+        os.environ.setdefault(TOKEN.name, secrets.token_hex(16))
         # On one machine nothing should depend on how it resolves names: torch asks for the name
         # of every address that it connects to, and gloo for the address of the machine's name.
-        os.environ["ONEFOLD_STORE"] = str(Path(scratch, "store"))
         if sys.platform == "linux":
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
-def _run(options: argparse.Namespace, port: int, scratch: str) -> Failure | None:
-    """Run all processes of this machine; the failure that the job ended with, or None."""
-    config = LaunchConfig(
-        min_nodes=options.nnodes,
-        max_nodes=options.nnodes,
-        nproc_per_node=options.nproc_per_node,
-        run_id="onefold",
-        rdzv_backend="static",
-        rdzv_endpoint=f"{options.master_addr}:{port}",
-        rdzv_configs={"rank": options.node_rank, "timeout": max(1, round(TIMEOUT.read()))},
-        max_restarts=0,
-        logs_specs=_Logs(scratch, options.logdir if options.redirect_stdout_and_stderr else None),
-    )
+def _run(options: argparse.Namespace, scratch: str) -> FailureReport | None:
+    """Run all processes of this machine; why the job failed, or None."""
+    rendezvous = _meet(options)
     program, arguments = _command(options)
-    others = None
-    if options.nnodes > 1:
-        others = OtherLaunchers(options.master_addr, port, options.node_rank, TIMEOUT.read())
-    try:
+    spec = WorkerSpec(
+        role="default_role",
+        local_world_size=options.nproc_per_node,
+        rdzv_handler=rendezvous,
+        entrypoint=program,
         # The agent reads its arguments as string templates.
-        elastic_launch(config, program)(*(text.replace("$", "$$") for text in arguments))
-        return None
-    except ChildFailedError as error:
-        failure = _first_failure(error, scratch)
-        if others is not None:
-            others.tell(failure)
-        return failure
+        args=tuple(text.replace("$", "$$") for text in arguments),
+        max_restarts=options.max_restarts,
+    )
+    logdir = options.logdir if options.redirect_stdout_and_stderr else None
+    files = RankFiles(scratch, options.nnodes[1] == 1, logdir)
+    agent = Agent(spec, rendezvous, files, int(os.environ[_SHUTDOWN_TIMEOUT]))
+    if options.nnodes[1] == 1:
+        agent.run()
+        return agent.report
+    port = rendezvous.store.port
+    others = OtherLaunchers(
+        lambda: launcher_keys(connect(options.master_addr, port, TIMEOUT.read())),
+        options.node_rank or 0,
+        # The rendezvous of an elastic job notices by itself who has left.
+        0 if is_elastic(options) else options.nnodes[1],
+    )
+    try:
+        agent.run()
+        report = agent.report
+        if report is not None:
+            report = report.because_of(others.tell(report.failure))
+        rendezvous.shutdown()
+        return report
+    except RendezvousError:
+        if failure := others.last_word():  # who fails for good closes the rendezvous
+            return FailureReport(failure, {})
+        raise
     except SignalException:
-        if others is not None and others.failure is not None:
-            return others.failure
-        if others is not None and others.gone:
-            raise ConnectionError("the launcher of node 0 has ended") from None
+        if others.failure is not None:
+            return FailureReport(others.failure, {})
+        if others.lost is not None:
+            raise ConnectionError(
+                f"the launcher of node {others.lost} has ended, or cannot be reached"
+            ) from None
         raise
     finally:
-        if others is not None:
-            others.stop()
-
-
-def _first_failure(error: ChildFailedError, scratch: str) -> Failure:
-    """The failure to report last; one line about each other rank that left a traceback."""
-    left = {failure.rank: failure for failure in found(scratch)}
-    # The agent only knows full seconds, and notices later.
-    silent = [
-        ended(rank, end.exitcode, end.timestamp + 1.0)
-        for rank, end in error.failures.items()
-        if rank not in left
-    ]
-    failure = first([*left.values(), *silent])
-    for other in left.values():
-        if other.rank != failure.rank:
-            sys.stderr.write(f"[rank {other.rank}] failed too: {other.summary()}\n")
-    return failure
+        others.stop()
 
 
 def end_children() -> None:
@@ -230,11 +164,20 @@ def end_children() -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
 
-def _report(failure: Failure) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(failure.prefixed() + "\n")
-    sys.stderr.flush()
-    return failure.status
+def _stop(number: int, frame: FrameType | None) -> None:
+    """As the agent reacts to signals once it runs."""
+    raise SignalException(f"got signal {number}", sigval=signal.Signals(number))
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Signals raise SignalException inside, also before the agent runs and after it."""
+    before = {number: signal.signal(number, _stop) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _complain(text: str, status: int = 1) -> int:
@@ -242,37 +185,37 @@ def _complain(text: str, status: int = 1) -> int:
     return status
 
 
+def _launch(options: argparse.Namespace) -> int:
+    with scratch_folder() as scratch:
+        try:
+            report = _run(options, scratch)
+        except SignalException as stop:
+            end_children()
+            name = signal.Signals(stop.sigval).name
+            return _complain(f"stopped by {name}", 128 + stop.sigval)
+        except (RendezvousError, RuntimeError, OSError) as error:
+            node, most = options.node_rank or 0, options.nnodes[1]
+            where = f"{options.master_addr}:{options.master_port or DEFAULT_PORT}"
+            return _complain(
+                f"node {node} of {most} could not run {options.training_script!r} "
+                f"(meeting point {where}): {error}"
+            )
+    if report is None:
+        return 0
+    sys.stdout.flush()
+    sys.stderr.write(report.text() + "\n")
+    sys.stderr.flush()
+    return report.failure.status
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Launch, wait, report; returns the exit code: that of the rank that failed first, or 0."""
-    options = _parse(argv)
+    options = parse(argv)
     # The agent logs each step of ending the other ranks; the report says what matters.
     logging.disable(logging.ERROR)
-    single = options.nnodes == 1
-    port = options.master_port or _DEFAULT_PORT
-    if single and not _is_free(port):
-        if options.master_port is not None:
-            return _complain(f"--master_port {port} is in use; leave it out to get a free one")
-        port = _any_port()
-    with tempfile.TemporaryDirectory(prefix="onefold-launch-") as scratch:
-        _set_environment(options, scratch)
-        while True:
-            try:
-                failure = _run(options, port, scratch)
-                return 0 if failure is None else _report(failure)
-            except SignalException as stop:
-                end_children()
-                name = signal.Signals(stop.sigval).name
-                return _complain(f"stopped by {name}", 128 + stop.sigval)
-            except (RuntimeError, OSError) as error:
-                # Two launchers that started together may both have found the port free.
-                if single and options.master_port is None and _TAKEN.search(str(error)):
-                    port = _any_port()
-                    continue
-                where = f"{options.master_addr}:{port}"
-                return _complain(
-                    f"node {options.node_rank} of {options.nnodes} could not run "
-                    f"{options.training_script!r} (meeting point {where}): {error}"
-                )
+    _set_environment(options)
+    with _stopped_by_signals():
+        return _launch(options)
 
 
 if __name__ == "__main__":

@@ -7,59 +7,106 @@ import os
 import signal
 import threading
 import time
-from datetime import timedelta
+from collections.abc import Callable
 
-from torch._C._distributed_c10d import TCPStore
+from torch._C._distributed_c10d import Store
 
-from .failure import Failure
+from .failure import Failure, first
 
-_KEY = "onefold-launch/failed"
+_COUNT = "failed/count"
 _INTERVAL = 0.5
+# How long a launcher whose ranks failed because of others waits for the others' launcher to say so.
+_PATIENCE = 3.0
 
 
 class OtherLaunchers:
     """Watches, in a thread, for failures that the launchers of other machines tell.
 
-    When there is one, or when the first machine's launcher has gone, this process gets SIGTERM,
-    which ends its ranks; `failure` then says why.
+    When there is one, or when another launcher has been silent for `silence` seconds, this process
+    gets SIGTERM, which ends its ranks; `failure` or `lost`, the number of a machine, then says why.
     """
 
-    def __init__(self, host: str, port: int, node_rank: int, timeout: float) -> None:
+    def __init__(
+        self, connect: Callable[[], Store], node_rank: int, nodes: int, silence: float = 15.0
+    ) -> None:
         self.failure: Failure | None = None
-        self.gone = False
-        self._where = (host, port)
-        self._serves = node_rank == 0
-        self._timeout = timedelta(seconds=timeout)
+        self.lost: int | None = None
+        self._connect = connect
+        self._node_rank = node_rank
+        self._heard: dict[int, tuple[bytes, float]] = {}  # what each said last, and when
+        self._nodes = nodes
+        self._silence = silence
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
-    def _connect(self) -> TCPStore:
-        host, port = self._where
-        return TCPStore(host, port, None, False, self._timeout, wait_for_workers=False)
-
     def _listen(self) -> None:
         try:
             store = self._connect()
-            while not self._stop.wait(_INTERVAL):
-                if store.check([_KEY]):
-                    self.failure = Failure.from_json(store.get(_KEY))
+            while self.lost is None and not self._stop.wait(_INTERVAL):
+                if failures := _told(store):
+                    self.failure = first(failures)
                     break
+                store.set(f"beat/{self._node_rank}", str(time.monotonic_ns()))
+                self.lost = self._silent(store)
         except RuntimeError:
             # The first launcher serves the store and leaves last; at a normal end we leave, too.
-            self.gone = not self._stop.wait(10 * _INTERVAL)
-        if self.failure is not None or self.gone:
+            if not self._stop.wait(10 * _INTERVAL):
+                self.lost = 0
+        if self.failure is not None or self.lost is not None:
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _silent(self, store: Store) -> int | None:
+        """A machine whose launcher said something once, but nothing new for too long."""
+        now = time.monotonic()
+        for node in range(self._nodes):
+            key = f"beat/{node}"
+            if node == self._node_rank or not store.check([key]):
+                continue
+            said = store.get(key)
+            before, since = self._heard.get(node, (b"", now))
+            if said != before:
+                self._heard[node] = (said, now)
+            elif now - since > self._silence:
+                return node
+        return None
 
     def stop(self) -> None:
         """Stop watching."""
         self._stop.set()
         self._thread.join(timeout=4 * _INTERVAL)
 
-    def tell(self, failure: Failure) -> None:
-        """Tell the others of a failure here; the first one told stands."""
+    def last_word(self) -> Failure | None:
+        """The failure that the others tell, if they do within a moment."""
+        self.stop()
+        deadline = time.monotonic() + _PATIENCE
         with contextlib.suppress(RuntimeError):
-            self._connect().compare_set(_KEY, "", failure.to_json())
-            if self._serves:
+            store = self._connect()
+            while self.failure is None and time.monotonic() < deadline:
+                self.failure = next(iter(_told(store)), None)
+                time.sleep(_INTERVAL)
+        return self.failure
+
+    def tell(self, failure: Failure) -> Failure:
+        """Tell the others of a failure here; the failure that came first, here or elsewhere."""
+        self.stop()
+        with contextlib.suppress(RuntimeError):
+            store = self._connect()
+            store.set(_key(store.add(_COUNT, 1)), failure.to_json())
+            deadline = time.monotonic() + _PATIENCE
+            while failure.secondary and time.monotonic() < deadline:
+                time.sleep(_INTERVAL)
+                failure = first(_told(store))
+            if self._node_rank == 0:
                 # The store ends with this process.
                 time.sleep(4 * _INTERVAL)
+        return failure
+
+
+def _key(number: int) -> str:
+    return f"failed/{number}"
+
+
+def _told(store: Store) -> list[Failure]:
+    keys = [_key(number) for number in range(1, store.add(_COUNT, 0) + 1)]
+    return [Failure.from_json(store.get(key)) for key in keys if store.check([key])]

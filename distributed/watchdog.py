@@ -8,7 +8,6 @@ is busy elsewhere, or blocked in another collective, is named with its line.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -22,6 +21,7 @@ from torch._C._distributed_c10d import Store
 from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
 from .pending import Counter, Pending
 from .rank_error import heard
+from .rank_state import RankState, RankStates
 from .trail import trim_trails
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
@@ -30,6 +30,8 @@ _SILENT = (
     "no answer: its process was killed, or does not run Python code, or has not yet made a "
     "placement or communicated"
 )
+# How the ending of a rank begins that failed because of another one.
+BECAUSE_OF_ANOTHER = "failed because of another rank"
 # A rank that has not said where it is after this long is taken for ended or stuck.
 _MAX_INTERVAL = 1.0
 
@@ -40,6 +42,7 @@ class _Report:
 
     arrived: dict[int, str] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
+    ended: dict[int, str] = field(default_factory=dict)
 
     def lines(self) -> str:
         rows = []
@@ -65,15 +68,18 @@ class Watchdog:
     for as long as it waits.
     """
 
-    def __init__(self, store: Store, rank: int, timeout: float) -> None:
+    def __init__(self, store: Store, rank: int, timeout: float, warn_after: float) -> None:
         self.pending: Pending | None = None
         self._store = store
+        self._states = RankStates(store)
         self._rank = rank
         self._timeout = timeout
-        self._interval = min(_MAX_INTERVAL, timeout / 4)
+        self._warn_after = warn_after
+        self._interval = min(_MAX_INTERVAL, timeout / 4, warn_after / 4)
         self._counters: list[Counter] = []
         self._answered = 0
-        self._overdue: tuple[Pending | None, float] = (None, 0.0)
+        self._seen: tuple[Pending | None, float] = (None, 0.0)  # what it waits in, since when
+        self._warned: Pending | None = None
         self._main = threading.main_thread().ident or 0
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -95,8 +101,7 @@ class Watchdog:
         """Leave word how this process ended; the first word counts."""
         with contextlib.suppress(RuntimeError):
             self._post(self._answered)
-            self._store.compare_set(f"end/{self._rank}", "", how)
-            self._store.set("end/any", "")
+            self._states.end(self._rank, how)
 
     def stop(self) -> None:
         """End the answering thread. A thread inside C++ while Python ends would abort us."""
@@ -120,8 +125,10 @@ class Watchdog:
                 "Every rank must run the same operations in the same order. If the others only "
                 f"need more time, set ONEFOLD_TIMEOUT to more than {self._timeout:g} seconds."
             )
+        ends = [f"rank {rank} {how}; " for rank, how in sorted(report.ended.items())]
         return PeerLost(
-            f"{head} lost the connection to another rank ({cause}).\n{report.lines()}\n"
+            f"{head} lost the connection to another rank ({''.join(ends)}{cause}).\n"
+            f"{report.lines()}\n"
             "Look first at the error of the rank that failed or gave no answer."
         )
 
@@ -135,7 +142,7 @@ class Watchdog:
         }
         report = _Report()
         try:
-            asked = self._store.add("ask", 1)
+            asked = self._states.ask()
             self._post(asked)
             deadline = time.monotonic() + 2 * _MAX_INTERVAL + 0.5
             while silent := report.silent(wanted):
@@ -153,15 +160,13 @@ class Watchdog:
 
     def _read(self, rank: int, counter: Counter, asked: int, report: _Report) -> None:
         """File what `rank` has said by now, if anything, under arrived or missing."""
-        progress = -1
-        text = ""
-        if self._store.check([f"state/{rank}"]):
-            state = json.loads(self._store.get(f"state/{rank}"))
-            progress = state["progress"].get(counter.key, 0)
-            if state["asked"] >= asked:
-                text = state["at"]
-        if self._store.check([f"end/{rank}"]):
-            text = self._store.get(f"end/{rank}").decode()
+        state = self._states.read(rank)
+        progress = -1 if state is None else state.progress.get(counter.key, 0)
+        text = state.at if state is not None and state.asked >= asked else self._states.noted(rank)
+        if end := self._states.ending(rank):
+            text = end
+            if not end.startswith(BECAUSE_OF_ANOTHER):
+                report.ended[rank] = end
         if text:
             files = report.arrived if progress >= counter.seq else report.missing
             files[rank] = text
@@ -173,8 +178,7 @@ class Watchdog:
             pending = self.pending
             at = f"at {line}" if pending is None else f"in {pending.describe()}, at {line}"
             progress = {counter.key: counter.seq for counter in list(self._counters)}
-            state = {"asked": asked, "at": at, "progress": progress}
-            self._store.set(f"state/{self._rank}", json.dumps(state))
+            self._states.post(self._rank, RankState(asked, at, progress))
             self._answered = max(self._answered, asked)
 
     def _main_line(self) -> str:
@@ -184,39 +188,60 @@ class Watchdog:
     def _answer(self) -> None:
         while not self._stop.wait(self._interval):
             try:
-                asked = self._store.add("ask", 0)
+                asked = self._states.last_asked()
                 if asked > self._answered:
                     self._post(asked)
             except RuntimeError:
                 return  # the process that served the store has ended, and with it the job
-            self._check_device()
             trim_trails()
+            pending, since = self._seen
+            if self.pending is not pending:
+                self._seen = (self.pending, time.monotonic())
+            elif pending is not None:
+                waited = time.monotonic() - since
+                if pending.works:
+                    self._check_device(pending, waited)
+                elif waited > self._warn_after and self._warned is not pending:
+                    self._warned = pending
+                    self._warn(pending, waited)
 
-    def _check_device(self) -> None:
+    def _warn(self, pending: Pending, waited: float) -> None:
+        """Say that this process waits, for which ranks, and how much longer it will."""
+        line = self._main_line()
+        with contextlib.suppress(RuntimeError):
+            if not all(
+                self._states.first_to_warn(self._rank, counter.key, counter.seq)
+                for counter in pending.counters
+            ):
+                return
+            missing = self.ask(pending).missing
+            if not missing or self.pending is not pending:
+                return
+            rows = [f"  rank {rank} did not arrive: {text}\n" for rank, text in missing.items()]
+            sys.stderr.write(
+                f"[rank {self._rank}] {pending.describe()}, at {line}, has waited "
+                f"{waited:.0f} s for other ranks:\n{''.join(rows)}"
+                f"  It gives up after {self._timeout:g} s (ONEFOLD_TIMEOUT).\n"
+            )
+
+    def _check_device(self, pending: Pending, waited: float) -> None:
         """End the process when a collective that runs on a device is overdue.
 
         The main thread is blocked in the device's driver then, or far ahead: nothing could be
         raised there. Devices are only asked after the timeout, because asking one while a CUDA
         graph is captured would spoil the capture.
         """
-        pending, since = self._overdue
-        now = time.monotonic()
-        if self.pending is not pending:
-            self._overdue = (self.pending, now)
-        elif pending is not None and pending.works:
-            errors = heard(self._store, pending.counters)
-            if not errors and now - since <= self._timeout:
-                return
-            if all(work.is_completed() for work in pending.works):
-                pending.works = ()
-                return
-            line = self._main_line()
-            error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)
-            if errors:
-                error = errors[0].raised_again(
-                    self._rank, pending.describe(), line, errors[1:], True
-                )
-            sys.excepthook(type(error), error, None)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+        errors = heard(self._store, pending.counters)
+        if not errors and waited <= self._timeout:
+            return
+        if all(work.is_completed() for work in pending.works):
+            pending.works = ()
+            return
+        line = self._main_line()
+        error: OnefoldError = self.explain(pending, TimeoutError("timed out"), line)
+        if errors:
+            error = errors[0].raised_again(self._rank, pending.describe(), line, errors[1:], True)
+        sys.excepthook(type(error), error, None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

@@ -8,14 +8,17 @@ Output is written in whole lines, so that lines of several ranks do not mix.
 from __future__ import annotations
 
 import io
+import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from ..early_interrupt import raise_again
 from ..env import ERROR_DIR, RANK
 from ..errors import CommError, OnefoldError, RankMismatch
 from .failure import Failure, leave
@@ -34,11 +37,15 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
 def _report(
     folder: str,
     also_print: bool,
+    process: int,
     kind: type[BaseException],
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """The last of the exception hooks of this process: leave the traceback in `folder`."""
+    """The last of the exception hooks of `process`: leave the traceback in `folder`."""
+    if os.getpid() != process:
+        sys.__excepthook__(kind, error, trace)  # it was forked from the rank
+        return
     if issubclass(kind, KeyboardInterrupt):
         return  # the launcher was stopped, and says so
     trace = _program_frames(trace)
@@ -51,17 +58,26 @@ def _report(
     leave(folder, Failure(rank, time.time(), told or lost, text))
 
 
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main() -> None:
     """Run the program named on the command line as `__main__`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Also where Python was told not to buffer: a print writes its parts and its end one by one.
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    if sys.platform != "linux":  # see parent_death
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     arguments = sys.argv[1:]
     also_print = arguments[0] == "--also-print"
     if also_print:
         arguments = arguments[1:]
     if folder := ERROR_DIR.read():
-        sys.excepthook = partial(_report, folder, also_print)
+        sys.excepthook = partial(_report, folder, also_print, os.getpid())
+    raise_again()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         # `python -m` puts the working directory first, and this process was started that way.

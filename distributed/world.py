@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -26,7 +27,7 @@ class World:
         (0, 1)
     """
 
-    __slots__ = ("__weakref__", "_connection", "_joins", "launched", "rank", "size")
+    __slots__ = ("__weakref__", "_connection", "_forked", "_joins", "launched", "rank", "size")
 
     def __init__(self, rank: int | None, size: int, joins: bool = False) -> None:
         if rank is not None and not 0 <= rank < size:
@@ -38,6 +39,7 @@ class World:
         self.size = size
         self.launched = rank is not None
         self._joins = joins
+        self._forked = False
         self._connection: Connection | None = None
 
     def __repr__(self) -> str:
@@ -98,6 +100,13 @@ class World:
                     "a collective between processes was asked for in a virtual world, where one "
                     "process owns every rank: use tensor arithmetic on the shards instead."
                 )
+            if self._forked:
+                raise OnefoldRuntimeError(
+                    "a collective was asked for in a process that was forked from rank "
+                    f"{self.rank} and has no connection to the other ranks. Communicate in the "
+                    "rank itself; processes that it forks, such as the workers of a data loader, "
+                    "may use local tensors."
+                )
             if not self._joins:
                 raise OnefoldRuntimeError(
                     f"a collective was asked for on rank {self.rank}, which has no other processes "
@@ -117,6 +126,14 @@ class World:
         if link is not None and error.raised_on is None and not isinstance(error, CommError):
             link.fail(error)
 
+    def forked(self) -> None:
+        """Let go of the connection, which belongs to the process that this one was forked from."""
+        if self._joins:
+            self._joins, self._forked = False, True
+            if self._connection is not None:
+                self._connection.abandon()
+                self._connection = None
+
     def disconnect(self) -> None:
         """Leave the other processes for good; happens by itself when the program ends."""
         if self._connection is not None:
@@ -127,6 +144,7 @@ class World:
 
 _world: World | None = None
 _listeners: list[Callable[[], None]] = []
+_in_fork = False  # whether this process was forked from one that had imported this module
 
 
 def world() -> World:
@@ -137,6 +155,8 @@ def world() -> World:
     global _world
     if _world is None:
         _world = _from_environment()
+        if _in_fork:
+            _world.forked()
     return _world
 
 
@@ -210,4 +230,17 @@ def forget_world() -> None:
     For a process that was forked from one with a world of its own: the parent's connection, if
     any, is dropped without being closed.
     """
+    global _in_fork
+    _in_fork = False
     _replace(None)
+
+
+def _after_fork() -> None:
+    global _in_fork
+    _in_fork = True
+    if _world is not None:
+        _world.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

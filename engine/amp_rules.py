@@ -13,11 +13,14 @@ DTYPES = (torch.float16, torch.bfloat16)
 # Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
 LOW = frozenset(
     """
-    attention bmm contraction convolution dot linalg.multi_dot linear matmul
-    matmul_nt matmul_tn mm mm_nt mm_tn mv packed_attention rows_tn
-    gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
+    attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
+    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention rows_tn
+    gru lstm rnn_relu rnn_tanh
     """.split()
 )
+
+# The same on GPUs alone, as in torch.
+LOW_ON_GPU = frozenset(["mv"])
 
 # What overflows float16, or adds up many rounding errors. Source: the lists of torch.autocast,
 # with the means and the variances.
@@ -32,6 +35,16 @@ FLOAT32 = frozenset(
     layer_norm layer_norm_with_stats norm_power norm_root rms_norm vector_norm
     absolute_error bit_cross_entropy bit_cross_entropy_with_logits cross_entropy huber_error
     kl_divergence nll_loss smooth_error squared_error target_weights
+    adaptive_avg_pool3d avg_pool3d cdist ctc_loss grid_sample grid_sampler max_unpool2d max_unpool3d
+    multi_margin_loss multilabel_margin_loss nanquantile polar quantile stft view_as_complex
+    cholesky cholesky_inverse cholesky_solve geqrf inverse lu_solve orgqr ormqr pinverse qr svd
+    triangular_solve
+    linalg.cholesky linalg.cholesky_ex linalg.cond linalg.eig linalg.eigh linalg.eigvals
+    linalg.eigvalsh linalg.householder_product linalg.inv linalg.inv_ex linalg.lstsq
+    linalg.matrix_rank linalg.qr linalg.solve linalg.svd linalg.svdvals linalg.tensorinv
+    linalg.tensorsolve
+    fft.fft fft.fft2 fft.fftn fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn fft.ihfft
+    fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn
     """.split()
 )
 
@@ -51,7 +64,7 @@ def dtype_of_inputs(op_name: str, metas: Iterable[Meta], low: torch.dtype) -> to
     floating = [meta for meta in metas if meta.is_floating]
     if not floating or any(meta.dtype not in _MIXED for meta in floating):
         return None
-    if op_name in LOW:
+    if op_name in LOW or (op_name in LOW_ON_GPU and floating[0].device_type == "cuda"):
         return low
     if op_name in FLOAT32:
         return torch.float32

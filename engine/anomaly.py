@@ -82,7 +82,7 @@ def _are_finite(args: tuple[object, ...]) -> bool:
 
 
 def _kind(tensor: Tensor) -> str:
-    """ "nan" or "infinite" where a shard of this process has such a value, else nothing."""
+    """What a shard of this process holds: "nan", "infinite", or "" where all is finite."""
     for shard in tensor.shards:
         if shard.is_floating_point() or shard.is_complex():
             finite = torch.isfinite(shard)
@@ -111,11 +111,11 @@ class detect_anomaly:
         self._before: list[interpreter.Interpreter | None] = []
 
     def __enter__(self) -> None:
-        self._before.append(interpreter.current)
+        self._before.append(interpreter.get_current())
         _set(self._check)
 
     def __exit__(self, *exc: object) -> None:
-        interpreter.current = self._before.pop()
+        interpreter.set_current(self._before.pop())
 
 
 class set_detect_anomaly(detect_anomaly):
@@ -123,7 +123,7 @@ class set_detect_anomaly(detect_anomaly):
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(check_nan)
-        self._before.append(interpreter.current)
+        self._before.append(interpreter.get_current())
         _set(mode and check_nan)
 
     def __enter__(self) -> None:
@@ -132,12 +132,12 @@ class set_detect_anomaly(detect_anomaly):
 
 def is_anomaly_enabled() -> bool:
     """Whether results are looked at."""
-    return isinstance(interpreter.current, _Anomalies)
+    return isinstance(interpreter.get_current(), _Anomalies)
 
 
 def _set(mode: bool) -> None:
-    current = interpreter.current
+    current = interpreter.get_current()
     if mode and not isinstance(current, _Anomalies):
-        interpreter.current = _Anomalies(current)
+        interpreter.set_current(_Anomalies(current))
     elif not mode and isinstance(current, _Anomalies):
-        interpreter.current = current.inner
+        interpreter.set_current(current.inner)

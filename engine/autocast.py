@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,7 +97,7 @@ class Autocast(Through):
             kept = self.kept[id(x), dtype] = _Kept(x, x.shards, x.version, made)
         y = from_shards(kept.cast.shards, kept.cast.meta)
         y.shared = True
-        if interpreter.grad_enabled:
+        if interpreter.is_grad_enabled():
             y.node = Node(_KEPT_CAST, (x.node,), (x.meta,), None, y.meta)
         return y
 
@@ -139,12 +140,12 @@ class autocast:
                 UserWarning,
             )
             self.enabled = False
-        self._before: list[Interpreter | None] = []
+        self._before: list[Autocast | None] = []
 
     def __enter__(self) -> autocast:
-        current = interpreter.current
-        self._before.append(current)
+        current = interpreter.get_current()
         outer = current if isinstance(current, Autocast) else None
+        self._before.append(outer)
         dtypes = {} if outer is None else dict(outer.dtypes)
         dtypes.pop(self.device, None)
         if self.enabled:
@@ -153,11 +154,14 @@ class autocast:
         made = Autocast(inner, dtypes, self.caches) if dtypes else inner
         if outer is not None and isinstance(made, Autocast):
             made.kept = outer.kept
-        interpreter.current = made
+        interpreter.set_current(made)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        interpreter.current = self._before.pop()
+        outer, below = self._before.pop(), _below()
+        if outer is not None:
+            outer.hand_on_to(below)  # a profile may have begun or ended in the block
+        interpreter.set_current(outer or below)
 
     def __call__(self, function: F) -> F:
         @wraps(function)
@@ -166,6 +170,36 @@ class autocast:
                 return function(*args, **kwargs)
 
         return call  # type: ignore[return-value]
+
+
+def _below() -> Interpreter | None:
+    """What runs the ops once they are cast."""
+    current = interpreter.get_current()
+    return current.inner if isinstance(current, Autocast) else current
+
+
+def is_observing(observer: Through) -> bool:
+    """Whether an observer is the first to see ops, after their inputs are cast."""
+    return _below() is observer
+
+
+@contextmanager
+def observing(observer: Through) -> Iterator[None]:
+    """Let an observer see the ops of the block, below autocast: a block of it may end inside."""
+    observer.hand_on_to(_below())
+    _observe_with(observer)
+    try:
+        yield
+    finally:
+        _observe_with(observer.inner)
+
+
+def _observe_with(observer: Interpreter | None) -> None:
+    current = interpreter.get_current()
+    if isinstance(current, Autocast):
+        current.hand_on_to(observer)
+    else:
+        interpreter.set_current(observer)
 
 
 def _device_type(device_type: str) -> str:
@@ -182,7 +216,7 @@ def _device_type(device_type: str) -> str:
 
 
 def _dtypes() -> Mapping[str, torch.dtype]:
-    current = interpreter.current
+    current = interpreter.get_current()
     return current.dtypes if isinstance(current, Autocast) else {}
 
 

@@ -135,10 +135,10 @@ class _Backward:
         if not self.retain_graph:
             node.args = node.out = None
         parents = node.parents if self.stop is None else self.wanted(node.parents)
-        if interpreter.current is None:
+        if (current := interpreter.get_current()) is None:
             grads = node.op.vjp(parents, dy, y, *args)
         else:
-            grads = interpreter.current.run_vjp(node, node.op.vjp, (parents, dy, y, *args))
+            grads = current.run_vjp(node, node.op.vjp, (parents, dy, y, *args))
         given = dy
         for parent, part in zip(parents, grads):  # noqa: B905 (the argument costs 0.1 us)
             if parent is None or part is None:
@@ -207,17 +207,17 @@ def _whole_where_partial(node: Node, dy: Tensor) -> Tensor:
     target = dy.meta.like(nd_sbp=nd_sbp)
     if target is dy.meta:
         return dy
-    if interpreter.current is None:
+    if (current := interpreter.get_current()) is None:
         return tensor_ops.box(dy, target)
-    with interpreter.current.adding(node):
+    with current.adding(node):
         return tensor_ops.box(dy, target)
 
 
 def _add(edge: Edge, grad: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of what `edge` stands for."""
-    if interpreter.current is None:
+    if (current := interpreter.get_current()) is None:
         return tensor_ops.add(grad, other)
-    with interpreter.current.adding(edge):
+    with current.adding(edge):
         return tensor_ops.add(grad, other)
 
 
@@ -228,8 +228,8 @@ def _adds_in_place(total: Tensor, grad: Tensor) -> bool:
         grad.meta is meta
         and meta.shardwise
         and not total.shared
-        and not interpreter.grad_enabled
-        and interpreter.current is None
+        and not interpreter.is_grad_enabled()
+        and interpreter.get_current() is None
     )
 
 
@@ -352,14 +352,14 @@ def _run(
             f"got {len(outputs)} tensors and {len(gradients)} gradients; give one for each"
         )
     seeds = [_seed(i, *pair) for i, pair in enumerate(zip(outputs, gradients, strict=True))]
-    if stop is None and interpreter.current is not None:
-        seeds = [interpreter.current.start_backward(seed) for seed in seeds]
+    before, current = interpreter.is_grad_enabled(), interpreter.get_current()
+    if stop is None and current is not None:
+        seeds = [current.start_backward(seed) for seed in seeds]
     edges = [output.node for output in outputs if output.node is not None]
     walk = _Backward(retain_graph, stop, set() if stop is None else _through(edges, stop))
-    before, current = interpreter.grad_enabled, interpreter.current
-    interpreter.grad_enabled = create_graph
+    interpreter.set_grad_enabled(create_graph)
     if current is not None:
-        interpreter.current = current.for_gradients()
+        interpreter.set_current(current.for_gradients())
     done = False
     try:
         for edge, grad in zip(edges, seeds, strict=True):
@@ -370,7 +370,8 @@ def _run(
             walk.run()
         done = True
     finally:
-        interpreter.grad_enabled, interpreter.current = before, current
+        interpreter.set_grad_enabled(before)
+        interpreter.set_current(current)
         if not done:
             walk.undo()
 

@@ -72,7 +72,7 @@ class Context:
             if id(saved) in places:
                 self._from_output[index] = places[id(saved)]
                 self._saved[index] = None
-            elif isinstance(saved, Tensor) and saved_hooks:
+            elif isinstance(saved, Tensor) and saved_hooks.items():
                 self._saved[index] = Packed(saved)
 
 
@@ -182,12 +182,16 @@ class Function:
     @classmethod
     def apply(cls, *args: object) -> Any:
         """Run forward, recorded as one node."""
+        if (current := interpreter.get_current()) is not None:
+            for arg in args:
+                if isinstance(arg, Tensor):
+                    current.before_sharing(arg)
         ctx = Context()
         parents = tuple(arg.node if isinstance(arg, Tensor) else None for arg in args)
         ctx.needs_input_grad = tuple(parent is not None for parent in parents)
         with interpreter.grad_mode(False):
             result = cls.forward(ctx, *args)
-        if not interpreter.grad_enabled or not any(ctx.needs_input_grad):
+        if not interpreter.is_grad_enabled() or not any(ctx.needs_input_grad):
             return result
         outputs = result if isinstance(result, tuple) else (result,)
         slots = [index for index, output in enumerate(outputs) if isinstance(output, Tensor)]

@@ -11,6 +11,7 @@ from . import interpreter
 from .meta import Meta
 from .op import Arg, Needs
 from .tensor import Tensor, from_shards
+from .thread_stack import ThreadStack
 
 LeafHook: TypeAlias = Callable[[Tensor], object]
 
@@ -80,7 +81,7 @@ class Node(Edge):
         self.args: tuple[object, ...] | None = args
         self.out: Any = out
         self.meta = meta
-        if saved_hooks:
+        if saved_hooks.items():
             self.pack()
 
     def pack(self) -> None:
@@ -114,7 +115,7 @@ class Output(Edge):
 # Pairs (pack, unpack) of `saved_tensors_hooks` blocks, the innermost last.
 Pack: TypeAlias = Callable[[Tensor], Any]
 Unpack: TypeAlias = Callable[[Any], Tensor]
-saved_hooks: list[tuple[Pack, Unpack]] = []
+saved_hooks = ThreadStack[tuple[Pack, Unpack]]("saved_tensors_hooks")
 
 
 class Packed:
@@ -123,7 +124,7 @@ class Packed:
     __slots__ = ("_edge", "_meta", "_packed", "_unpack")
 
     def __init__(self, tensor: Tensor) -> None:
-        pack, self._unpack = saved_hooks[-1]
+        pack, self._unpack = saved_hooks.items()[-1]
         self._packed = pack(tensor)
         self._meta = tensor.meta
         self._edge = tensor.node

@@ -27,7 +27,7 @@ class _Region:
         # Inside another checkpoint, the inputs are activations which that one makes again.
         self.args = [_held(arg) for arg in args]
         self.kwargs = {key: _held(value) for key, value in kwargs.items()}
-        self.interpreter = interpreter.current
+        self.interpreter = interpreter.get_current()
         self.moment = next(interpreter.sequence)
         self.random = default_generator.get_state()
         self.saved = 0
@@ -65,8 +65,8 @@ class _Region:
         kwargs = {key: self.given(value) for key, value in self.kwargs.items()}
         now = default_generator.get_state()
         default_generator.set_state(self.random)
-        autograd_tape.saved_hooks.append((keep, _no_unpack))
-        current = interpreter.current
+        autograd_tape.saved_hooks.push((keep, _no_unpack))
+        current = interpreter.get_current()
         mode = self.interpreter.repeated_under(current) if self.interpreter else current
         repeats = current.repetition() if current else nullcontext()
         try:
@@ -86,7 +86,7 @@ class _Region:
 
 
 def _held(arg: object) -> object:
-    return Packed(arg) if isinstance(arg, Tensor) and autograd_tape.saved_hooks else arg
+    return Packed(arg) if isinstance(arg, Tensor) and autograd_tape.saved_hooks.items() else arg
 
 
 def _changed() -> NoReturn:
@@ -114,10 +114,10 @@ def checkpoint(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R
     >>> x.grad.numpy()
     array([6.], dtype=float32)
     """
-    if not interpreter.grad_enabled:
+    if not interpreter.is_grad_enabled():
         return function(*args, **kwargs)
     region = _Region(function, args, kwargs)
-    autograd_tape.saved_hooks.append((region.pack, region.unpack))
+    autograd_tape.saved_hooks.push((region.pack, region.unpack))
     try:
         return function(*args, **kwargs)
     finally:

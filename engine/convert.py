@@ -32,6 +32,8 @@ from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp, broadcast, partial_sum, short
 from .tensor import Tensor, from_shards
 
+CPU = torch.device("cpu")
+
 
 def dual(nd_sbp: NdSbp) -> NdSbp:
     """The layout of the gradient of a local part: split stays, broadcast and partial swap."""
@@ -89,8 +91,10 @@ def box(x: Tensor, target: Meta, grad_sbp: NdSbp | None = None) -> Tensor:
 
 def read_device(device: str | int | torch.device | None) -> torch.device:
     """The device that a user named for a local tensor; "cuda" is the current one."""
+    if device is None:
+        return CPU
     try:
-        found = torch.device("cpu" if device is None else device)
+        found = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise OnefoldRuntimeError(
             f"a device is 'cpu', 'cuda' or 'cuda:N', but got {device!r}"
@@ -98,7 +102,7 @@ def read_device(device: str | int | torch.device | None) -> torch.device:
     if found.type != "cuda":
         return found
     if DEVICE.read() == "cpu":
-        return torch.device("cpu")
+        return CPU
     if not torch.cuda.is_available():
         raise OnefoldRuntimeError(
             f"device={str(device)!r}: this machine has no CUDA device that torch can use. Set "
@@ -237,7 +241,7 @@ def local_to_global(
         self.shared = y.shared = True
     elif len(y.shards) > 1:
         y.shared = True  # replicas of a virtual world are one torch tensor
-    if joined.requires_grad and interpreter.grad_enabled:  # one tape on every process
+    if joined.requires_grad and interpreter.is_grad_enabled():  # one tape on every process
         y.node = Node(_LOCAL_TO_GLOBAL, (self.node,), (self.meta,), None, meta)
     return y
 
@@ -317,7 +321,7 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     y = from_shards((part,), Meta.of(part.shape, part.dtype, device=part.device))
     if not copy:
         self.shared = y.shared = True
-    if self.node is not None and interpreter.grad_enabled:
+    if self.node is not None and interpreter.is_grad_enabled():
         y.node = Node(_TO_LOCAL, (self.node,), (self.meta,), None, y.meta)
     return y
 

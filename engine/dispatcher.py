@@ -20,7 +20,7 @@ from .dispatch_plan import (
 )
 from .entry import Form, source
 from .generated import function
-from .names import Function
+from .names import Function, names
 from .op import Attributes, Op
 from .tensor import Shards, Tensor, from_shards
 from .views import NO_VIEW, add_view, link_all
@@ -36,9 +36,12 @@ class Takes(Protocol[P]):
     def attributes(self) -> Callable[P, Attributes]: ...
 
 
-def unary(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """The function that runs an op of one tensor and hashable attributes."""
-    return _define(op, ("input",))
+def unary(op: Takes[P], out: bool = False) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The function that runs an op of one tensor and hashable attributes.
+
+    With `out` it takes the tensor for its result by this name; so do `binary` and kin.
+    """
+    return _define(op, ("input",), out=out)
 
 
 def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
@@ -53,12 +56,14 @@ def view_op(op: Takes[P]) -> Callable[Concatenate[Tensor, P], Tensor]:
     return _define(op, ("input",))
 
 
-def binary(op: Takes[P], second: str = "other") -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
+def binary(
+    op: Takes[P], second: str = "other", out: bool = False
+) -> Callable[Concatenate[Tensor, Tensor, P], Tensor]:
     """The function that runs an op of two tensors and hashable attributes.
 
     `second` is the name of the second tensor, by which it may be passed.
     """
-    return _define(op, ("input", second))
+    return _define(op, ("input", second), out=out)
 
 
 def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P], Tensor]:
@@ -66,9 +71,11 @@ def with_optional(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor | None, P
     return _define(op, ("x", "other?"))
 
 
-def ternary(op: Takes[P]) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
+def ternary(
+    op: Takes[P], out: bool = False
+) -> Callable[Concatenate[Tensor, Tensor, Tensor | None, P], Tensor]:
     """The function that runs an op of three tensors (the last may be None) and attributes."""
-    return _define(op, ("a", "b", "c?"))
+    return _define(op, ("a", "b", "c?"), out=out)
 
 
 def with_optionals(
@@ -144,6 +151,8 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
     call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
+    if form.out:
+        call.__annotations__["out"] = Tensor | None
     arity[call] = len(params)
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
@@ -240,9 +249,12 @@ _NAMES = {
     "box_inputs": box_inputs,
     "failed": failed,
     "hashable": hashable,
-    "interp": interpreter,
+    "is_grad_enabled": interpreter.is_grad_enabled,
+    "get_current": interpreter.get_current,
+    "get_saved_hooks": saved_hooks.items,
     "kept_outputs": kept_outputs,
     "link_all": link_all,
+    "names": names,
     "new": object.__new__,
     "no_view": NO_VIEW,
     "outputs": outputs,
@@ -250,6 +262,5 @@ _NAMES = {
     "prepare": prepare,
     "record": record,
     "ref": ref,
-    "saved_hooks": saved_hooks,
     "sequence": interpreter.sequence,
 }

@@ -31,13 +31,15 @@ class Form:
     makes_views: bool = False
     boxing: bool = False  # no kernel: errors tell enough, and the plan knows whether it aliases
     only_first: bool = False  # whether the outputs after the first are given to nobody
+    out: bool = False  # whether it takes `out=`, as functions that users call do
 
 
 _TEMPLATE = """\
 def define(op, plans):
-    def call({arguments}):
-        if interp.current is not None:
-            return interp.current.run(call, op, {all})
+    def call({parameters}):
+        {to_out}
+        if get_current() is not None:
+            return get_current().run(call, op, {all})
         try:
             plan = plans[{key}]
         except KeyError:
@@ -57,6 +59,9 @@ def define(op, plans):
     return call
 """
 
+_TO_OUT = """\
+if out is not None:
+    return names.give_to(out, call({arguments}))"""
 _RUN = "{made} = plan.run({shards})"
 _RUN_AND_EXPLAIN = """\
 try:
@@ -105,7 +110,7 @@ else:
 
 # What the tape keeps of a view op is a meta and attributes, so the plan has it ready.
 _RECORD_VIEW = """\
-if {any_node} and interp.grad_enabled and plan.differentiable:
+if {any_node} and is_grad_enabled() and plan.differentiable:
     node = y.node = new(Node)
     node.seq = next(sequence)
     node.op = op
@@ -116,7 +121,7 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
 
 # What `record` does for any number of tensors, written out, with `Node.__init__` (0.15 us).
 _RECORD = """\
-if {any_node} and interp.grad_enabled and plan.differentiable:
+if {any_node} and is_grad_enabled() and plan.differentiable:
     {to_node} = new(Node)
     node.seq = next(sequence)
     node.op = op
@@ -124,10 +129,10 @@ if {any_node} and interp.grad_enabled and plan.differentiable:
     node.args = {saved}
     node.out = {saved_output}
     node.meta = plan.{meta}
-    if saved_hooks:
+    if get_saved_hooks():
         node.pack()"""
 _RECORD_PACKED = """\
-if interp.grad_enabled and plan.differentiable:
+if is_grad_enabled() and plan.differentiable:
     nodes = [None if t is None else t.node for t in tensors]
     if nodes.count(None) != len(nodes):
         {node} = record(op, plan, {tensors}, {made})"""
@@ -160,8 +165,10 @@ def source(form: Form) -> str:
     if form.makes_views:
         for name in ("outputs", "decomposed"):
             texts[name] = f"link_all({texts[name]}, base, plan.steps)"
+    texts["parameters"] = texts["arguments"] + ", *, out=None" * form.out
     many = form.several or not form.params
     parts = {
+        "to_out": _TO_OUT if form.out else "",
         "make": "" if form.several else "y = new(Tensor)",
         "run": _RUN if form.boxing else _RUN_AND_EXPLAIN,
         "run_once": _RUN if many else _RUN_ON_ONE,
@@ -171,7 +178,7 @@ def source(form: Form) -> str:
         "base": f"base = {texts['first']}" if form.makes_views else "",
     }
     text = _TEMPLATE
-    for name in ("base", "make", "run", "run_once", "give", "record", "share"):
+    for name in ("to_out", "base", "make", "run", "run_once", "give", "record", "share"):
         text = _with_block(text, name, parts[name])
     return text.format(**texts)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from functools import lru_cache, update_wrapper
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import count
 from types import CodeType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from .names import Function, register_as
+from .names import Function, names, register_as
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,10 +36,13 @@ def function(text: str, name: str, title: str, names: dict[str, object]) -> Func
     return found[name]
 
 
-def with_parameters(model: Function, name: str, core: Function, *first: object) -> Function:
+def with_parameters(
+    model: Function, name: str, core: Function, *first: object, out: Parameter | None = None
+) -> Function:
     """A function with the parameters of `model` (but the `first`), which calls `core` with them.
 
-    Written out, so that errors name it, and that no arguments are packed. `first` come before.
+    Written out, so that errors name it, and that no arguments are packed. `first` come before, and
+    `out` is the parameter for tensors that take the result.
     """
     whole = signature(model, eval_str=True)
     parameters = list(whole.parameters.values())[len(first) :]
@@ -52,8 +55,14 @@ def with_parameters(model: Function, name: str, core: Function, *first: object) 
         default = f"_default_{p.name}"
         taken.append(f"{p.name}={default}" if default in defaults else p.name)
         passed.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
-    text = f"def {name}({', '.join(taken)}):\n    return _core({', '.join(passed)})\n"
-    scope = {"__name__": model.__module__, "_core": core, **given, **defaults}
+    call = f"_core({', '.join(passed)})"
+    text = f"    return {call}\n"
+    if out is not None:
+        taken += [*["*"] * ("*" not in taken), "out=None"]
+        parameters.append(out)
+        text = f"    if out is not None:\n        return _names.give_to(out, {call})\n" + text
+    text = f"def {name}({', '.join(taken)}):\n{text}"
+    scope = {"__name__": model.__module__, "_core": core, "_names": names, **given, **defaults}
     made = update_wrapper(function(text, name, name, scope), model)
     made.__name__ = made.__qualname__ = name
     vars(made)["__signature__"] = whole.replace(parameters=parameters)

@@ -11,6 +11,7 @@ from numbers import Integral
 from ..distributed.collectives import gather_objects
 from ..distributed.world import world
 from ..errors import OnefoldTypeError, OnefoldValueError
+from .thread_stack import ThreadStack
 
 _MASK = (1 << 64) - 1
 
@@ -45,15 +46,15 @@ class Draw:
         return whole, start
 
 
-# The lists in which draws are noted now, with their generators; the innermost last.
-_recording: list[list[tuple[Generator, Draw]]] = []
+# The lists in which draws are noted now, with their generators.
+_recording = ThreadStack[list[tuple["Generator", Draw]]]("record_draws")
 
 
 @contextmanager
 def record_draws() -> Iterator[list[tuple[Generator, Draw]]]:
     """Note every draw of the block, and leave each generator as it was before."""
     noted: list[tuple[Generator, Draw]] = []
-    _recording.append(noted)
+    _recording.push(noted)
     try:
         yield noted
     finally:
@@ -111,8 +112,8 @@ class Generator:
     def draw(self) -> Draw:
         """The next random call."""
         made = Draw(self._seed, self.next_call())
-        if _recording:
-            _recording[-1].append((self, made))
+        if _recording.items():
+            _recording.items()[-1].append((self, made))
         return made
 
     def get_state(self) -> tuple[int, int]:

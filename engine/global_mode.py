@@ -10,12 +10,18 @@ from ..errors import OnefoldTypeError, PlacementError, SbpError
 from .placed_device import PlacedDevice
 from .placement import Placement
 from .sbp import NdSbp, SbpLike, as_nd_sbp
+from .thread_stack import ThreadStack
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The placement and sbp of new tensors; None where the mode is off. The innermost block is last.
-_modes: list[tuple[Placement, NdSbp] | None] = []
+# The placement and sbp of new tensors; None where the mode is off.
+_modes = ThreadStack[tuple[Placement, NdSbp] | None]("global_mode")
+
+
+def mode_now() -> tuple[Placement, NdSbp] | None:
+    """The layout of new tensors in the innermost block; None where the mode is off."""
+    return _modes.last
 
 
 class global_mode:
@@ -23,7 +29,8 @@ class global_mode:
 
     `device` arguments are ignored there, so that programs written for local tensors run on global
     ones; but the `device` of a tensor on another placement means that placement, and what is made
-    like a local tensor (`zeros_like`) is local. `global_mode(False)` switches an outer block off.
+    like a local tensor (`zeros_like`) is local, as is what shares memory with what it was made of
+    (`from_numpy`, `from_torch`, `from_dlpack`). `global_mode(False)` switches an outer block off.
     Raises PlacementError and SbpError for what is no layout.
 
     >>> import onefold as flow
@@ -51,7 +58,7 @@ class global_mode:
             self._mode = placement, as_nd_sbp(sbp, placement.ndim)
 
     def __enter__(self) -> None:
-        _modes.append(self._mode)
+        _modes.push(self._mode)
 
     def __exit__(self, *exc: object) -> None:
         _modes.pop()
@@ -69,7 +76,7 @@ class current_global_mode:
     """The mode that is on now: `is_enabled`, and the `placement` and `sbp` of new tensors."""
 
     def __init__(self) -> None:
-        self._mode = _modes[-1] if _modes else None
+        self._mode = mode_now()
 
     @property
     def is_enabled(self) -> bool:
@@ -92,7 +99,9 @@ class OwnDevice(str):
 
 def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
     """The layout of a tensor for which none was asked, but this device; None for a local one."""
-    mode = _modes[-1] if _modes else None
+    if not _modes.items():  # as in most programs
+        return None
+    mode = mode_now()
     if mode is None or isinstance(device, OwnDevice):
         return None
     elsewhere = isinstance(device, PlacedDevice) and device.placement is not mode[0]
@@ -101,4 +110,4 @@ def layout_of_new(device: object) -> tuple[Placement, NdSbp] | None:
 
 def is_enabled() -> bool:
     """Whether the mode is on."""
-    return bool(_modes) and _modes[-1] is not None
+    return mode_now() is not None

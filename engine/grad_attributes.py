@@ -40,6 +40,8 @@ def set_grad(self: Tensor, value: Tensor | None) -> None:
         return
     if value is not None:
         check_gradient(self, value, ".grad")
+    if (current := interpreter.get_current()) is not None:
+        current.before_gradient(self)
     self.node.grad = value
 
 
@@ -49,8 +51,8 @@ def detach(input: Tensor) -> Tensor:
 
     In-place methods of either change the value of both, and the history of the named one only.
     """
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(input)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(input)
     return link(from_shards(input.shards, input.meta), stand_in(input), DETACH)
 
 

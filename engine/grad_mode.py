@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 def is_grad_enabled() -> bool:
     """Whether ops are being recorded for gradients."""
-    return interpreter.grad_enabled
+    return interpreter.is_grad_enabled()
 
 
 class Mode:
@@ -25,11 +25,11 @@ class Mode:
         self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        self._before.append(interpreter.grad_enabled)
-        interpreter.grad_enabled = self._mode
+        self._before.append(interpreter.is_grad_enabled())
+        interpreter.set_grad_enabled(self._mode)
 
     def __exit__(self, *exc: object) -> None:
-        interpreter.grad_enabled = self._before.pop()
+        interpreter.set_grad_enabled(self._before.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         mode = self._mode
@@ -81,12 +81,12 @@ class set_grad_enabled(Mode):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(mode)
-        self._before.append(interpreter.grad_enabled)
-        interpreter.grad_enabled = mode
+        self._before.append(interpreter.is_grad_enabled())
+        interpreter.set_grad_enabled(mode)
 
     def __enter__(self) -> None:
-        interpreter.grad_enabled = self._mode
+        interpreter.set_grad_enabled(self._mode)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        interpreter.grad_enabled = self._before.pop()  # it was meant for the function alone
+        interpreter.set_grad_enabled(self._before.pop())  # it was meant for the function alone
         return super().__call__(function)

@@ -49,15 +49,15 @@ def set_result(self: Tensor, result: Tensor, what: str) -> None:
 def replace(self: Tensor, result: Tensor) -> Tensor:
     """`self` takes the value and the place on the tape of a new tensor laid out alike."""
     if self.shared and has_links(self):
-        write(self, result, interpreter.grad_enabled)
+        write(self, result, interpreter.is_grad_enabled())
         return self
     forget_output(self.node)
-    if interpreter.current is not None:
-        interpreter.current.before_change(self)
+    if (current := interpreter.get_current()) is not None:
+        current.before_change(self)
     self.shards = result.shards
     self.shared = result.shared
     self.version = interpreter.stamp()
-    if interpreter.grad_enabled:
+    if interpreter.is_grad_enabled():
         self.node = result.node
     return self
 
@@ -124,7 +124,7 @@ def contiguous_copies(shards: Shards) -> Shards:
 
 def _check_made(value: Tensor) -> None:
     """Raise OnefoldRuntimeError for what is left of a graph's capture, which has no shards."""
-    if interpreter.current is None:
+    if interpreter.get_current() is None:
         iter(value.shards)
 
 

@@ -58,7 +58,7 @@ def become_view(self: Tensor, name: str, *args: object, **kwargs: object) -> Ten
     give_views((), self)
     add_view(base, ref(self))
     self.version = interpreter.stamp()
-    if interpreter.grad_enabled:
+    if interpreter.is_grad_enabled():
         self.node = view.node
     return self
 

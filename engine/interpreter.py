@@ -1,9 +1,10 @@
-"""The interpreter that runs ops: eager when `current` is None, otherwise `current`."""
+"""The interpreter that runs ops: eager when `get_current()` is None, otherwise that one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import wraps
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
@@ -34,6 +35,9 @@ class Interpreter:
 
     def before_sharing(self, tensor: Tensor) -> None:
         """Hear that another tensor is about to be made of the tensor's shards."""
+
+    def before_gradient(self, tensor: Tensor) -> None:
+        """Hear that the `.grad` of a tensor is about to be set."""
 
     def call_module(
         self,
@@ -84,6 +88,10 @@ class Through(Interpreter):
     """Hands everything on to `inner`, or to eager where that is None; to look at what passes."""
 
     def __init__(self, inner: Interpreter | None) -> None:
+        self.hand_on_to(inner)
+
+    def hand_on_to(self, inner: Interpreter | None) -> None:
+        """Let `inner` be what everything is handed on to from now on."""
         self.inner = inner
         self._to = inner or Interpreter()
 
@@ -112,8 +120,13 @@ for _name in vars(Interpreter):
         setattr(Through, _name, _handed_on(_name))
 
 
-current: Interpreter | None = None
-grad_enabled: bool = True
+# Each thread has its own, and so has each task of asyncio.
+_current: ContextVar[Interpreter | None] = ContextVar("interpreter", default=None)
+_grad_enabled: ContextVar[bool] = ContextVar("grad_enabled", default=True)
+get_current, set_current = _current.get, _current.set
+is_grad_enabled, set_grad_enabled = _grad_enabled.get, _grad_enabled.set
+set_current(None)  # what was set is found sooner than a default
+set_grad_enabled(True)
 
 # One sequence numbers the nodes of the tape and the in-place changes of tensors, so that what a
 # node kept was changed since exactly when the change has the higher number.
@@ -130,18 +143,19 @@ def stamp() -> int:
 
 def capturing() -> bool:
     """Whether ops are being captured, so that tensors have no values now."""
+    current = get_current()
     return current is not None and current.captures
 
 
 @contextmanager
 def using(interpreter: Interpreter | None) -> Iterator[None]:
     """Run the ops of the block under `interpreter` (None: eagerly)."""
-    global current
-    before, current = current, interpreter
+    before = get_current()
+    set_current(interpreter)
     try:
         yield
     finally:
-        current = before
+        set_current(before)
 
 
 class grad_mode:
@@ -153,10 +167,8 @@ class grad_mode:
         self._mode = mode
 
     def __enter__(self) -> None:
-        global grad_enabled
-        self._before = grad_enabled
-        grad_enabled = self._mode
+        self._before = is_grad_enabled()
+        set_grad_enabled(self._mode)
 
     def __exit__(self, *exc: object) -> None:
-        global grad_enabled
-        grad_enabled = self._before
+        set_grad_enabled(self._before)

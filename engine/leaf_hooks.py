@@ -7,9 +7,10 @@ from weakref import WeakSet
 
 from ..errors import AutogradError
 from .autograd_tape import Edge, Leaf, LeafHook, Node, Output
+from .thread_stack import ThreadStack
 
 hooked_leaves: WeakSet[Leaf] = WeakSet()  # those that have hooks, so that most passes ask nothing
-_passes: list[LeafCalls] = []  # that run now, the innermost last
+_passes = ThreadStack["LeafCalls"]("backward_passes")  # that run now
 
 
 class LeafCalls:
@@ -58,11 +59,11 @@ class LeafCalls:
                 hook(tensor)
 
     def __enter__(self) -> LeafCalls:
-        _passes.append(self)
+        _passes.push(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _passes.remove(self)
+        _passes.pop()
 
 
 class LeafHookHandle:
@@ -91,9 +92,10 @@ class LeafHookHandle:
 
 def running_pass() -> LeafCalls:
     """The backward pass from which a hook of a leaf is called."""
-    if not _passes:
+    innermost = _passes.last
+    if innermost is None:
         raise AutogradError("no backward pass with hooks of leaves is running")
-    return _passes[-1]
+    return innermost
 
 
 def _uses(starts: Iterable[Edge]) -> dict[Edge, int]:

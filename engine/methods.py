@@ -12,9 +12,9 @@ def _operators(table: str) -> dict[str, str]:
 
 # Methods that call the op of their own name with the tensor as first argument.
 METHODS = """
-add_ backward cast check_meta_consistency detach div_ global_to_global hermitian local_to_global
-mul_ register_hook register_post_accumulate_grad_hook retain_grad sub_ to_consistent to_global
-to_local to_torch vector_norm
+add_ backward cast check_meta_consistency detach div_ global_to_global hermitian is_offloaded load
+local_to_global mul_ offload register_hook register_post_accumulate_grad_hook retain_grad sub_
+to_consistent to_global to_local to_torch vector_norm
 """.split()
 
 # Methods `name_` that give the named tensor the result of the op `name`.

@@ -28,7 +28,7 @@ class saved_tensors_hooks:
         self._unpack = unpack
 
     def __enter__(self) -> None:
-        autograd_tape.saved_hooks.append((self._keep, self._unpack))
+        autograd_tape.saved_hooks.push((self._keep, self._unpack))
 
     def __exit__(self, *exc: object) -> None:
         autograd_tape.saved_hooks.pop()

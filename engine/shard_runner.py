@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from .generated import function
 from .meta import Meta
@@ -20,9 +21,19 @@ def _single(bound: Kernel, inputs: Metas, num_outputs: int) -> Function:
     present = tuple([meta is not None for meta in inputs])
     if len(present) > MOST_NAMED:
         return _any_single(bound, num_outputs != 1)
-    if isinstance(bound, Bound):
-        return _maker(present, num_outputs, len(bound.args))(bound.kernel, *bound.args)
-    return _maker(present, num_outputs, 0)(bound)
+    kernel, args = (bound.kernel, bound.args) if isinstance(bound, Bound) else (bound, ())
+    run = _maker(present, num_outputs, len(args))(kernel, *args)
+    if num_outputs == 1:
+        vars(run)["kernel_call"] = KernelCall(kernel, present, tuple(args))
+    return run
+
+
+class KernelCall(NamedTuple):
+    """What the function of one shard of each tensor calls, for who writes that call out."""
+
+    kernel: Kernel
+    present: tuple[bool, ...]  # which arguments are tensors, not values
+    args: tuple[object, ...]  # that follow
 
 
 @lru_cache(maxsize=1024)

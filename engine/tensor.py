@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from operator import index
 from types import MethodType
-from typing import TYPE_CHECKING, NoReturn, Unpack, cast, overload
+from typing import TYPE_CHECKING, Unpack, cast, overload
 from weakref import ReferenceType
 
 import torch
@@ -211,6 +211,11 @@ class Tensor(TensorAttributes):
         return self
 
     @property
+    def is_lazy(self) -> bool:
+        """Whether it stands for a value of a graph that is being captured."""
+        return not isinstance(self.shards, tuple)
+
+    @property
     def is_leaf(self) -> bool:
         return self.node is None or self.node.is_leaf
 
@@ -283,11 +288,12 @@ class Tensor(TensorAttributes):
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
         return tensor_ops.deep_copy(self, memo)
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise OnefoldTypeError(
-            "a Tensor is not pickled directly, since its shards live on many processes; save its "
-            "value (x.numpy()) or a state_dict"
-        )
+    def __copy__(self) -> Tensor:
+        return tensor_ops.shallow_copy(self)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        parts: tuple[object, ...] = names.reduce_tensor(self)
+        return parts
 
     @property
     def data(self) -> Tensor:
@@ -325,7 +331,8 @@ class Tensor(TensorAttributes):
         """Send a torch function called on our tensors to our op of the same name."""
         name = getattr(func, "__name__", "")
         # torch.linalg.inv calls itself linalg_inv, and the function behind threshold _threshold.
-        ours = find_name(name.removeprefix("_")) or find_name(name.replace("_", ".", 1))
+        known = (name, name.removeprefix("_"), name.replace("_", ".", 1))
+        ours = next(filter(None, map(find_name, known)), None)
         if ours is None:
             raise OnefoldTypeError(
                 f"torch.{name} was called on an onefold Tensor, but onefold has no op named "

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.storage import TypedStorage, UntypedStorage
 
+from .argument_types import DeviceLike
 from .generator import Generator
 from .grad_attributes import HookHandle
 from .leaf_hooks import LeafHookHandle
@@ -504,6 +505,8 @@ class TensorMethods:
         """torch.igamma on every shard; see torch's documentation."""
     def igammac(self, other: Tensor | complex | np.number[Any]) -> Tensor:
         """torch.igammac on every shard; see torch's documentation."""
+    def index(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: dims have no names; use x[positions]."""
     def index_add(
         self, dim: builtins.int, index: Tensor, source: Tensor, *, alpha: builtins.float = 1
     ) -> Tensor:
@@ -546,6 +549,8 @@ class TensorMethods:
         """False: a negation is computed when it is asked for."""
     def is_nonzero(self) -> builtins.bool:
         """Whether the one element is not zero. Raises OnefoldRuntimeError for another number."""
+    def is_offloaded(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: tensors stay where they are; use y = x.cpu() and del x to free a device's memory, and y.cuda() to take it back."""
     def is_pinned(self) -> builtins.bool:
         """Whether the memory of all shards of this process is page-locked."""
     def is_same_size(self, other: Tensor) -> builtins.bool:
@@ -606,6 +611,8 @@ class TensorMethods:
     def less_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def lgamma(self, /) -> Tensor:
         """`lgamma` of each element."""
+    def load(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: tensors stay where they are; use y = x.cpu() and del x to free a device's memory, and y.cuda() to take it back."""
     def local_to_global(
         self,
         placement: Placement | None = None,
@@ -900,6 +907,8 @@ class TensorMethods:
     def not_equal(self, other: Tensor | complex | np.number[Any]) -> Tensor: ...
     def numpy(self, *, force: builtins.bool = False) -> np.ndarray:
         """The logical value as a numpy array; see `whole` for when it communicates."""
+    def offload(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not supported: tensors stay where they are; use y = x.cpu() and del x to free a device's memory, and y.cuda() to take it back."""
     def orgqr(self, input2: Tensor) -> Tensor:
         """torch.orgqr on every shard; see torch's documentation."""
     def ormqr(
@@ -1209,8 +1218,8 @@ class TensorMethods:
         """`repeat` where fewer numbers than dims mean the last ones."""
     def to(
         self,
-        *args: torch.dtype | torch.device | str | builtins.int | Tensor | None,
-        device: str | torch.device | None = None,
+        *args: torch.dtype | DeviceLike | Tensor | None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         non_blocking: builtins.bool = False,
         copy: builtins.bool = False,

@@ -80,8 +80,8 @@ def _followers(done: _Write, through: _Write | None) -> list[_Write]:
 def set_value(tensor: Tensor, value: Tensor, record: bool, now: int) -> None:
     """Let one tensor take a value; its memory may be that of others."""
     forget_output(tensor.node)
-    if interpreter.current is not None:
-        interpreter.current.before_change(tensor)
+    if (current := interpreter.get_current()) is not None:
+        current.before_change(tensor)
     tensor.shards = value.shards
     tensor.shared = True
     tensor.version = now
@@ -148,7 +148,7 @@ def check_change(tensor: Tensor, what: str, value: Tensor | None = None) -> None
 
     `value` is the result, where it is known: its history counts too.
     """
-    if not interpreter.grad_enabled or (tensor.node is None and not tensor.shared):
+    if not interpreter.is_grad_enabled() or (tensor.node is None and not tensor.shared):
         return
     steps: list[ViewStep] = []
     base = tensor

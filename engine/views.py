@@ -29,6 +29,7 @@ class ViewStep:
     name = ""
     index = 0  # which of several outputs the view is
     detaches = False  # whether the view has a place of its own on the tape
+    reads_others = False  # whether it depends on tensors besides the base
     multiple_views = False  # whether torch forbids writes to the view that are recorded
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
@@ -93,7 +94,7 @@ class OpStep(ViewStep):
 class FunctionStep(ViewStep):
     """The step by a function of the base; `scatter` and `on_one` as in `ViewStep`."""
 
-    __slots__ = ("_forward", "name", "on_one", "scatter")
+    __slots__ = ("_forward", "name", "on_one", "reads_others", "scatter")
 
     scatter: Callable[[Tensor, Tensor], Tensor]
     on_one: Callable[[torch.Tensor], torch.Tensor]
@@ -104,9 +105,11 @@ class FunctionStep(ViewStep):
         forward: Callable[[Tensor], Tensor],
         scatter: Callable[[Tensor, Tensor], Tensor],
         on_one: Callable[[torch.Tensor], torch.Tensor],
+        reads_others: bool = False,
     ) -> None:
         self.name, self._forward = name, forward
         self.scatter, self.on_one = scatter, on_one
+        self.reads_others = reads_others
 
     def forward(self, base: Tensor, results: Results) -> Tensor:
         return self._forward(base)
@@ -221,15 +224,15 @@ def has_links(tensor: Tensor) -> bool:
 
 def snapshot(x: Tensor) -> Tensor:
     """The tensor's present value and place on the tape, which later writes do not change."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     return from_shards(x.shards, x.meta, x.node)
 
 
 def frozen(x: Tensor) -> Tensor:
     """The tensor's present value without history, sharing its memory until one is written."""
-    if interpreter.current is not None:
-        interpreter.current.before_sharing(x)
+    if (current := interpreter.get_current()) is not None:
+        current.before_sharing(x)
     made = from_shards(x.shards, x.meta)
     x.shared = made.shared = True
     return made

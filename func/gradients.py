@@ -195,7 +195,9 @@ class _Transform:
     def __init__(self) -> None:
         self.leaves: list[Tensor] = []
         self.form: Any = None
-        self.records = interpreter.grad_enabled  # whether results can be differentiated outside
+        self.records = (
+            interpreter.is_grad_enabled()
+        )  # whether results can be differentiated outside
         self._mode = enable_grad()
 
     def __enter__(self) -> _Transform:

@@ -278,7 +278,7 @@ class Capture(CapturedValues):
         """The op's captured results, on the tape as the dispatcher puts them there."""
         several = op.num_outputs != 1
         made = [captured(value) for value in values]
-        if interpreter.grad_enabled and plan.differentiable:
+        if interpreter.is_grad_enabled() and plan.differentiable:
             out = values if several else values[0]
             node = record(op, plan, slots, out, _InScope(op, self, values[0]))
             for index, tensor in enumerate(made):

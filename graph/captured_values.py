@@ -31,7 +31,7 @@ class _Absent(tuple[torch.Tensor, ...]):
         return shards if type(shards) is cls else cls()
 
 
-class _Content(NamedTuple):
+class Content(NamedTuple):
     """What a tensor is at a point of the program."""
 
     tensor: Tensor
@@ -41,7 +41,7 @@ class _Content(NamedTuple):
     node: Edge | None
 
     @classmethod
-    def of(cls, tensor: Tensor) -> _Content:
+    def of(cls, tensor: Tensor) -> Content:
         return cls(tensor, tensor.shards, tensor.shared, tensor.version, tensor.node)
 
 
@@ -49,11 +49,11 @@ class Mutations:
     """The tensors from outside that were changed, and what they were before the capture."""
 
     def __init__(self) -> None:
-        self._before: dict[int, _Content] = {}  # by the tensors' identities
+        self._before: dict[int, Content] = {}  # by the tensors' identities
 
     def note(self, tensor: Tensor) -> None:
         """Hear that the tensor is about to change."""
-        self._before.setdefault(id(tensor), _Content.of(tensor))
+        self._before.setdefault(id(tensor), Content.of(tensor))
 
     def tensors(self) -> list[Tensor]:
         return [content.tensor for content in self._before.values()]
@@ -63,11 +63,16 @@ class Mutations:
         found = self._before.get(id(tensor))
         return tensor.shards if found is None else found.shards
 
-    def now(self) -> dict[int, _Content]:
-        """What the changed tensors are at this point of the program."""
-        return {id(tensor): _Content.of(tensor) for tensor in self.tensors()}
+    def node_before(self, tensor: Tensor) -> Edge | None:
+        """The place on the tape that the tensor had before the capture."""
+        found = self._before.get(id(tensor))
+        return tensor.node if found is None else found.node
 
-    def put_back(self, contents: dict[int, _Content]) -> None:
+    def now(self) -> dict[int, Content]:
+        """What the changed tensors are at this point of the program."""
+        return {id(tensor): Content.of(tensor) for tensor in self.tensors()}
+
+    def put_back(self, contents: dict[int, Content]) -> None:
         """Let all tensors from outside be what they were when `contents` were taken by `now`."""
         for tensor, shards, shared, version, node in (self._before | contents).values():
             tensor.shards, tensor.shared, tensor.version = shards, shared, version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from ..distributed.world import world
 from ..engine import interpreter
@@ -15,6 +15,7 @@ from ..engine.tensor import Shards, Tensor, from_shards
 from ..errors import OnefoldError, OnefoldRuntimeError
 from .async_boxing import steps_with_async_boxing
 from .ir import Program, ProgramStep, Run, Value
+from .unrolled_calls import failed_call, unrolled
 
 _ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 
@@ -52,15 +53,19 @@ class CallList(NamedTuple):
                     places[place] = None
                 index += 1
         except _ERRORS as error:
-            step = self.steps[index]
-            explained = _explained(error, step)
-            made_here = [value.meta.is_global for value in step.outputs]
-            # With a local value every process has computed the same, and raises it by itself.
-            if made_here and all(made_here):
-                world().tell(explained)
-            if isinstance(error, OnefoldError):
-                raise
-            raise explained from error
+            self.fail(error, index)
+
+    def fail(self, error: Exception, index: int) -> NoReturn:
+        """Raise what a call raised, with the step that it belongs to."""
+        step = self.steps[index]
+        explained = _explained(error, step)
+        made_here = [value.meta.is_global for value in step.outputs]
+        # With a local value every process has computed the same, and raises it by itself.
+        if made_here and all(made_here):
+            world().tell(explained)
+        if explained is error:
+            raise error
+        raise explained from error
 
     def _watched(self) -> list[Call]:
         """The calls, seen by the newest watcher."""
@@ -201,6 +206,8 @@ class Executable(Executor):
     def __init__(self, program: Program) -> None:
         super().__init__(program, program, program.micro_batches)
         self._calls = self.places.calls(steps_with_async_boxing(program), program.wanted())
+        self._unrolled: Callable[[Filled], None] | None = None
+        self._unrolled_of: list[Call] | None = None
 
     def call_lists(self) -> list[CallList]:
         return [self._calls]
@@ -209,7 +216,17 @@ class Executable(Executor):
         self.program.draws.move_to(0)
         for place, shards in zip(self.inputs, inputs, strict=True):
             places[place] = shards
-        self._calls.run(places)
+        if watchers or self._unrolled_of is None:  # a program that runs once is not unrolled
+            self._unrolled_of = []
+            self._calls.run(places)
+            return
+        if self._unrolled is None or self._unrolled_of != self._calls.calls:
+            self._unrolled_of = [*self._calls.calls]
+            self._unrolled = unrolled(self._unrolled_of)
+        try:
+            self._unrolled(places)
+        except _ERRORS as error:
+            self._calls.fail(error, failed_call(error))
 
 
 def _shared(shards: Shards, meta: Meta) -> Tensor:

@@ -6,8 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 from ..engine.tensor import Tensor
-from ..errors import OnefoldTypeError
+from ..errors import OnefoldTypeError, kind_of
 
 T = TypeVar("T")
 
@@ -47,6 +49,11 @@ def tree_map(tree: T, function: Callable[[Tensor], object]) -> T:
     return mapped
 
 
+def tree_values(tree: object, function: Callable[[object], object]) -> None:
+    """Call `function` with each leaf of a tree that is no tensor."""
+    _tree_map(tree, lambda x: x, function)
+
+
 def _tree_map(
     tree: object, function: Callable[[Tensor], object], other: Callable[[object], object]
 ) -> Any:
@@ -58,8 +65,8 @@ def _tree_map(
         return kind((key, made[key]) for key in tree)
     if isinstance(tree, (list, tuple)):
         parts = [_tree_map(value, function, other) for value in tree]
-        plain = type(tree) in (list, tuple)
-        return type(tree)(parts) if plain else type(tree)(*parts)  # a named tuple
+        named = getattr(tree, "_fields", None) is not None  # a named tuple
+        return type(tree)(*parts) if named else type(tree)(parts)
     return other(tree)
 
 
@@ -72,6 +79,38 @@ def tree_structure(tree: object) -> object:
     if isinstance(tree, (list, tuple)):
         return (type(tree).__name__, *[tree_structure(value) for value in tree])
     return type(tree).__name__
+
+
+def tree_signature(tree: object, found: Callable[[Tensor], object]) -> object:
+    """What two trees have in common when they differ in tensors only, which go to `found`.
+
+    Other leaves are compared by type and value. Raises OnefoldTypeError for those that cannot be:
+    arrays, and torch's tensors.
+    """
+    if isinstance(tree, Tensor):
+        return found(tree)
+    kind = type(tree)
+    if isinstance(tree, dict):
+        return (kind, *[(key, tree_signature(tree[key], found)) for key in _ordered(tree)])
+    if isinstance(tree, (list, tuple)):
+        return (kind, *[tree_signature(value, found) for value in tree])
+    if kind in (float, complex):
+        return kind, repr(tree)  # 0.0 and -0.0 are equal, nan and nan are not
+    if kind.__hash__ is not object.__hash__ and not _hashable(tree):
+        raise OnefoldTypeError(
+            "an argument of a compiled function must be a Tensor, a Python value that can be "
+            f"hashed, or a list, tuple or dict of those, but got {kind_of(tree)}"
+        )
+    return kind, tree
+
+
+def _hashable(value: object) -> bool:
+    """Whether a value can be compared by its hash; torch's tensors only seem so."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not isinstance(value, torch.Tensor)
 
 
 def _ordered(tree: dict[T, object]) -> list[T]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ..engine.generator import Draw, Generator
 from ..errors import OnefoldRuntimeError
 
 _MASK = (1 << 64) - 1
+
+Taken: TypeAlias = "list[tuple[Generator, tuple[int, int]]]"  # generators, and where they were
 
 
 @dataclass
@@ -36,7 +40,7 @@ class Draws:
         Raises OnefoldRuntimeError when a generator was seeded meanwhile.
         """
         self._streams: dict[int, _Stream] = {}
-        self._before: list[tuple[Generator, tuple[int, int]]] = []
+        self._before: Taken = []
         for generator, draw in noted:
             stream = self._streams.setdefault(
                 id(generator), _Stream(generator, (draw.seed, draw.call))
@@ -73,6 +77,44 @@ class Draws:
                 draw.seed, draw.call = seed, (call + offset + later) & _MASK
                 if draw.part is not None:
                     draw.part = (*draw.part[:2], micro_batch)
+
+    @property
+    def taken(self) -> Taken:
+        """Where the generators were before `take`; for `repeat`."""
+        return self._before
+
+    def repeat(self, taken: Taken) -> None:
+        """Let every draw be what it was in the run in which this was taken."""
+        self._before = taken
+        self.move_to(0)
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """The block in which the generators are where the capture left them."""
+        before = [(s.generator, s.generator.get_state()) for s in self._streams.values()]
+        for stream in self._streams.values():
+            seed, call = stream.start
+            stream.generator.set_state((seed, (call + stream.used) & _MASK))
+        try:
+            yield
+        finally:
+            for generator, state in before:
+                generator.set_state(state)
+
+    def later(self, noted: Iterable[tuple[Generator, Draw]]) -> Draws:
+        """The draws of a capture that continues this one.
+
+        Those that repeat earlier ones are added to this.
+        """
+        new = []
+        for generator, draw in noted:
+            stream = self._streams.get(id(generator))
+            offset = 0 if stream is None else (draw.call - stream.start[1]) & _MASK
+            if stream is None or offset >= stream.used:
+                new.append((generator, draw))
+            else:
+                stream.draws.append((draw, offset))
+        return Draws(new)
 
     def give_back(self) -> None:
         """Put the generators back to where they were before `take`."""

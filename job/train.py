@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..checkpoint.save_load import load, save
 from ..distributed.collectives import barrier
 from ..distributed.world import world
 from ..engine.tensor import Tensor
@@ -18,7 +17,7 @@ from .job import Job
 from .session import session
 from .variables import initialize, set_value
 
-_FILE = "variables.pt"
+_FILE = "variables.safetensors"
 
 
 class MissingVariableWarning(UserWarning):
@@ -59,9 +58,7 @@ class CheckPoint:
         here = world()
         if not here.launched or here.rank == 0:
             file.parent.mkdir(parents=True, exist_ok=True)
-            partial = file.with_suffix(".partial")
-            torch.save(content, partial)
-            os.replace(partial, file)  # so that a checkpoint is whole or not there
+            save(content, file)
         if here.launched:
             barrier(tuple(range(here.size)))
 
@@ -144,7 +141,7 @@ def _kept(job: Job) -> dict[str, Any]:
 
 
 def _whole(tensor: Tensor) -> torch.Tensor:
-    whole: torch.Tensor = torch.from_numpy(tensor.detach().numpy())
+    whole: torch.Tensor = tensor.detach().to_torch()
     return whole
 
 
@@ -154,19 +151,9 @@ def _read(file: Path) -> dict[str, Any]:
             f"{file.parent} has no checkpoint: there is no {_FILE} in it; CheckPoint().save(path) "
             "writes one"
         )
-    try:
-        content = torch.load(file, weights_only=True)
-        if set(content) == {"variables", "jobs"}:
-            return dict(content)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        TypeError,
-        EOFError,
-        pickle.UnpicklingError,
-    ) as error:
-        raise OnefoldValueError(f"{file} is damaged, or no checkpoint: {error}") from error
+    content = load(file)
+    if isinstance(content, dict) and set(content) == {"variables", "jobs"}:
+        return content
     raise OnefoldValueError(f"{file} is no checkpoint of a program of jobs")
 
 

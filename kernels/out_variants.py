@@ -20,6 +20,8 @@ _nn: Any = torch._C._nn
 
 
 def _relu(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    if out is x:
+        return torch.relu_(x)
     # relu has no `out=`. This is what it calls, and says of itself that it is.
     return torch.clamp_min(x, 0, out=out)
 

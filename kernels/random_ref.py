@@ -227,9 +227,9 @@ def randint(*, low: int, high: int, dtype: torch.dtype = torch.int64) -> Plan:
     least, most = -(1 << 63), (1 << 63) - 1
     if dtype == torch.bool:
         least, most = 0, 1
-    elif not dtype.is_floating_point:
-        info = torch.iinfo(dtype)
-        least, most = max(least, info.min), min(most, info.max)
+    else:
+        info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        least, most = max(least, int(info.min)), min(most, int(info.max))
     if low < least or high - 1 > most:
         raise OnefoldValueError(
             f"randint into {dtype} needs values in [{least}, {most}], but got {low=}, {high=}"

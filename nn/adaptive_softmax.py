@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from ..engine import interpreter
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.argreduce import argmax
 from ..engine.ops.cat_split import cat
 from ..engine.ops.gather import gather
@@ -47,7 +48,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

@@ -93,7 +93,7 @@ def _watched(
     With `zeros` it gets zeros instead of None for tensors, as torch's hooks do for inputs.
     """
     needed = [at for at in places if values[at].requires_grad]
-    if not interpreter.grad_enabled or not needed:
+    if not interpreter.is_grad_enabled() or not needed:
         return values
 
     def change_needed(grads: Gradients) -> Gradients:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch.nn.modules.conv import _ConvNd
 
-from ..engine.argument_types import Sizes
+from ..engine.argument_types import DeviceLike, Sizes
 from ..engine.ops.conv import (
     conv1d,
     conv2d,
@@ -96,7 +96,7 @@ class _Conv(_AnyConv):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -164,7 +164,7 @@ class _ConvTranspose(_AnyConv):
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
+from torch.nn.functional import ScalingType, SwizzleType  # noqa: F401  (users name them)
 
 from ..engine import ops as _ops  # noqa: F401  (importing it defines the ops)
 from ..engine.names import all_names
@@ -38,7 +39,7 @@ def __getattr__(name: str) -> NoReturn:
     if name in _UNSUPPORTED:
         raise refuse(_UNSUPPORTED, "onefold.nn.functional", name)
     raise AttributeError(
-        f"onefold.nn.functional has no function {name!r}; it has {', '.join(sorted(FUNCTIONS))}"
+        f"onefold.nn.functional has no function {name!r}; dir(onefold.nn.functional) lists all"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import ScalingType as ScalingType, SwizzleType as SwizzleType
 
 from ..engine.ops.functions import (
     adaptive_avg_pool1d as adaptive_avg_pool1d,
@@ -86,12 +87,12 @@ from ..engine.ops.functions import (
     rotary as rotary,
     rrelu as rrelu,
     scaled_dot_product_attention as scaled_dot_product_attention,
+    scaled_mm as scaled_mm,
     soft_margin_loss as soft_margin_loss,
     softplus as softplus,
     softshrink as softshrink,
     square_relu as square_relu,
     swiglu as swiglu,
-    tanh as tanh,
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
@@ -217,6 +218,7 @@ __all__ = [
     "rrelu",
     "rrelu_",
     "scaled_dot_product_attention",
+    "scaled_mm",
     "selu",
     "selu_",
     "sigmoid",
@@ -518,6 +520,9 @@ def softsign(input: Tensor) -> Tensor:
 
 def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """The cross entropy of each row of logits (N, classes), for labels (N,) of any integers."""
+
+def tanh(input: Tensor) -> Tensor:
+    """`tanh` of each element."""
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)"""

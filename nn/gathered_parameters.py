@@ -35,7 +35,7 @@ def gathered(places: Sequence[Gather]) -> Iterator[None]:
     """
     before: list[_Gathered] = []
     # A program plans its memory itself.
-    keeping = _Keeping() if interpreter.grad_enabled and not interpreter.capturing() else None
+    keeping = _Keeping() if interpreter.is_grad_enabled() and not interpreter.capturing() else None
     try:
         for place in places:
             param: Tensor | None = place.table.get(place.name)
@@ -90,8 +90,7 @@ class _Keeping:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Tensor, _Shards]] = {}  # by id of the first shard
-        outer = autograd_tape.saved_hooks[-1:]
-        self._outer = outer[0] if outer else None
+        self._outer = autograd_tape.saved_hooks.last
 
     @property
     def is_empty(self) -> bool:

@@ -190,20 +190,21 @@ class Graph:
     def set_grad_scaler(self, grad_scaler: StaticGradScaler) -> None:
         """Scale the loss for backward, and the gradients back before they are used.
 
-        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`.
+        Takes a `flow.amp.GradScaler` or `flow.amp.StaticGradScaler`, for `config.enable_amp`; one
+        that is not enabled scales nothing.
         """
         if not isinstance(grad_scaler, StaticGradScaler):
             raise OnefoldTypeError(
                 "set_grad_scaler needs a flow.amp.GradScaler or flow.amp.StaticGradScaler, but got "
                 f"{type(grad_scaler).__name__}"
             )
-        self._scaler = grad_scaler
+        self._scaler = grad_scaler if grad_scaler.is_enabled() else None
         self._compiled.clear()
 
     # Running.
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if interpreter.current is not None:
+        if interpreter.get_current() is not None:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
@@ -215,7 +216,7 @@ class Graph:
     def _check_call(self) -> None:
         if interpreter.capturing():
             raise nested()
-        if isinstance(interpreter.current, Autocast):
+        if isinstance(interpreter.get_current(), Autocast):
             raise OnefoldRuntimeError(
                 f"{self.name} was called under autocast, which does not reach into a program that "
                 "is captured; call self.config.enable_amp(dtype=...), or use autocast inside build"

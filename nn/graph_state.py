@@ -13,7 +13,7 @@ from ..engine.views import frozen
 from ..errors import OnefoldRuntimeError, OnefoldTypeError
 from ..optim.grad_scaler import StaticGradScaler
 from ..optim.lr_scheduler import LRScheduler
-from ..optim.optimizer import Group, Optimizer, kept, options_of, set_rate
+from ..optim.optimizer import Group, Optimizer, kept, options_of, set_rate, with_numbers
 from .module import Module
 
 # What an optimizer's state is called behind a parameter's path; other state keeps its own name.
@@ -73,6 +73,11 @@ class Parts:
             raise self._unknown(strangers, len(trained))
         return {id(param): found[id(param)] for _, _, param in trained}
 
+    def paths_to(self) -> dict[str, Tensor]:
+        """The trained parameters by their paths."""
+        paths = self.paths()
+        return {paths[id(param)]: param for _, _, param in self.trained()}
+
     def _unknown(
         self, strangers: Sequence[tuple[int, int, Tensor]], total: int
     ) -> OnefoldRuntimeError:
@@ -91,15 +96,22 @@ class Parts:
         )
 
 
-def state_of(parts: Parts, destination: StateDict | None = None) -> StateDict:
-    """Each module's state under its name, and what training keeps; see `Graph.state_dict`."""
+def state_of(
+    parts: Parts, destination: StateDict | None = None, *, keep_vars: bool = False
+) -> StateDict:
+    """Each module's state under its name, and what training keeps; see `Graph.state_dict`.
+
+    With `keep_vars` the tensors are those of the modules and optimizers themselves.
+    """
     found: StateDict = {} if destination is None else destination
+    entry_of = with_numbers if keep_vars else kept
     for name, module in parts.modules.items():
-        found[name] = {key: _snapshot(value) for key, value in module.state_dict().items()}
+        state = module.state_dict(keep_vars=keep_vars).items()
+        found[name] = {key: value if keep_vars else _snapshot(value) for key, value in state}
     if parts.optimizers:
         paths = parts.paths()
         for number, _, param in parts.trained():
-            for key, value in kept(parts.optimizers[number][0].state.get(param, {})).items():
+            for key, value in entry_of(parts.optimizers[number][0].state.get(param, {})).items():
                 found[f"{paths[id(param)]}-{SUFFIXES.get(key, key)}"] = value
         found[STEP + parts.name] = parts.steps
         found[GROUPS + parts.name] = [
@@ -131,7 +143,7 @@ def load_state(parts: Parts, state: Mapping[str, object], strict: bool) -> int:
         given = _as_many(GROUPS, system, own) if GROUPS in system else own
         for (optim, _), groups in zip(parts.optimizers, given, strict=True):
             if STEP in system or entries:
-                undo.append(_undoing(optim))
+                undo.append(undoing(optim))
                 optim.load_state_dict(_numbered(parts, optim, groups, entries, steps))
         resumed: list[tuple[LRScheduler | StaticGradScaler, StateDict]] = []
         if RATES in system:
@@ -159,7 +171,7 @@ class GraphModules(Module):
         self._modules.update(modules)
 
 
-def _undoing(optim: Optimizer) -> Callable[[], None]:
+def undoing(optim: Optimizer) -> Callable[[], None]:
     """What gives an optimizer back its present state."""
     state = optim.state
     groups = [(group, dict(group), options_of(group)) for group in optim.param_groups]

@@ -14,6 +14,8 @@ from .module import Module
 
 _KINDS = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
 
 def structure(modules: Iterable[Module]) -> tuple[object, ...]:
     """Modes, settings, hooks, and which submodules, parameters and buffers there are."""
@@ -30,11 +32,28 @@ def _of(module: Module) -> tuple[object, ...]:
         # Their identities: programs keep them, so that no later one can have the same.
         *map(id, fields["_parameters"].values()),
         *map(id, fields["_buffers"].values()),
-        *fields["_forward_pre_hooks"],
-        *fields["_forward_hooks"],
-        *fields["_backward_pre_hooks"],
-        *fields["_backward_hooks"],
+        *[hook for table in _HOOKS for hook in fields[table]],
     )
+
+
+class Tables:
+    """Which submodules, parameters, buffers and hooks modules have; quick to compare."""
+
+    def __init__(self, modules: Iterable[Module]) -> None:
+        tables = [module.__dict__[name] for module in modules for name in (*_KINDS, *_HOOKS)]
+        self._empty = [table for table in tables if not table]
+        self._filled = [(table, [*map(id, table.values())]) for table in tables if table]
+        self._held = [[*table.values()] for table in tables]  # so their identities stay theirs
+
+    def held(self) -> set[int]:
+        """The identities of what is in them."""
+        return {id(value) for values in self._held for value in values}
+
+    def same(self) -> bool:
+        """Whether they have what they had."""
+        if any(self._empty):
+            return False
+        return all([*map(id, table.values())] == before for table, before in self._filled)
 
 
 @contextmanager

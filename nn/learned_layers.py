@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.argument_types import Layout
+from ..engine.argument_types import DeviceLike, Layout
 from ..engine.grad_mode import no_grad
 from ..engine.ops.activation import prelu
 from ..engine.ops.creation import empty
@@ -26,7 +26,7 @@ class PReLU(Module):
         self,
         num_parameters: int = 1,
         init: float = 0.25,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -58,7 +58,7 @@ class Bilinear(Affine):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -103,7 +103,7 @@ class EmbeddingBag(Module):
         _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

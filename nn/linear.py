@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.grad_mode import no_grad
 from ..engine.ops.creation import empty
 from ..engine.ops.embedding import embedding
@@ -29,7 +30,7 @@ class Affine(Module):
         shape: tuple[int, ...],
         bias: bool,
         dtype: torch.dtype | None,
-        device: str | torch.device | None,
+        device: DeviceLike | None,
         placement: Placement | None,
         sbp: SbpLike | None,
     ) -> None:
@@ -68,7 +69,7 @@ class Linear(Affine):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -113,7 +114,7 @@ class Embedding(Module):
         sparse: bool = False,
         _weight: Tensor | None = None,
         _freeze: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

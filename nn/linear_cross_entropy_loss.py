@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.cross_entropy import cross_entropy
 from ..engine.ops.linear_cross_entropy import linear_cross_entropy as fused
 from ..engine.ops.matmul import linear
@@ -105,7 +106,7 @@ class LinearCrossEntropyLoss(Module):
         *,
         out_features: tuple[int, ...] = (),
         bias: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         reduction: str = "mean",
         weight: Tensor | None = None,

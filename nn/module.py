@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 import torch
 
 from ..engine import interpreter
+from ..engine.argument_types import DeviceLike
 from ..engine.convert import to_global, to_local
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import take
@@ -18,7 +19,6 @@ from ..engine.meta import Meta
 from ..engine.ops.cast import cast
 from ..engine.ops.device_transfer import cpu, cuda, to
 from ..engine.ops.like import empty_like, zeros_like
-from ..engine.placed_device import PlacedDevice
 from ..engine.placement import Placement
 from ..engine.tensor import Tensor
 from ..engine.views import leave
@@ -49,8 +49,8 @@ class Module(Hooked):
         self.__dict__["training"] = True
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        if interpreter.current is not None:
-            return interpreter.current.call_module(self, self._call, args, kwargs)
+        if (current := interpreter.get_current()) is not None:
+            return current.call_module(self, self._call, args, kwargs)
         return self._call(*args, **kwargs)
 
     def _call(self, *args: object, **kwargs: object) -> object:
@@ -185,9 +185,7 @@ class Module(Hooked):
     def to(self, view: builtins.type[Module], /) -> Self: ...
 
     @overload
-    def to(
-        self, *args: torch.dtype | torch.device | str | Tensor | bool | None, **kwargs: Any
-    ) -> Self: ...
+    def to(self, *args: torch.dtype | DeviceLike | Tensor | bool | None, **kwargs: Any) -> Self: ...
 
     def to(self, *args: Any, **kwargs: Any) -> Self | GraphModule:
         """Another dtype (of the floating point ones) or device, in place; or those of a tensor.
@@ -202,7 +200,7 @@ class Module(Hooked):
         known = ("dtype", "device", "tensor", "non_blocking", "memory_format")
         others = {key: value for key, value in kwargs.items() if key not in known}
         dtype = kwargs.get("dtype")
-        places: list[str | torch.device | PlacedDevice] = []
+        places: list[DeviceLike] = []
         for arg in (*args, kwargs.get("device"), kwargs.get("tensor")):
             if isinstance(arg, torch.dtype):
                 dtype = arg
@@ -229,7 +227,7 @@ class Module(Hooked):
     def cuda(self, device: int | None = None) -> Self:
         return self._apply(lambda t: cuda(t, device))
 
-    def to_empty(self, *, device: str | torch.device | None, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike | None, recurse: bool = True) -> Self:
         """Unset values for every parameter and buffer, on another device; global ones stay."""
 
         def unset(tensor: Tensor) -> Tensor:
@@ -254,7 +252,7 @@ class Module(Hooked):
         return self.to(torch.float64)
 
     def compile(self, *args: object, **kwargs: object) -> None:
-        """Accepted for torch's sake: kernels are compiled as they are used, steps by nn.Graph."""
+        """Accepted as torch's, without effect; `flow.compile(module)` gives a compiled one."""
 
     # Printing.
 

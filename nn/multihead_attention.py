@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..engine.argument_types import Layout
+from ..engine.argument_types import DeviceLike, Layout
 from ..engine.ops.creation import empty
 from ..engine.ops.multi_head_attention import HeadOptions, HeadWeights, attend_with_heads
 from ..engine.placement import Placement
@@ -63,7 +63,7 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

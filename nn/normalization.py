@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.argument_types import Dims, TypedLayout
+from ..engine.argument_types import DeviceLike, Dims, TypedLayout
 from ..engine.ops.batch_norm import group_norm
 from ..engine.ops.creation import empty
 from ..engine.ops.layer_norm import layer_norm
@@ -47,7 +47,7 @@ class LayerNorm(Scaled):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -83,7 +83,7 @@ class RMSNorm(Scaled):
         normalized_shape: Dims,
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -120,7 +120,7 @@ class GroupNorm(Scaled):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,

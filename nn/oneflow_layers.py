@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..engine.argument_types import TypedLayout
+from ..engine.argument_types import DeviceLike, TypedLayout
 from ..engine.ops.activation import relu
 from ..engine.ops.norm import rms_norm
 from ..engine.ops.unary import square
@@ -39,7 +39,7 @@ class RMSLayerNorm(Scaled):
         hidden_size: int,
         eps: float = 1e-6,
         *,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         placement: Placement | None = None,
         sbp: SbpLike | None = None,

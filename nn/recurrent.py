@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike
 from ..engine.tensor import Tensor
@@ -25,7 +26,7 @@ class _Unprojected(RNNBase):
         dropout: float,
         bidirectional: bool,
         proj_size: int | None,
-        device: str | torch.device | None,
+        device: DeviceLike | None,
         dtype: torch.dtype | None,
         placement: Placement | None,
         sbp: SbpLike | None,
@@ -57,7 +58,7 @@ class RNN(_Unprojected):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         proj_size: int | None = None,
@@ -93,7 +94,7 @@ class GRU(_Unprojected):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         proj_size: int | None = None,
@@ -127,7 +128,7 @@ class LSTM(RNNBase):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.creation import empty
 from ..engine.ops.dims import squeeze, unsqueeze
 from ..engine.ops.index import index_select
@@ -47,7 +48,7 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -201,7 +202,8 @@ class RNNBase(Module):
         self.check_input(input, sizes)
         shapes = self._state_shapes(input, sizes)
         if given is None:
-            given = [input.new_zeros(shape) for shape in shapes]
+            zeros = {shape: input.new_zeros(shape) for shape in shapes}
+            given = [zeros[shape] for shape in shapes]
         for index, (state, shape) in enumerate(zip(given, shapes, strict=True)):
             name = f"hidden[{index}]" if len(shapes) > 1 else "hidden"
             self.check_hidden_size(state, shape, f"Expected {name} size {{}}, got {{}}")

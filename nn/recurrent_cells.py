@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.creation import empty
 from ..engine.ops.dims import squeeze, unsqueeze
-from ..engine.ops.recurrent_networks import cell
+from ..engine.ops.recurrent_steps import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike
 from ..engine.tensor import Tensor
@@ -35,7 +37,7 @@ class RNNCellBase(Module):
         hidden_size: int,
         bias: bool,
         num_chunks: int,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -68,7 +70,11 @@ class RNNCellBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def _step(
-        self, mode: str, input: Tensor, given: tuple[Tensor, ...] | None, states: int = 1
+        self,
+        cell: Callable[..., Tensor | tuple[Tensor, ...]],
+        input: Tensor,
+        given: tuple[Tensor, ...] | None,
+        states: int = 1,
     ) -> tuple[Tensor, ...]:
         """The next states, from those `given` or zeros."""
         name = type(self).__name__
@@ -89,7 +95,8 @@ class RNNCellBase(Module):
         if given is None:
             given = (input.new_zeros(input.shape[0], self.hidden_size),) * states
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        made = cell(mode, input, given, *weights)
+        found = cell(input, given if states == 2 else given[0], *weights)
+        made = (found,) if isinstance(found, Tensor) else found
         return made if is_batched else tuple([squeeze(state, 0) for state in made])
 
     def extra_repr(self) -> str:
@@ -115,7 +122,7 @@ class RNNCell(RNNCellBase):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -129,7 +136,8 @@ class RNNCell(RNNCellBase):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         if self.nonlinearity not in ("tanh", "relu"):
             raise OnefoldRuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
-        return self._step(f"rnn_{self.nonlinearity}", input, None if hx is None else (hx,))[0]
+        cell = rnn_tanh_cell if self.nonlinearity == "tanh" else rnn_relu_cell
+        return self._step(cell, input, None if hx is None else (hx,))[0]
 
 
 class LSTMCell(RNNCellBase):
@@ -146,7 +154,7 @@ class LSTMCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -159,7 +167,7 @@ class LSTMCell(RNNCellBase):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        hidden, inner = self._step("lstm", input, None if hx is None else tuple(hx), 2)
+        hidden, inner = self._step(lstm_cell, input, None if hx is None else tuple(hx), 2)
         return hidden, inner
 
 
@@ -176,7 +184,7 @@ class GRUCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -187,4 +195,4 @@ class GRUCell(RNNCellBase):
         )
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        return self._step("gru", input, None if hx is None else (hx,))[0]
+        return self._step(gru_cell, input, None if hx is None else (hx,))[0]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from ..engine.argument_types import TypedLayout
+from ..engine.argument_types import DeviceLike, TypedLayout
 from ..engine.ops.batch_norm import batch_norm, instance_norm
 from ..engine.ops.creation import ones, tensor, zeros
 from ..engine.placement import Placement
@@ -34,7 +34,7 @@ class RunningNorm(Scaled):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
@@ -147,7 +147,7 @@ class SyncBatchNorm(BatchNorm):
         affine: bool = True,
         track_running_stats: bool = True,
         process_group: object = None,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,
@@ -176,7 +176,7 @@ class _InstanceNorm(RunningNorm):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         bias: bool = True,

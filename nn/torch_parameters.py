@@ -14,6 +14,7 @@ import torch
 from ..engine.generated import function
 from ..engine.inplace import copy_
 from ..engine.names import Function
+from ..engine.out_tensors import give_to
 from ..engine.tensor import Tensor
 from ..engine.views import snapshot
 
@@ -45,7 +46,11 @@ def like_torchs(name: str, core: Function) -> Function:
     ours = inspect.signature(core, eval_str=True)
     if theirs is None or _form(ours) == _form(theirs):
         return core
-    first, *others = ours.parameters.values()
+    first, *others = [
+        each
+        for each in ours.parameters.values()
+        if each.name in theirs.parameters or each.name != "out"
+    ]
     renamed = [first.replace(name=next(iter(theirs.parameters))), *others]
     ours = ours.replace(parameters=renamed)  # the first argument is passed by its position
     known = ours.parameters
@@ -95,12 +100,13 @@ def _made(
         old = ", ".join([f"snapshot({first})", *passed[1:]])
         result = f"copy_({first}, core({old})) if inplace else {result}"
     if "out" in extra:
-        result = f"{result} if out is None else copy_(out, {result})"
+        result = f"{result} if out is None else give_to(out, {result})"
     text = f"def {name}({', '.join(taken)}):\n    return {result}\n"
     scope = {
         "__name__": __name__,
         "copy_": copy_,
         "core": core,
+        "give_to": give_to,
         "implicit_dim": implicit_dim,
         "reduction_of": reduction_of,
         "snapshot": snapshot,

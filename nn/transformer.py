@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.activation import relu
 from ..engine.ops.creation import full
 from ..engine.ops.flip_repeat import triu
@@ -149,7 +150,7 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -227,7 +228,7 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(
         sz: int,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.ops.activation import gelu, relu
 from ..engine.placement import Placement
 from ..engine.sbp import SbpLike
@@ -24,7 +25,7 @@ Activation: TypeAlias = str | Callable[[Tensor], Tensor]
 class Where(TypedDict):
     """Where parameters are made, and of which dtype."""
 
-    device: str | torch.device | None
+    device: DeviceLike | None
     dtype: torch.dtype | None
     placement: Placement | None
     sbp: SbpLike | None
@@ -122,7 +123,7 @@ class TransformerEncoderLayer(_Layer):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,
@@ -183,7 +184,7 @@ class TransformerDecoderLayer(_Layer):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         dtype: torch.dtype | None = None,
         *,
         placement: Placement | None = None,

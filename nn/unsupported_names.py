@@ -40,15 +40,10 @@ LAYERS: Mapping[str, str] = {
     "quantized": _QUANTIZED,
 }
 
-_SCALED = "use flow.quantize_fp8, whose scales are for blocks, and flow.scaled_matmul"
-
 FUNCTIONS: Mapping[str, str] = {
-    "ScalingType": _SCALED,
-    "SwizzleType": _SCALED,
     "deform_conv2d": (
         "sample the input with grid_sample at grids of your offsets, then call conv2d with a "
         "stride of the kernel's size"
     ),
     "scaled_grouped_mm": "call flow.scaled_matmul on the matrices of each group",
-    "scaled_mm": _SCALED,
 }

@@ -13,7 +13,7 @@ from .optimizer import Optimizer, Params, Part, State, loaded_as
 from .option_checks import check_options
 from .tensor_norms import tensor_norms
 from .torch_options import accept
-from .whole_values import Local, distinct, gathered, is_skipped, spread, whole_meta
+from .whole_values import Local, distinct, gathered, spread, whole_meta
 
 
 class Adafactor(Optimizer):
@@ -65,7 +65,7 @@ class Adafactor(Optimizer):
         return loaded_as(value, from_shards((), whole_meta(param.meta, shape)))
 
     def _update(self, part: Part) -> None:
-        if is_skipped(part.given):
+        if part.given.is_skipped():
             return
         norms = tensor_norms(part.params)
         rows = zip(part.params, part.grads, part.states, norms, strict=True)

@@ -54,7 +54,7 @@ def clipped(
     """
     total = finite_norm(grads, norm_type, error_if_nonfinite, scale)
     factor = unless_one(clip_factor(total, max_norm))
-    return total, grads if factor is None else [_times(grad, factor) for grad in grads]
+    return total, grads if factor is None else [times(grad, factor) for grad in grads]
 
 
 def finite_norm(
@@ -88,7 +88,8 @@ def unless_one(factor: DeviceScalar) -> DeviceScalar | None:
     return None if free_to_read(factor) and float(factor) == 1.0 else factor
 
 
-def _times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
+def times(gradient: Tensor, factor: DeviceScalar) -> Tensor:
+    """A gradient times a number, for which nothing waits."""
     unique = {id(part): part for part in gradient.shards}
     found = {key: kernels.scaled([x], factor.beside(x))[0] for key, x in unique.items()}
     return from_shards(tuple([found[id(part)] for part in gradient.shards]), gradient.meta)
@@ -100,7 +101,7 @@ def scale_to(parameters: Tensor | Iterable[Tensor], max_norm: float, total: Devi
     params, grads = _with_gradients(parameters)
     factor = unless_one(clip_factor(total, max_norm))
     for param, grad in zip(params, aligned(params, grads), strict=True):
-        param.grad = grad if factor is None else _times(grad, factor)
+        param.grad = grad if factor is None else times(grad, factor)
 
 
 @no_grad

@@ -26,8 +26,7 @@ class CountedOnHost(RuleOptimizer):
         raise NotImplementedError
 
     def _update(self, part: Part) -> None:
-        skipped = part.given.found_inf
-        if skipped is not None and int(skipped):
+        if part.given.is_skipped():
             return
         names = [name for name in self.state_names(part.group) if name in self.numbers]
         alike: dict[tuple[float, ...], list[int]] = {}

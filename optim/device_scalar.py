@@ -67,6 +67,10 @@ class Given(NamedTuple):
     scale: DeviceScalar | None = None  # multiplies the gradients first
     found_inf: DeviceScalar | None = None  # 1 where nothing is to change, else 0
 
+    def is_skipped(self) -> bool:
+        """Whether a step is to change nothing; waits for the answer."""
+        return self.found_inf is not None and bool(int(self.found_inf))
+
     def rate(self, device: torch.device) -> float | torch.Tensor:
         """The learning rate; on the device, if it is a tensor."""
         lr = self.lr

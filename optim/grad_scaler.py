@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, overload
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.grad_mode import no_grad
+from ..engine.placed_device import PlacedDevice
 from ..engine.tensor import Tensor
 from ..errors import OnefoldTypeError, OnefoldValueError
 from .clip import found_inf
 from .device_scalar import DeviceScalar, Given
+from .eager_scaling import EagerScaling
+from .option_checks import positive
 
 __all__ = ["GradScaler", "StaticGradScaler"]
 
 
-_EAGER = (
-    "gradient scalers are for graphs: give it to graph.set_grad_scaler. In eager programs use "
-    'flow.autocast("cuda", dtype=flow.bfloat16), which needs no scaler'
-)
-
-
-class Scale(float):
-    """A scale as a number; called as torch's `scaler.scale(loss)` it says what to do instead."""
-
-    def __call__(self, outputs: object) -> NoReturn:
-        raise OnefoldTypeError(f"scale(loss): {_EAGER}")
-
-
-class StaticGradScaler:
-    """A constant scale, for `Graph.set_grad_scaler`: results change only where digits were lost.
+class StaticGradScaler(EagerScaling):
+    """A constant scale: results change only where digits were lost.
 
     The loss's backward starts from the scale, and the gradients are divided by it before they are
-    clipped and used. Source: Micikevicius et al., "Mixed precision training" (2018).
+    clipped and used. For `Graph.set_grad_scaler`, or for eager programs as torch's scaler.
+    Source: Micikevicius et al., "Mixed precision training" (2018).
 
-    >>> StaticGradScaler(128.0).scale
+    >>> StaticGradScaler(128.0).get_scale()
     128.0
     """
 
-    may_skip = False  # whether an update may be skipped
-
     def __init__(self, scale_factor: float) -> None:
-        self._scale = DeviceScalar.of(_positive("scale_factor", scale_factor))
-
-    @property
-    def scale(self) -> Scale:
-        """What the next backward starts from; reading it waits for the steps before."""
-        return Scale(self._scale)
+        super().__init__()
+        self._scale = DeviceScalar.of(positive("scale_factor", scale_factor))
 
     def on(self, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """The scale there, for the backward of a graph."""
@@ -57,9 +42,6 @@ class StaticGradScaler:
     def given(self, gradients: Sequence[Tensor]) -> Given:
         """What the update by these gradients is given."""
         return Given(scale=DeviceScalar(self._scale.value.double().reciprocal()))
-
-    def adapt(self, found: DeviceScalar) -> None:
-        """Let the scale follow a step, where `found` says whether it is skipped."""
 
     def state_dict(self) -> dict[str, float]:
         return {"scale": float(self._scale)}
@@ -76,51 +58,93 @@ class StaticGradScaler:
                 f"the state of a {type(self).__name__} has {sorted(own)}, but the given one has "
                 f"{sorted(state_dict)}"
             )
-        _positive("scale", state_dict["scale"])
+        positive("scale", state_dict["scale"])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(scale={self.scale})"
+        return f"{type(self).__name__}(scale={self.get_scale()})"
 
 
 class GradScaler(StaticGradScaler):
-    """A scale that follows the gradients, for `Graph.set_grad_scaler`.
+    """A scale that follows the gradients.
 
-    A step in which some gradient is infinite or NaN is skipped, on every rank of the parameters'
-    placements alike, and the scale is multiplied by `backoff_factor`; after `growth_interval` good
-    steps in a row by `growth_factor`. Learning rate schedules count skipped steps too. There is no
-    device argument, since the scale is where the gradients are. Raises OnefoldTypeError or
-    OnefoldValueError for factors and intervals that are none.
+    In eager programs `scaler.scale(loss).backward()`, `scaler.step(optimizer)` and
+    `scaler.update()`, as torch's; for a graph `graph.set_grad_scaler(scaler)`. A step in which some
+    gradient is infinite or NaN is skipped, on every rank of the parameters' placements alike, and
+    the scale is multiplied by `backoff_factor`; after `growth_interval` good steps in a row by
+    `growth_factor`. Learning rate schedules of graphs count skipped steps too. The first argument
+    may be a device, as torch's, or the first scale, as OneFlow's; the scale is where the gradients
+    are. Raises OnefoldTypeError or OnefoldValueError for factors and intervals that are none.
 
-    >>> GradScaler(init_scale=1024.0).scale
+    >>> GradScaler(init_scale=1024.0).get_scale()
     1024.0
     """
 
     may_skip = True
 
+    @overload
+    def __init__(
+        self,
+        device: DeviceLike = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
-    ) -> None:
-        if isinstance(init_scale, (str, torch.device)):
-            raise OnefoldTypeError(f"GradScaler({init_scale!r}) would have a device, but {_EAGER}")
-        super().__init__(_positive("init_scale", init_scale))
-        if not _positive("growth_factor", growth_factor) > 1:
-            raise OnefoldValueError(f"growth_factor must be above 1, but got {growth_factor}")
-        if not _positive("backoff_factor", backoff_factor) < 1:
-            raise OnefoldValueError(f"backoff_factor must be below 1, but got {backoff_factor}")
-        if isinstance(growth_interval, bool) or not isinstance(growth_interval, int):
-            raise OnefoldTypeError(f"growth_interval must be an integer, not {growth_interval!r}")
-        if growth_interval < 1:
-            raise OnefoldValueError(
-                f"growth_interval must be at least 1, but got {growth_interval}"
+        enabled: bool = True,
+    ) -> None: ...
+    def __init__(self, *args: Any, device: DeviceLike = "cuda", **options: Any) -> None:
+        if args and isinstance(args[0], (str, torch.device, PlacedDevice)):
+            args = args[1:]
+        unknown = options.keys() - set(_OPTIONS)
+        if unknown or len(args) > len(_OPTIONS) or options.keys() & set(_NAMES[: len(args)]):
+            raise OnefoldTypeError(
+                f"GradScaler takes device and {', '.join(_OPTIONS)}, each once, but got "
+                f"{[*args]} and {options}"
             )
-        self._growth = float(growth_factor)
-        self._backoff = float(backoff_factor)
-        self._interval = growth_interval
+        given = {**_OPTIONS, **dict(zip(_OPTIONS, args, strict=False)), **options}
+        self._enabled = bool(given["enabled"])
+        super().__init__(positive("init_scale", given["init_scale"]))
+        self.set_growth_factor(given["growth_factor"])
+        self.set_backoff_factor(given["backoff_factor"])
+        self.set_growth_interval(given["growth_interval"])
         self._good_steps = torch.zeros((), dtype=torch.int32)  # since a change, or a skipped step
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by after good steps."""
+        return self._growth
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        if not positive("growth_factor", new_factor) > 1:
+            raise OnefoldValueError(f"growth_factor must be above 1, but got {new_factor}")
+        self._growth = float(new_factor)
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after a skipped step."""
+        return self._backoff
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        if not positive("backoff_factor", new_factor) < 1:
+            raise OnefoldValueError(f"backoff_factor must be below 1, but got {new_factor}")
+        self._backoff = float(new_factor)
+
+    def get_growth_interval(self) -> int:
+        """After how many good steps the scale grows."""
+        return self._interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        if isinstance(new_interval, bool) or not isinstance(new_interval, int):
+            raise OnefoldTypeError(f"growth_interval must be an integer, not {new_interval!r}")
+        if new_interval < 1:
+            raise OnefoldValueError(f"growth_interval must be at least 1, but got {new_interval}")
+        self._interval = new_interval
 
     @no_grad
     def given(self, gradients: Sequence[Tensor]) -> Given:
@@ -146,16 +170,39 @@ class GradScaler(StaticGradScaler):
         self._scale = DeviceScalar(scale)
 
     def state_dict(self) -> dict[str, float]:
-        return {"scale": float(self._scale), "good_steps": int(self._good_steps)}
+        """What torch's scaler keeps, by the same names; empty where it is not enabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth,
+            "backoff_factor": self._backoff,
+            "growth_interval": self._interval,
+            "_growth_tracker": int(self._good_steps),
+        }
 
     def load_state_dict(self, state_dict: Mapping[str, float]) -> None:
-        super().load_state_dict(state_dict)
-        self._good_steps = torch.tensor(int(state_dict["good_steps"]), dtype=torch.int32)
+        """Restore what `state_dict` gave, or torch's; raises OnefoldValueError for anything else.
+
+        A scaler that is not enabled takes nothing.
+        """
+        if not self._enabled:
+            return
+        self._check(state_dict)
+        scale, growth, backoff, interval, good_steps = (
+            state_dict[key] for key in self.state_dict()
+        )
+        made = GradScaler(scale, growth, backoff, int(interval))  # raises for what they may not be
+        self._scale = made._scale
+        self._growth, self._backoff, self._interval = made._growth, made._backoff, made._interval
+        self._good_steps = torch.tensor(int(good_steps), dtype=torch.int32)
 
 
-def _positive(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise OnefoldTypeError(f"{what} must be a number, but got {value!r}")
-    if not 0 < value < math.inf:
-        raise OnefoldValueError(f"{what} must be positive and finite, but got {value}")
-    return float(value)
+_OPTIONS: dict[str, Any] = {
+    "init_scale": 2.0**16,
+    "growth_factor": 2.0,
+    "backoff_factor": 0.5,
+    "growth_interval": 2000,
+    "enabled": True,
+}
+_NAMES = tuple(_OPTIONS)

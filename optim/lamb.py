@@ -6,14 +6,13 @@ import torch
 
 from ..engine.tensor import Tensor
 from ..kernels import update_rules
-from ..kernels.lamb_ref import directions
 from ..kernels.select import pick
 from ..kernels.update_rule_ref import update_by_rule
 from .adamw import counted, moments
 from .device_scalar import LocalStep
 from .optimizer import Group, Optimizer, Params, Part, unique_shards, zeros_for
 from .option_checks import check_options
-from .rule_optimizer import Lists, begin, has_triton_kernel
+from .rule_optimizer import Lists, begin
 from .tensor_norms import tensor_norms
 
 
@@ -68,21 +67,6 @@ class LAMB(Optimizer):
     def direct(self, group: Group, lists: Lists, at: LocalStep) -> None:
         """Find directions: lists of them, then of gradients, both moments and parameters."""
         found, grads, averages, squares, params = lists
-        if not has_triton_kernel(params[0]):
-            directions(
-                params,
-                grads,
-                averages,
-                squares,
-                found,
-                step=at.step if group["do_bias_correction"] else None,
-                betas=group["betas"],
-                eps=group["eps"],
-                weight_decay=group["weight_decay"],
-                scale=at.scale,
-                found_inf=at.found_inf,
-            )
-            return
         numbers = moments(group, at._replace(lr=1.0)) | {"decay": group["weight_decay"]}
         kept = {"exp_avg": averages, "exp_avg_sq": squares, "p": params}
         update = pick(update_by_rule, params[0].device.type)

@@ -13,7 +13,7 @@ from .device_scalar import beside
 from .optimizer import Group, Optimizer, Params, Part
 from .option_checks import check_options
 from .rule_optimizer import begin
-from .whole_values import distinct, gathered, is_skipped, mapped, spread
+from .whole_values import distinct, gathered, mapped, spread
 
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
 MOST_STEPS = 100  # of the iteration; torch takes fewer
@@ -85,7 +85,7 @@ class Muon(Optimizer):
         return ("momentum_buffer",)
 
     def _update(self, part: Part) -> None:
-        if is_skipped(part.given):
+        if part.given.is_skipped():
             return
         begin(part.params, part.states, ("momentum_buffer",))
         for param, grad, state in zip(part.params, part.grads, part.states, strict=True):

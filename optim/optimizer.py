@@ -184,29 +184,39 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 result = closure()
-        self.replicas.note_options(self)
-        if interpreter.current is None:
-            self.update(Given())
-        else:
-            interpreter.current.step_optimizer(self, lambda: self.update(Given()))
-        self.replicas.compare(self)
+        self.step_by(Given())
         return result
 
-    @no_grad
-    def update(self, given: Given) -> None:
-        """What `step` does, with numbers that stay on the device."""
+    def step_by(self, given: Given) -> None:
+        """`step` with numbers that stay on the device, such as whether it is skipped."""
+        self.replicas.note_options(self)
+        if (current := interpreter.get_current()) is None:
+            self.update(given)
+        else:
+            current.step_optimizer(self, lambda: self.update(given))
+        self.replicas.compare(self)
+
+    def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """The parameters of each group that have a gradient, and these, laid out as they are.
+
+        Gradients are boxed all together, and stay so.
+        """
         chosen = [with_gradients(group["params"]) for group in self.param_groups]
         params = [param for params, _ in chosen for param in params]
         grads = [grad for _, grads in chosen for grad in grads]
-        zero = self._zero
-        laid = (aligned if zero is None else zero.aligned)(params, grads)
+        laid = (aligned if self._zero is None else self._zero.aligned)(params, grads)
         for param, grad, before in zip(params, laid, grads, strict=True):
             if grad is not before:
                 param.grad = grad
         rest = iter(laid)
-        for group, (params, _) in zip(self.param_groups, chosen, strict=True):
+        return [(params, list(islice(rest, len(params)))) for params, _ in chosen]
+
+    @no_grad
+    def update(self, given: Given) -> None:
+        """What `step` does, with numbers that stay on the device."""
+        zero = self._zero
+        for group, (params, grads) in zip(self.param_groups, self.lay_gradients(), strict=True):
             if params:
-                grads = list(islice(rest, len(params)))
                 parts = params
                 if zero is not None:
                     parts, grads = zero.split(params, grads)
@@ -266,6 +276,10 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter number, and the groups' options."""
+        return self._described(kept)
+
+    def _described(self, entry_of: Callable[[State], State]) -> dict[str, Any]:
+        """What `state_dict` gives, with what `entry_of` makes of each parameter's state."""
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -274,7 +288,7 @@ class Optimizer:
             packed = options_of(group)
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             groups.append(packed)
-        state = {numbers[id(param)]: kept(entry) for param, entry in self.state.items()}
+        state = {numbers[id(param)]: entry_of(entry) for param, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -328,12 +342,13 @@ class Optimizer:
 
 def kept(entry: State) -> State:
     """A copy of a parameter's state, to be kept: its numbers are read."""
-    found: State = {}
-    for key, value in entry.items():
-        if isinstance(value, DeviceScalar):
-            value = int(value)
-        found[key] = clone(value) if isinstance(value, Tensor) else value
-    return found
+    numbers = with_numbers(entry).items()
+    return {key: clone(x) if isinstance(x, Tensor) else x for key, x in numbers}
+
+
+def with_numbers(entry: State) -> State:
+    """A parameter's state with its own tensors; its numbers are read."""
+    return {key: int(x) if isinstance(x, DeviceScalar) else x for key, x in entry.items()}
 
 
 def options_of(group: Group) -> Group:

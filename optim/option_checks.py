@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import OnefoldValueError
+from ..errors import OnefoldTypeError, OnefoldValueError
 
 
 def check_options(who: str, options: Mapping[str, Any]) -> None:
@@ -23,3 +24,12 @@ def check_options(who: str, options: Mapping[str, Any]) -> None:
                 )
         elif name != "dampening" and not value >= 0:
             raise OnefoldValueError(f"{who}: {name} must be >= 0, but got {value}")
+
+
+def positive(what: str, value: object) -> float:
+    """The number; raises OnefoldTypeError or OnefoldValueError unless it is positive and finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise OnefoldTypeError(f"{what} must be a number, but got {value!r}")
+    if not 0 < value < math.inf:
+        raise OnefoldValueError(f"{what} must be positive and finite, but got {value}")
+    return float(value)

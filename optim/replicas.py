@@ -136,14 +136,13 @@ def _checksum(shard: torch.Tensor) -> int:
 def _differs(
     what: str, name: str, tensor: Tensor, one: int, a: torch.Tensor, two: int, b: torch.Tensor
 ) -> RankMismatch:
-    apart = (
-        (a.to(torch.float64) - b.to(torch.float64)).abs() if not a.is_complex() else (a - b).abs()
-    )
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    apart = (a.to(wide) - b.to(wide)).abs()
     unequal = int(((a != b) & ~((a != a) & (b != b))).sum())  # noqa: PLR0124
     largest = float(apart.nan_to_num(0.0).max()) if apart.numel() else 0.0
     return RankMismatch(
         f"{what}: {name}, {tensor.meta!r}, is not the same on ranks {one} and {two}: {unequal} of "
-        f"{a.numel()} elements differ, by up to {largest:.3g}, at {user_line()}. Each rank must get the same "
-        "numbers: look for data, a seed, an option or an order of communication that depends on "
+        f"{a.numel()} elements differ, by up to {largest:.3g}, at {user_line()}. "
+        "Each rank must get the same numbers: look for data, a seed, an option or an order of communication that depends on "
         "the rank; ONEFOLD_CHECK=1 compares more often."
     )

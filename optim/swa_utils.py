@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ..engine.argument_types import DeviceLike
 from ..engine.grad_mode import no_grad
 from ..engine.inplace import copy_
 from ..engine.ops.creation import tensor
@@ -122,7 +123,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: str | torch.device | None = None,
+        device: DeviceLike | None = None,
         avg_fn: Average | None = None,
         multi_avg_fn: Averages | None = None,
         use_buffers: bool = False,
@@ -167,9 +168,7 @@ def _averaged(model: Module, how: AveragedModel) -> list[Tensor]:
 
 
 @no_grad
-def update_bn(
-    loader: Iterable[Any], model: Module, device: str | torch.device | None = None
-) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Compute the running statistics of the model's BatchNorm layers anew, in one pass over data.
 
     A batch is a tensor, or a list or tuple whose first element is one.

@@ -10,7 +10,6 @@ def accept(
     *,
     foreach: bool | None = None,
     fused: bool | None = None,
-    capturable: bool = False,
     differentiable: bool = False,
 ) -> None:
     """Take what changes no number: updates are fused, and stay on the device, in any case.

@@ -10,7 +10,6 @@ from ..engine.convert import box
 from ..engine.meta import Meta
 from ..engine.sbp import broadcast
 from ..engine.tensor import Tensor, from_shards
-from .device_scalar import Given
 
 Local = dict[torch.device, torch.Tensor]  # the whole value on each device of this process
 
@@ -55,8 +54,3 @@ def distinct(*tensors: Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         if id(parts[0]) not in seen:
             seen.add(id(parts[0]))
             yield parts
-
-
-def is_skipped(given: Given) -> bool:
-    """Whether a step is to change nothing; waits for the answer."""
-    return given.found_inf is not None and bool(int(given.found_inf))

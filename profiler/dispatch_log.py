@@ -82,5 +82,5 @@ def dispatch() -> Iterator[DispatchLog]:
         (2, 1)
     """
     log = DispatchLog()
-    with interpreter.using(_Counting(log, interpreter.current)):
+    with interpreter.using(_Counting(log, interpreter.get_current())):
         yield log

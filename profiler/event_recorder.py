@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from ..distributed import comm_log
 from ..engine import interpreter
+from ..engine.autocast import is_observing, observing
 from ..engine.convert import BOXING
 from ..engine.meta import Meta
 from ..engine.observer import Observer
@@ -26,7 +27,7 @@ class EventRecorder(Observer):
     """The interpreter that notes when each call began and ended, and what was around it."""
 
     def __init__(self, record_shapes: bool = False) -> None:
-        super().__init__(interpreter.current)
+        super().__init__(interpreter.get_current())
         self.events: list[Event] = []
         self._open: list[Event] = []
         self._record_shapes = record_shapes
@@ -121,7 +122,7 @@ class EventRecorder(Observer):
 
     def check_innermost(self) -> None:
         """Raise OnefoldRuntimeError where something that was started later still runs."""
-        if interpreter.current is not self:
+        if not is_observing(self):
             raise OnefoldRuntimeError(
                 "profile: cannot stop, since another profile or block that was started in this "
                 "one still runs: stop the inner profile first"
@@ -131,13 +132,15 @@ class EventRecorder(Observer):
     def recording(self) -> Iterator[Self]:
         """Record the block."""
         with (
-            interpreter.using(self),
+            observing(self),
             comm_log.comm() as self._comm,
             _listening(comm_log.watchers, self.exchange),
             _listening(program_executor.watchers, self.watch),
             _listening(_recorders, self),
         ):
             yield self
+        for event in self._open:
+            event.end = self.now()
 
 
 @contextmanager

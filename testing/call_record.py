@@ -45,7 +45,7 @@ class CallRecorder(Observer):
     """Keeps every call. Changes of layout are left out, since they depend on the strategy."""
 
     def __init__(self, named: Mapping[object, str]) -> None:
-        super().__init__(interpreter.current, named)
+        super().__init__(interpreter.get_current(), named)
         self.calls: list[Call] = []
         self._counts: Counter[object] = Counter()
 

@@ -144,9 +144,13 @@ class Sample:
         args, kwargs = _fill((self.args, self.kwargs), iter(tensors))
         return flat(self.reference()(*args, **kwargs), torch.Tensor)
 
+    def filled(self, tensors: list[Tensor]) -> _Arguments:
+        """The arguments of a call with these tensors."""
+        return _fill((self.args, self.kwargs), iter(tensors))
+
     def run(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the op returns for these tensor arguments."""
-        args, kwargs = _fill((self.args, self.kwargs), iter(tensors))
+        args, kwargs = self.filled(tensors)
         return flat(self.function()(*args, **kwargs), Tensor)
 
 

@@ -3,12 +3,13 @@
 NUMBER = "complex | np.number[Any]"
 OPERAND = f"Tensor | {NUMBER}"
 INTS = "int | Sequence[int]"
-DEVICE = "str | torch.device | None"
+DEVICE = "DeviceLike | None"
 
 # Functions whose result depends on their arguments, as (parameters, result) of each overload.
-_ALONG = "dim: int, keepdim: bool = False"
-_OF_ALL = [("input: Tensor", "Tensor"), (f"input: Tensor, {_ALONG}", "ValuesAndIndices")]
-_OF_TWO = [("input: Tensor, dim: Tensor", "Tensor")]
+OUT = "*, out: Tensor | None = None"
+_ALONG = "dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None"
+_OF_ALL = [(f"input: Tensor, {OUT}", "Tensor"), (f"input: Tensor, {_ALONG}", "ValuesAndIndices")]
+_OF_TWO = [(f"input: Tensor, dim: Tensor, {OUT}", "Tensor")]
 _POOL = (
     f"input: Tensor, kernel_size: {INTS}, stride: {INTS} | None = None, padding: {INTS} = 0, "
     f"dilation: {INTS} = 1, ceil_mode: bool = False"
@@ -31,7 +32,7 @@ OVERLOADS = {
     "min": _OF_ALL + _OF_TWO,
     "nanmedian": _OF_ALL,
     "nonzero": [
-        ("input: Tensor, *, as_tuple: Literal[False] = False", "Tensor"),
+        (f"input: Tensor, *, as_tuple: Literal[False] = False, {OUT[3:]}", "Tensor"),
         ("input: Tensor, *, as_tuple: Literal[True]", "tuple[Tensor, ...]"),
     ],
     "stride": [("self: Tensor", "tuple[int, ...]"), ("self: Tensor, dim: int", "int")],
@@ -41,7 +42,7 @@ OVERLOADS = {
     ],
     "where": [
         ("condition: Tensor", "tuple[Tensor, ...]"),
-        (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}", "Tensor"),
+        (f"condition: Tensor, input: {OPERAND}, other: {OPERAND}, {OUT}", "Tensor"),
     ],
 }
 
@@ -49,10 +50,21 @@ OVERLOADS = {
 METHODS = {"polygamma": ("self, n: int", "Tensor")}
 
 # Functions whose parameters are read by hand, as (parameters, result).
+_SCALES = "Tensor | Sequence[Tensor]"
+_RECIPE = "ScalingType | Sequence[ScalingType]"
+_SWIZZLE = "SwizzleType | Sequence[SwizzleType] | None"
 SIGNATURES = {
+    "scaled_mm": (
+        f"mat_a: Tensor, mat_b: Tensor, scale_a: {_SCALES}, scale_recipe_a: {_RECIPE}, "
+        f"scale_b: {_SCALES}, scale_recipe_b: {_RECIPE}, swizzle_a: {_SWIZZLE} = None, "
+        f"swizzle_b: {_SWIZZLE} = None, bias: Tensor | None = None, "
+        "output_dtype: torch.dtype | None = torch.bfloat16, "
+        "contraction_dim: Sequence[int] = (), use_fast_accum: bool = False",
+        "Tensor",
+    ),
     "reshape": (f"input: Tensor, *shape: {INTS}", "Tensor"),
     "to": (
-        f"self: Tensor, *args: torch.dtype | torch.device | str | int | Tensor | None, {_PLACE}, "
+        f"self: Tensor, *args: torch.dtype | DeviceLike | Tensor | None, {_PLACE}, "
         "non_blocking: bool = False, copy: bool = False, "
         "memory_format: torch.memory_format | None = None",
         "Tensor",

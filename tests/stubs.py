@@ -40,13 +40,16 @@ NAMES = all_names()
 SOURCES = {
     "Any": "typing",
     "Callable": "collections.abc",
+    "DeviceLike": "onefold.engine.argument_types",
     "Literal": "typing",
     "NamedTuple": "typing",
     "ValuesAndIndices": "onefold.engine.ops.argreduce",
     "Placement": Placement.__module__,
     "Sbp": Sbp.__module__,
+    "ScalingType": "torch.nn.functional",
     "Self": "typing",
     "Sequence": "collections.abc",
+    "SwizzleType": "torch.nn.functional",
     "Tensor": Tensor.__module__,
     "overload": "typing",
 }
@@ -137,12 +140,15 @@ def signatures(name):
     result = "Any" if found.return_annotation is found.empty else rendered(found.return_annotation)
     *others, last = given = list(found.parameters.values())
     own = NAMES[name].__module__ == dispatcher.__name__  # an op's own entry
-    takes_attributes = own and last.name.startswith("attr")
+    takes_attributes = own and any(one.name.startswith("attr") for one in given)
     if takes_attributes:
         tensors = [one for one in given if not one.name.startswith("attr")]
         given = [*tensors, *attributes(NAMES[name])]
     if takes_attributes or (own and isinstance(ops[NAMES[name].__name__][0], Elementwise)):
-        given = [one.replace(kind=one.POSITIONAL_ONLY) for one in given]
+        given = [
+            one if one.kind is one.KEYWORD_ONLY else one.replace(kind=one.POSITIONAL_ONLY)
+            for one in given
+        ]
     elif last.name == "layout":
         given = [*others, *(one for one in LAYOUT if one.name not in found.parameters)]
     if result == "Any" and own:
@@ -174,9 +180,13 @@ def definition(name, attribute=None, change=None, note=""):
     return "\n".join(lines)
 
 
+# In torch functions take `out=`, and methods do not.
+OUT = re.compile(r"(, \*)?, out: [\w\[\] |]+ \| None = None")
+
+
 def as_method(parameters, result):
     """A function's signature with its first parameter as `self`."""
-    _, _, rest = parameters.partition(", ")
+    _, _, rest = OUT.sub("", parameters).partition(", ")
     return ", ".join(filter(None, ["self", rest])), result
 
 
@@ -325,7 +335,9 @@ def namespace_stub(prefix):
 def function(name):
     """The stub of a public function; an in-place one gives the tensor that it changed."""
     if name.endswith("_") and not says_all(name):
-        return definition(name[:-1], name, lambda parameters, result: (parameters, "Tensor"))
+        return definition(
+            name[:-1], name, lambda parameters, result: (OUT.sub("", parameters), "Tensor")
+        )
     return definition(name)
 
 
@@ -369,7 +381,9 @@ def functional_stub():
     body = "\n".join(map(own_function, sorted(functional.OWN)))
     lines += [imports(body, "onefold.nn"), "FUNCTIONS: list[str]", "RENAMED: dict[str, str]"]
     lines += ["OWN: dict[str, Any]", exported(functional.FUNCTIONS), body]
-    text = "\n".join(["from typing import Any", *lines])
+    types = "ScalingType as ScalingType, SwizzleType as SwizzleType"
+    imported = ["from typing import Any", f"from torch.nn.functional import {types}"]
+    text = "\n".join([*imported, *lines])
     return HEADER.format("The functions behind the layers.") + "\n" + text + "\n"
 
 

@@ -13,6 +13,7 @@ from source_tree import REPO
 
 # Lowest first. A module imports only what stands on lower rungs, or in its own folder.
 LADDER = (
+    ("early_interrupt",),
     ("errors",),
     ("env",),
     ("kernels", "distributed"),
@@ -22,6 +23,7 @@ LADDER = (
     ("optim",),
     ("nn",),
     ("optim.swa_utils",),
+    ("checkpoint",),
     ("rotary_layouts",),
     (
         "_C",
@@ -34,6 +36,7 @@ LADDER = (
         "func",
         "hub",
         "job",
+        "missing_names",
         "parallel",
         "utils",
         "profiler",
@@ -45,7 +48,7 @@ LADDER = (
 
 # The same inside engine/: the mechanism knows no op, so ops is the top rung.
 ENGINE = (
-    ("names",),
+    ("names", "thread_stack"),
     ("methods", "generator", "interpreter", "entry", "generated"),
     ("placement",),
     ("placed_device",),
@@ -73,6 +76,7 @@ ENGINE = (
     ("autocast", "convert", "values", "layout_view"),
     ("view_writes",),
     ("inplace", "inplace_views"),
+    ("out_tensors",),
     ("ops",),
 )
 

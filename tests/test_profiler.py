@@ -45,7 +45,7 @@ def test_hits_and_misses():
     assert (log.calls, log.hits, log.misses) == (3, 2, 1)
     names.tanh(x)
     assert log.calls == 3, "calls after the block are not counted"
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_backward_is_counted():
@@ -91,7 +91,7 @@ def test_an_op_that_raises_is_counted_and_the_block_ends():
     with pytest.raises(RuntimeError), profiler.dispatch() as log:
         names.mm(x, x)
     assert log.ops["mm"].calls == 1
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_blocks_nest():
@@ -217,7 +217,7 @@ def test_a_profile_has_ops_updates_and_communication_with_their_times(step):
     assert found["linear"].kernel_time_total > 0
     kernels = rows(prof, group_by="kernel")
     assert {"aten::relu", "aten::mm"} <= kernels.keys()
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
     assert comm_log.watchers == program_executor.watchers == []
 
 
@@ -331,7 +331,7 @@ def test_a_trace_is_what_perfetto_reads(step, tmp_path):
     (relu,) = [event for event in shown if event["name"] == "relu"]
     assert relu["args"]["module"] == "Layers"
     assert relu["args"]["Input Dims"] == [[5, 8]]
-    titles = {event["args"]["name"] for event in trace if event["ph"] == "M"}
+    titles = {event["args"].get("name") for event in trace if event["ph"] == "M"}
     assert {"rank 0", "ops", "kernels", "communication"} <= titles
 
 
@@ -363,7 +363,7 @@ def test_an_error_ends_the_profile():
     with pytest.raises(RuntimeError), profiler.profile(activities=[]) as prof:
         names.mm(make_local(normal(4, 3)), make_local(normal(4, 3)))
     assert rows(prof)["mm"].count == 1
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_the_inner_profile_ends_first():
@@ -379,7 +379,35 @@ def test_the_inner_profile_ends_first():
     names.tanh(x)
     outer.stop()
     assert (rows(inner)["tanh"].count, rows(outer)["tanh"].count) == (1, 2)
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
+
+
+def cast():
+    return flow.autocast("cpu", dtype=flow.bfloat16)
+
+
+def test_a_profile_and_autocast_may_end_in_any_order():
+    x = make_local(normal(4, 4)).float()
+    prof, inside = profiler.profile(activities=[]), profiler.profile(activities=[])
+    with cast():
+        with cast():
+            prof.start()
+            assert flow.is_autocast_enabled("cpu")
+            with flow.autocast("cpu", enabled=False):
+                assert (x @ x).dtype == torch.float32
+        assert (x @ x).dtype == torch.bfloat16
+        inside.start()
+        assert (x @ x).dtype == torch.bfloat16
+        inside.stop()
+    assert (x @ x).dtype == torch.float32
+    prof.stop()
+    assert interpreter.get_current() is None
+    assert (rows(prof)["matmul"].count, rows(inside)["matmul"].count) == (4, 1)
+    prof.start()
+    with cast():
+        prof.stop()
+        assert (x @ x).dtype == torch.bfloat16
+    assert interpreter.get_current() is None
 
 
 def test_a_step_that_cannot_end_the_recording_changes_nothing(step):
@@ -408,7 +436,7 @@ def test_a_profile_cannot_start_or_end_in_a_capture():
 
     with around:
         Profiled()(make_local(normal(4, 3)))
-    assert "tanh" in rows(around) and interpreter.current is None
+    assert "tanh" in rows(around) and interpreter.get_current() is None
     with pytest.raises(OnefoldRuntimeError, match="nothing was recorded yet"):
         inside.events()
 

@@ -7,9 +7,10 @@ import inspect
 
 import pytest
 import torch
-from torch_signatures import ELSEWHERE, Form, functions, methods
+from torch_signatures import ELSEWHERE, Form, functions, methods, taking_out
 
 import onefold as flow
+from onefold.engine.names import all_names
 from onefold.engine.ops import PUBLIC
 
 PARTS = "one parameter stands for those of two overloads, as in torch's documentation"
@@ -102,6 +103,17 @@ def test_parameters_are_torchs(find):
 def test_no_exception_is_stale():
     found = of_functions() | of_layers() | of_methods()
     assert [name for name in DIFFERENT if name not in found] == []
+
+
+# Functions that are an error, or that take everything by place.
+WITHOUT_OUT = {"lstsq", "solve", "symeig"}
+
+
+def test_functions_take_out_where_torchs_do():
+    known = {name: function for name, function in all_names().items() if name in taking_out()}
+    assert len(known) > 350
+    without = {n for n, f in known.items() if "out" not in inspect.signature(f).parameters}
+    assert without - WITHOUT_OUT == set()
 
 
 # The checks must be able to fail.

@@ -13,6 +13,7 @@ def test_the_readme_shows_the_committed_results():
     assert "\n".join(TABLES["graph_rows"]()) in readme
     assert "\n".join(TABLES["parallel_rows"]()) in readme
     assert "\n".join(TABLES["model_rows"]()) in readme
+    assert "\n".join(TABLES["recurrent_rows"]()) in readme
     shortest, longest = TABLES["first_call_range"]()
     assert f"takes {shortest} to {longest} microseconds" in readme
 
@@ -50,6 +51,12 @@ def test_committed_models_learn_as_torchs_do():
     rows = TABLES["load"]("models")
     assert {row["model"] for row in rows} == {"GPT", "ResNet-18", "graph network"}
     assert max(row["apart"] for row in rows) < 1e-3
+
+
+def test_committed_recurrent_layers_take_little_more_than_torchs():
+    rows = TABLES["load"]("recurrent_layers")
+    assert sum(row["layer"] == "LSTM" for row in rows) >= 5
+    assert max(row["onefold/torch"] for row in rows) <= 1.3
 
 
 def test_committed_memory_plans_are_tight_and_true():

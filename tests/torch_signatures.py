@@ -43,9 +43,32 @@ def _read(body):
 
 
 @cache
+def _functions():
+    return ast.parse((STUBS / "_VariableFunctions.pyi").read_text()).body
+
+
+@cache
 def functions():
     """{name: the parameters of each overload} of torch's functions."""
-    return _read(ast.parse((STUBS / "_VariableFunctions.pyi").read_text()).body)
+    return _read(_functions())
+
+
+@cache
+def taking_out():
+    """The names of torch's functions that take `out=`; those of torch.linalg as `linalg.inv`."""
+    found = {
+        function.name
+        for function in _functions()
+        if isinstance(function, ast.FunctionDef)
+        and "out" in [each.arg for each in function.args.kwonlyargs]
+    }
+    for space in (torch.linalg, torch.fft, torch.special):
+        leaf = space.__name__.removeprefix("torch.")
+        for name in dir(space):
+            first = (getattr(space, name).__doc__ or "").strip().splitlines()[:4]
+            if "out=None" in "".join(first):
+                found.add(f"{leaf}.{name}")
+    return found
 
 
 @cache

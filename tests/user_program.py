@@ -16,6 +16,9 @@ z = F.softmax(x, dim=-1).max(1).values[0, :2] / 3
 columns = F.unfold(flow.ones(1, 2, 4, 4), 2, padding=1).add_(1, alpha=2).reshape(8, -1)
 wide = columns.to(torch.float64, copy=True).view((8, -1))
 layer = nn.Linear(3, 4)
+there = nn.LSTM(3, 4, device=x.device).to_empty(device=x.device), nn.Linear(3, 4, device=x.device)
+total = flow.add(x, x, out=flow.empty_like(x))
+top = flow.sort(x, out=(total, flow.empty_like(x, dtype=flow.int64))).values
 optimizer = flow.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
 v = w.to_global(placement=p, sbp=flow.sbp.broadcast)
 print(f"{y.item():.3f}", y.shape, x.size(0), flow.where(x > 0, x, 0.0).tolist(), len(x))
@@ -52,5 +55,8 @@ flow.tensor([1.0], dtype="float32")  # wrong
 flow.ones(2, 3, device=["cpu"])  # wrong
 nn.Linear("3", 4)  # wrong
 x.reshape("2")  # wrong
+flow.add(x, x, out="x")  # wrong
+x.add(x, out=x)  # wrong
+nn.Linear(3, 4, device=["cpu"])  # wrong
 x.size("2")  # wrong
 _ = x + "1"  # wrong

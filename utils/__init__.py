@@ -1,8 +1,10 @@
-"""Utilities beside the engine, such as `data`; each is imported when it is first used."""
+"""Utilities beside the engine, such as `data`; modules are imported when they are first used."""
 
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING
+
+from .rank_zero import get_logger as get_logger, rank_zero_only as rank_zero_only
 
 if TYPE_CHECKING:
     from . import (

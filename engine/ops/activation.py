@@ -47,7 +47,7 @@ def _sigmoid_backward(dy: Tensor, y: Tensor) -> Tensor:
     return dy * (1 - y) * y
 
 
-@elementwise(torch.sigmoid, gradient=_sigmoid_backward, passes=INCREASING)
+@elementwise(torch.sigmoid, out=True, gradient=_sigmoid_backward, passes=INCREASING)
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))"""
     return reciprocal(1 + exp(-input))
@@ -304,7 +304,7 @@ def _hardshrink_backward(dy: Tensor, input: Tensor, lambd: float) -> Tensor:
     return where((input >= -lambd) & (input <= lambd), 0, dy)
 
 
-@elementwise(torch.hardshrink, gradient=_hardshrink_backward)
+@elementwise(torch.hardshrink, out=True, gradient=_hardshrink_backward)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
     return where((input >= -lambd) & (input <= lambd), 0, input)
@@ -327,7 +327,7 @@ def _threshold_backward(dy: Tensor, input: Tensor, threshold: float, value: floa
     return where(input <= threshold, 0, dy)
 
 
-@elementwise(torch.threshold, gradient=_threshold_backward)
+@elementwise(torch.threshold, out=True, gradient=_threshold_backward)
 def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """x where x > threshold, else value."""
     return where(input <= threshold, value, input)

@@ -13,6 +13,7 @@ from ..dispatcher import binary, several, unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Metas, Needs, NoAttributes, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_min, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -170,14 +171,22 @@ _argmin = unary(ArgExtremum("argmin", kernels.argmin, amin))
 
 
 @register_function
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
+    if out is not None:
+        return give_to(out, argmax(input, dim, keepdim))
     return _argmax(input, dim, keepdim)
 
 
 @register_function
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The index of the first least value along `dim` (None: in the flattened tensor)."""
+    if out is not None:
+        return give_to(out, argmin(input, dim, keepdim))
     return _argmin(input, dim, keepdim)
 
 
@@ -234,11 +243,19 @@ def _along_dim(
 
 
 @register_function
-def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Statistic:
+def max(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | Sequence[Tensor] | None = None,
+) -> Statistic:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`.
 
     The gradient of the greatest of all is shared by ties; along a dim it goes to the index given.
     """
+    if out is not None:
+        return give_to(out, max(input, dim, keepdim))
     if isinstance(dim, Tensor):
         return maximum(input, dim)
     if dim is None:
@@ -247,8 +264,16 @@ def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
 
 
 @register_function
-def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Statistic:
+def min(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | Sequence[Tensor] | None = None,
+) -> Statistic:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
+    if out is not None:
+        return give_to(out, min(input, dim, keepdim))
     if isinstance(dim, Tensor):
         return minimum(input, dim)
     if dim is None:
@@ -257,19 +282,35 @@ def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -
 
 
 @register_function
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Statistic:
+def median(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | Sequence[Tensor] | None = None,
+) -> Statistic:
     """The median of all, or (values, indices) along `dim`: the lower one of an even number.
 
     The dim must be whole: a split one is gathered first.
     """
+    if out is not None:
+        return give_to(out, median(input, dim, keepdim))
     if dim is None:
         return _median_of_all(input)
     return _along_dim(_median, "median", input, dim, keepdim)
 
 
 @register_function
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Statistic:
+def nanmedian(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | Sequence[Tensor] | None = None,
+) -> Statistic:
     """`median` of the values that are numbers."""
+    if out is not None:
+        return give_to(out, nanmedian(input, dim, keepdim))
     if dim is None:
         return _nanmedian_of_all(input)
     return _along_dim(_nanmedian, "nanmedian", input, dim, keepdim)

@@ -14,6 +14,7 @@ from ..inplace import assign_result
 from ..meta import Meta
 from ..names import register_as
 from ..op import Gradients, Kernel, Needs, Op
+from ..out_tensors import give_to
 from ..tensor import Tensor
 from ..view_writes import forget_output
 from ..views import FunctionStep, link
@@ -64,11 +65,15 @@ _rsub_number = number_first(Elementwise("rsub", kernels.rsub, _rsub_number_vjp, 
 
 
 @register_elementwise
-def add(input: Operand, other: Operand, *, alpha: NumberLike = 1) -> Tensor:
+def add(
+    input: Operand, other: Operand, *, alpha: NumberLike = 1, out: Tensor | None = None
+) -> Tensor:
     """`input + alpha * other`; either may be a Python number.
 
     Two partial sums are added without communication.
     """
+    if out is not None:
+        return give_to(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = _scaled("add", input, other, alpha)
     if isinstance(other, Tensor):
@@ -87,8 +92,12 @@ def plus(a: Tensor | None, b: Tensor) -> Tensor:
 
 
 @register_elementwise
-def sub(input: Operand, other: Operand, *, alpha: NumberLike = 1) -> Tensor:
+def sub(
+    input: Operand, other: Operand, *, alpha: NumberLike = 1, out: Tensor | None = None
+) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
+    if out is not None:
+        return give_to(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = _scaled("sub", input, other, alpha)
     if isinstance(other, Tensor):
@@ -168,11 +177,15 @@ div_by_count = binary(
 
 
 @register_elementwise
-def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
+def div(
+    input: Operand, other: Operand, *, rounding_mode: str | None = None, out: Tensor | None = None
+) -> Tensor:
     """`input / other`; `rounding_mode` "trunc" or "floor" rounds, and keeps integers integers.
 
     Raises OnefoldValueError for another rounding mode.
     """
+    if out is not None:
+        return give_to(out, div(input, other, rounding_mode=rounding_mode))
     if rounding_mode is None:
         return true_divide(input, other)
     if rounding_mode == "floor":
@@ -221,7 +234,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
 
     def call(self: Tensor, other: Operand, **options: object) -> Tensor:
         meta = self.meta
-        if meta.shardwise and not self.shared and interpreter.current is None and not options:
+        if meta.shardwise and not self.shared and interpreter.get_current() is None and not options:
             if type(other) is Tensor and other.meta is meta:
                 if self.node is None and other.node is None:
                     kernel(self.shards[0], other.shards[0])
@@ -230,7 +243,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
                 if linear is not None and (self.node is None or not self.node.is_leaf):
                     kernel(self.shards[0], other.shards[0])
                     interpreter.last_change = self.version = next(interpreter.sequence)
-                    if interpreter.grad_enabled:
+                    if interpreter.is_grad_enabled():
                         forget_output(self.node)
                         self.node = Node(linear, (self.node, other.node), (meta, meta), None, meta)
                     return self

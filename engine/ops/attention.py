@@ -40,7 +40,7 @@ class Attends(Op):
 
     def vjp(self, needs: Needs, dy: Sequence[Tensor], y: Sequence[Tensor], *args: Arg) -> Gradients:
         # What is made at once cannot be differentiated again, and leaves a mask out.
-        if interpreter.grad_enabled or any(needs[3:]):
+        if interpreter.is_grad_enabled() or any(needs[3:]):
             return self.gradients_in_parts(dy[0], *args)
         return self.gradients_at_once(dy[0], y, *args)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from ..inplace import assign_result, set_result
 from ..meta import Meta
 from ..names import register_function
 from ..op import Arg, Gradients, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -88,7 +90,7 @@ class BatchNormWithStats(Op):
     ) -> Gradients:
         assert dy[0] is not None  # the statistics have no gradient
         eps = rest[-1].eps
-        if interpreter.grad_enabled:  # to be differentiated again
+        if interpreter.is_grad_enabled():  # to be differentiated again
             return _gradients(dy[0], x, weight, eps)
         return _batch_norm_with_stats_grad(dy[0], x, weight, y[3], y[4], eps)
 
@@ -247,11 +249,20 @@ def native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training.
 
     Gradients flow through the first alone.
     """
+    if out is not None:
+        return give_to(
+            out,
+            native_batch_norm(
+                input, weight, bias, running_mean, running_var, training, momentum, eps
+            ),
+        )
     y = batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if not training:
         return y, new_empty(input, 0), new_empty(input, 0)

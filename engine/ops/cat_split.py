@@ -15,6 +15,7 @@ from ..dispatcher import general, several
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Needs
+from ..out_tensors import give_to
 from ..sbp import broadcast, split as split_sbp
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -143,12 +144,16 @@ def _given(tensors: object, what: str) -> tuple[Tensor, ...]:
 
 
 @register_function
-def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """The tensors one after the other along `dim`.
 
     Splits of other dims stay; along a split dim the tensors are gathered. Raises
     OnefoldRuntimeError when other sizes differ.
     """
+    if out is not None:
+        return give_to(out, cat(tensors, dim, axis=axis))
     parts = _given(tensors, "cat")
     ndim = max([part.ndim for part in parts])
     dim = wrap(dim if axis is None else axis, ndim)
@@ -157,33 +162,43 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
 
 
 @register_function
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors of one shape along a new dim `dim`."""
+    if out is not None:
+        return give_to(out, stack(tensors, dim))
     return stack_parts(_given(tensors, "stack"), dim)
 
 
 @register_function
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along dim 1, vectors along dim 0."""
+    if out is not None:
+        return give_to(out, hstack(tensors))
     parts = [at_least(x, 1) for x in _given(tensors, "hstack")]
     return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 @register_function
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
+    if out is not None:
+        return give_to(out, vstack(tensors))
     return cat([at_least(x, 2) for x in _given(tensors, "vstack")], 0)
 
 
 @register_function
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One behind the other: along dim 2."""
+    if out is not None:
+        return give_to(out, dstack(tensors))
     return cat([at_least(x, 3) for x in _given(tensors, "dstack")], 2)
 
 
 @register_function
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side, vectors as columns."""
+    if out is not None:
+        return give_to(out, column_stack(tensors))
     parts = [x if x.ndim > 1 else reshape(x, x.numel(), 1) for x in _given(tensors, "column_stack")]
     return cat(parts, 1)
 

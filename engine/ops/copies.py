@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from inspect import signature
+from typing import Any
 
 from ...errors import OnefoldRuntimeError
 from ..names import register_function, register_name
+from ..out_tensors import OUT, OUTS, give_to, with_out
 from ..tensor import Tensor
 from .cast import clone
 from .cat_split import chunk, split, split_with_sizes, unbind
@@ -23,11 +26,19 @@ def _as_copy(function: Views) -> Views:
     """What `function` gives, in memory of its own."""
 
     @wraps(function)
-    def copied(*args: object, **kwargs: object) -> Tensor | tuple[Tensor, ...]:
+    def copied(
+        *args: Any, out: Tensor | Sequence[Tensor] | None = None, **kwargs: Any
+    ) -> Tensor | tuple[Tensor, ...]:
+        if out is not None:
+            return give_to(out, copied(*args, **kwargs))
         made = function(*args, **kwargs)
         return clone(made) if isinstance(made, Tensor) else tuple(map(clone, made))
 
     copied.__name__ = copied.__qualname__ = f"{function.__name__}_copy"
+    several = "unbind" in copied.__name__ or "split" in copied.__name__
+    vars(copied)["__signature__"] = with_out(
+        signature(function, eval_str=True), OUTS if several else OUT
+    )
     copied.__doc__ = f"What `{function.__name__}` gives, in memory of its own."
     return copied
 
@@ -41,20 +52,28 @@ for _function in _COPIED:
 
 
 @register_function
-def alias_copy(input: Tensor) -> Tensor:
+def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tensor in memory of its own."""
+    if out is not None:
+        return give_to(out, alias_copy(input))
     return clone(input)
 
 
 @register_function
-def view_copy(input: Tensor, size: Sequence[int]) -> Tensor:
+def view_copy(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     """What the method `view` gives, in memory of its own."""
+    if out is not None:
+        return give_to(out, view_copy(input, size))
     return clone(view(input, *size))
 
 
 @register_function
-def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def unfold_copy(
+    input: Tensor, dimension: int, size: int, step: int, *, out: Tensor | None = None
+) -> Tensor:
     """What the method `unfold` gives, in memory of its own."""
+    if out is not None:
+        return give_to(out, unfold_copy(input, dimension, size, step))
     return clone(unfold(input, dimension, size, step))
 
 
@@ -103,7 +122,11 @@ def slice_scatter(
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` in which `src` is a slice along a dim."""
+    if out is not None:
+        return give_to(out, slice_scatter(input, src, dim, start, end, step))
     dim = wrap(dim, input.ndim)
     return _written(input, src, lambda x: x[(slice(None),) * dim + (slice(start, end, step),)])

@@ -24,6 +24,7 @@ from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta, Shape
 from ..names import register_function
 from ..noting import fingerprint, note, shared_trail
+from ..out_tensors import give_to, made_for
 from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import SbpLike, broadcast, short
@@ -67,19 +68,19 @@ def make(
     **unknown: object,
 ) -> Tensor:
     """A tensor of this shape and layout whose shards `maker` makes."""
-    unknown = {key: value for key, value in unknown.items() if value not in _DENSE.get(key, ())}
-    if unknown:
-        raise OnefoldTypeError(
-            f"{what}() got an unexpected keyword argument {next(iter(unknown))!r}; layouts are "
-            "given by device= (local), or placement= and sbp= (global)"
-        )
+    for key, value in unknown.items():
+        if value not in _DENSE.get(key, ()):
+            raise OnefoldTypeError(
+                f"{what}() got an unexpected keyword argument {key!r}; layouts are given by "
+                "device= (local), or placement= and sbp= (global)"
+            )
     if device is not None and placement is not None:
         raise OnefoldTypeError(
             f"{what}: got both device={device!r} and placement={placement!r}; a global tensor "
             "has a placement, a local one a device"
         )
     shape = tuple(shape)
-    if any(size < 0 for size in shape):
+    if min(shape, default=0) < 0:
         raise OnefoldRuntimeError(f"{what}: sizes must be >= 0, but got shape {shape}")
     if placement is None and sbp is None:
         layout = layout_of_new(device)
@@ -103,8 +104,8 @@ def make(
                 f"{short(nd_sbp)}; create it so and convert it with to_global"
             )
         meta = Meta.of(shape, dtype, placement, nd_sbp)
-    if interpreter.current is not None:
-        return interpreter.current.run(_run, Source(what), (meta, maker, requires_grad))
+    if (current := interpreter.get_current()) is not None:
+        return current.run(_run, Source(what), (meta, maker, requires_grad))
     return _run(meta, maker, requires_grad)
 
 
@@ -159,8 +160,16 @@ def read_size(size: tuple[Dims, ...], what: str, layout: SizedLayout | None = No
 
 
 @register_function
-def full(size: Dims, fill_value: Tensor | NumberLike, **layout: Unpack[TypedLayout]) -> Tensor:
+def full(
+    size: Dims,
+    fill_value: Tensor | NumberLike,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
     """A tensor of shape `size` filled with one value (dtype by the value, as in torch)."""
+    if out is not None:
+        return give_to(out, full(size, fill_value, **made_for(out, layout)))
     value: Any = item(fill_value) if isinstance(fill_value, Tensor) else fill_value
     if layout.get("dtype") is None:
         like = fill_value if isinstance(fill_value, Tensor) else torch.full((), value)
@@ -170,7 +179,7 @@ def full(size: Dims, fill_value: Tensor | NumberLike, **layout: Unpack[TypedLayo
 
 
 @register_function
-def zeros(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
+def zeros(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor of zeros.
 
     `placement=` and `sbp=` make it global, `device=` places a local one; `requires_grad=`.
@@ -180,18 +189,24 @@ def zeros(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
     array([[0., 0.],
            [0., 0.]], dtype=float32)
     """
+    if out is not None:
+        return give_to(out, zeros(*sizes, **made_for(out, layout)))
     return _made_by(torch.zeros, read_size(sizes, "zeros", layout), layout)
 
 
 @register_function
-def ones(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
+def ones(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor of ones; see `zeros`."""
+    if out is not None:
+        return give_to(out, ones(*sizes, **made_for(out, layout)))
     return _made_by(torch.ones, read_size(sizes, "ones", layout), layout)
 
 
 @register_function
-def empty(*sizes: Dims, **layout: Unpack[SizedLayout]) -> Tensor:
+def empty(*sizes: Dims, out: Tensor | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
     """A tensor whose values are not set; see `zeros`."""
+    if out is not None:
+        return give_to(out, empty(*sizes, **made_for(out, layout)))
     return _made_by(torch.empty, read_size(sizes, "empty", layout), layout)
 
 
@@ -294,9 +309,16 @@ def _vector(
 
 @register_function
 def arange(
-    start: float, end: float | None = None, step: float = 1, **layout: Unpack[TypedLayout]
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
+    if out is not None:
+        return give_to(out, arange(start, end, step, **made_for(out, layout)))
     if end is None:
         start, end = 0, start
     if step == 0:
@@ -325,16 +347,33 @@ def _evenly(start: float, end: float, steps: int, place: torch.Tensor) -> torch.
 
 
 @register_function
-def linspace(start: float, end: float, steps: int, **layout: Unpack[TypedLayout]) -> Tensor:
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
     """`steps` evenly spaced values from start to end, both included."""
+    if out is not None:
+        return give_to(out, linspace(start, end, steps, **made_for(out, layout)))
     return _vector("linspace", steps, lambda place: _evenly(start, end, steps, place), layout)
 
 
 @register_function
 def logspace(
-    start: float, end: float, steps: int, base: float = 10.0, **layout: Unpack[TypedLayout]
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
+    if out is not None:
+        return give_to(out, logspace(start, end, steps, base, **made_for(out, layout)))
     return _vector(
         "logspace", steps, lambda place: base ** _evenly(start, end, steps, place), layout
     )
@@ -353,8 +392,12 @@ def hann_window(window_length: int, periodic: bool = True, **layout: Unpack[Type
 
 
 @register_function
-def eye(n: int, m: int | None = None, **layout: Unpack[TypedLayout]) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, out: Tensor | None = None, **layout: Unpack[TypedLayout]
+) -> Tensor:
     """Ones on the diagonal, zeros elsewhere; n rows, m (default n) columns."""
+    if out is not None:
+        return give_to(out, eye(n, m, **made_for(out, layout)))
     kind = layout.pop("dtype", None) or torch.get_default_dtype()
     placed: Layout = layout
 

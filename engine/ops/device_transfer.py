@@ -9,7 +9,6 @@ from .. import global_mode, interpreter
 from ..argument_types import DeviceLike
 from ..autograd_tape import Node
 from ..convert import box, global_to_global, local_to_global, read_device
-from ..grad_attributes import set_requires_grad
 from ..inplace import become
 from ..meta import Meta
 from ..names import register_function
@@ -17,7 +16,7 @@ from ..op import Gradients, Needs
 from ..placed_device import PlacedDevice
 from ..placement import Placement
 from ..sbp import broadcast
-from ..tensor import Tensor, from_shards, hold
+from ..tensor import Tensor, from_shards
 from .cast import cast, clone
 
 
@@ -36,7 +35,7 @@ def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if x.meta.device == device:
         return x
     y = from_shards((x.shards[0].to(device),), Meta.of(x.shape, x.dtype, device=device))
-    if x.node is not None and interpreter.grad_enabled:
+    if x.node is not None and interpreter.is_grad_enabled():
         y.node = Node(_TO_DEVICE, (x.node,), (x.meta,), None, y.meta)
     return y
 
@@ -156,24 +155,3 @@ def set_data(self: Tensor, value: Tensor) -> None:
             f".data must keep the shape {tuple(self.shape)}, but got {tuple(value.shape)}"
         )
     become(self, value)
-
-
-@register_function
-def deep_copy(self: Tensor, memo: dict[int, object]) -> Tensor:
-    """A copy with its own memory; only leaves can be copied, as in torch."""
-    if not self.is_leaf:
-        raise OnefoldRuntimeError(
-            "only tensors created explicitly by the user support deepcopy; use clone() for a "
-            "tensor that was computed"
-        )
-    unique = {id(part): part.clone() for part in self.shards}
-    shards = tuple(unique[id(part)] for part in self.shards)
-    duplicate: Tensor = object.__new__(type(self))
-    hold(duplicate, shards, self.meta)
-    duplicate.shared = len(unique) < len(shards)
-    memo[id(self)] = duplicate
-    if self.node is not None:
-        set_requires_grad(duplicate, True)
-        if self.grad is not None:
-            duplicate.grad = deep_copy(self.grad.detach(), memo)
-    return duplicate

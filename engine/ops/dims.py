@@ -15,6 +15,7 @@ from ..dispatcher import unary, view_op
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Kernel, Local
+from ..out_tensors import give_to
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor, tensor_ops
@@ -404,8 +405,10 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
 
 
 @register_function
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    if out is not None:
+        return give_to(out, diag(input, diagonal))
     if input.ndim not in (1, 2):
         raise OnefoldRuntimeError(f"diag(): Supports 1D or 2D tensors. Got {input.ndim}D")
     if input.ndim == 1:

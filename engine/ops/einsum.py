@@ -14,6 +14,7 @@ from ..dispatcher import binary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs, Op, required
+from ..out_tensors import give_to
 from ..signature import Axis, Rule, from_spec
 from ..tensor import Tensor
 from .arithmetic import mul
@@ -182,13 +183,17 @@ def _summed(x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
 
 
 @register_function
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Dims] = 2) -> Tensor:
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | Sequence[Dims] = 2, *, out: Tensor | None = None
+) -> Tensor:
     """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists.
 
     Raises ShapeError when the contracted dims differ.
 
     Example: `tensordot(a, b, 1)` of matrices is `a @ b`.
     """
+    if out is not None:
+        return give_to(out, tensordot(a, b, dims))
     if isinstance(dims, int):
         of_a = list(range(a.ndim - dims, a.ndim))
         of_b = list(range(dims))
@@ -201,25 +206,29 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Dims] = 2) -> Tensor:
     for i, j in zip(of_a, of_b, strict=True):
         right[j] = left[i]
     summed = {left[i] for i in of_a}
-    out = "".join(letter for letter in left + right if letter not in summed)
-    return einsum(f"{''.join(left)},{''.join(right)}->{out}", a, b)
+    kept = "".join(letter for letter in left + right if letter not in summed)
+    return einsum(f"{''.join(left)},{''.join(right)}->{kept}", a, b)
 
 
 @register_function
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of products over the last dim of both, for all pairs of the other dims.
 
     Example: `inner(a, b)` with a (2, 3) and b (4, 3) has shape (2, 4).
     """
+    if out is not None:
+        return give_to(out, inner(input, other))
     if input.ndim == 0 or other.ndim == 0:
         return mul(input, other)
     return tensordot(input, other, ([-1], [-1]))
 
 
 @register_function
-def vdot(input: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The dot product of two vectors of real numbers, like `dot`.
 
     Example: `vdot(x, x)` is the squared length of x.
     """
+    if out is not None:
+        return give_to(out, vdot(input, other))
     return dot(input, other)

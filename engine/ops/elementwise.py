@@ -15,6 +15,7 @@ from ..functional_autograd import vjp as gradient_of
 from ..generated import function as generated, with_parameters
 from ..meta import Meta
 from ..op import Gradients, Kernel, Needs, NoAttributes
+from ..out_tensors import OUT, give_to, with_out
 from ..signature import Signature
 from ..tensor import Tensor
 from .cast import clone
@@ -111,11 +112,12 @@ def torch_function(
     *,
     linear: str = "",
     passes: tuple[Signature, ...] = (),
+    out: bool = True,
 ) -> Function:
-    """A function of torch of a tensor `x`, registered under its name there."""
+    """A function of torch of a tensor `x`, registered under its name there; most take `out=`."""
     name = kernel.__name__
     op = derived(name, kernel, (gradient,), ("x",), linear=linear, passes=passes)
-    return register_elementwise(unary(op))
+    return register_elementwise(unary(op, out))
 
 
 def with_settings(
@@ -185,7 +187,9 @@ def mixed(
     `linear_if`, the partial axes of the tensor are reduced.
     """
 
-    def call(input: Operand, other: Operand) -> Tensor:
+    def call(input: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
+        if out is not None:
+            return give_to(out, call(input, other))
         if isinstance(other, Tensor):
             if isinstance(input, Tensor):
                 return both(input, other)
@@ -199,7 +203,7 @@ def mixed(
 
     call.__name__ = call.__qualname__ = name
     # The parameter gets another name, rather than a function in between, which would take time.
-    call.__code__ = call.__code__.replace(co_varnames=("input", second))
+    call.__code__ = call.__code__.replace(co_varnames=("input", second, "out"))
     call.__annotations__ = {**call.__annotations__, second: call.__annotations__["other"]}
     return call
 
@@ -215,6 +219,7 @@ def elementwise(
     gradient: Gradient | tuple[Gradient, ...] | None = None,
     linear: str = "",
     passes: tuple[Signature, ...] = (),
+    out: bool = False,
 ) -> Callable[[F], F]:
     """The op of a function of tensors and settings, whose body is an expression (a decorator).
 
@@ -224,7 +229,8 @@ def elementwise(
 
     `gradient` gives the gradient of the input, or a tuple one for each input, by the names of the
     function's parameters (see `derived`). How partial values pass is said by `linear` and `passes`,
-    see `Elementwise`. A function whose name begins with an underscore is not registered.
+    see `Elementwise`; with `out` the function takes `out=`. A function whose name begins with an
+    underscore is not registered.
 
     Example::
 
@@ -246,8 +252,8 @@ def elementwise(
             passes=passes,
         )
         taking = op.taking(Settings) if settings else op
-        entry = (unary, binary, ternary)[len(inputs) - 1](taking)
-        call = _with_signature(entry, function)
+        entry = (unary, binary, ternary)[len(inputs) - 1](taking, out=out and not settings)
+        call = _with_signature(entry, function, out)
         return call if function.__name__.startswith("_") else register_elementwise(call)
 
     return made
@@ -260,15 +266,17 @@ def _split(function: F) -> tuple[list[str], list[str]]:
     return inputs, list(parameters)[len(inputs) :]
 
 
-def _with_signature(entry: Entry, function: F) -> F:
+def _with_signature(entry: Entry, function: F, out: bool) -> F:
     """The entry of an op with the parameters, defaults and documentation of a function."""
     if _split(function)[1]:
-        return cast(F, with_parameters(function, function.__name__, entry))
+        taken = OUT if out else None
+        return cast(F, with_parameters(function, function.__name__, entry, out=taken))
     # The entry itself, which takes its tensors by position.
     shown = signature(function, eval_str=True)
     positional = [each.replace(kind=each.POSITIONAL_ONLY) for each in shown.parameters.values()]
     call = update_wrapper(entry, function)
-    vars(call)["__signature__"] = shown.replace(parameters=positional)
+    shown = shown.replace(parameters=positional)
+    vars(call)["__signature__"] = with_out(shown) if out else shown
     return cast(F, call)
 
 

@@ -12,6 +12,7 @@ from ..argument_types import Number, NumberLike
 from ..dispatcher import binary, number_first, ternary
 from ..meta import Meta
 from ..op import Gradients, Kernel, Needs
+from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum
 from ..signature import Signature
 from ..tensor import Tensor
@@ -65,16 +66,34 @@ _addcdiv = ternary(Elementwise("addcdiv", torch.addcdiv, _addcdiv_vjp, saves=(1,
 
 
 @register_elementwise
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: NumberLike = 1) -> Tensor:
+def addcmul(
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *,
+    value: NumberLike = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
+    if out is not None:
+        return give_to(out, addcmul(input, tensor1, tensor2, value=value))
     # The value changes from step to step in optimizers, so it must not be part of a plan's key.
     scaled = tensor1 if value == 1 else mul(tensor1, value)
     return _addcmul(input, scaled, tensor2)
 
 
 @register_elementwise
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: NumberLike = 1) -> Tensor:
+def addcdiv(
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *,
+    value: NumberLike = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
+    if out is not None:
+        return give_to(out, addcdiv(input, tensor1, tensor2, value=value))
     scaled = tensor1 if value == 1 else mul(tensor1, value)
     return _addcdiv(input, scaled, tensor2)
 
@@ -106,8 +125,10 @@ _lerp_number = binary(
 
 
 @register_elementwise
-def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Operand, *, out: Tensor | None = None) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
+    if out is not None:
+        return give_to(out, lerp(input, end, weight))
     if isinstance(weight, Tensor):
         return _lerp(input, end, weight)
     return _lerp_number(input, end, weight)
@@ -128,7 +149,7 @@ def _pair(
         return mul(dy, slope_b(y, a, b))
 
     op = derived(kernel.__name__, kernel, (for_a, for_b), ("a", "b"))
-    return register_elementwise(binary(op))
+    return register_elementwise(binary(op, out=True))
 
 
 def _atan2_vjp(needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
@@ -145,7 +166,7 @@ def _share(a: Tensor, y: Tensor, base: float = 1.0) -> Tensor:
     return where(eq(y, -math.inf), 0.0, exp(mul(sub(a, y), base)))
 
 
-atan2 = register_elementwise(binary(Elementwise("atan2", torch.atan2, _atan2_vjp)))
+atan2 = register_elementwise(binary(Elementwise("atan2", torch.atan2, _atan2_vjp), out=True))
 hypot = _pair(torch.hypot, lambda y, a, b: div(a, y), lambda y, a, b: div(b, y))
 logaddexp = _pair(torch.logaddexp, lambda y, a, b: _share(a, y), lambda y, a, b: _share(b, y))
 logaddexp2 = _pair(
@@ -153,7 +174,9 @@ logaddexp2 = _pair(
     lambda y, a, b: _share(a, y, math.log(2)),
     lambda y, a, b: _share(b, y, math.log(2)),
 )
-heaviside = register_elementwise(binary(Elementwise("heaviside", torch.heaviside), "values"))
+heaviside = register_elementwise(
+    binary(Elementwise("heaviside", torch.heaviside), "values", out=True)
+)
 copysign = register_elementwise(
     operator("copysign", torch.copysign, (lambda dy, y, a: mul(dy, or_zero(a, div(y, a))), zero))
 )
@@ -231,8 +254,10 @@ pow = register_elementwise(
 
 
 @register_elementwise
-def float_power(input: Operand, exponent: Operand) -> Tensor:
+def float_power(input: Operand, exponent: Operand, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is complex."""
+    if out is not None:
+        return give_to(out, float_power(input, exponent))
     input, exponent = as_operands("float_power", input, exponent)
     return pow(_in_double(input), _in_double(exponent))
 

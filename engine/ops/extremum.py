@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import Sbp, partial_max, partial_min
 from ..signature import Axis, Rule, pointwise_of
 from ..tensor import Tensor
@@ -105,23 +107,39 @@ min_of_all = unary(Extremum("min", kernels.amin, partial_min, finds_nan=True))
 
 
 @register_function
-def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+def amax(
+    input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The greatest values over `dim` (none given: over all); ties share the gradient evenly.
 
     Over a split dim the result is a partial maximum: no data is gathered.
     """
+    if out is not None:
+        return give_to(out, amax(input, dim, keepdim))
     return _amax(input, hashable(dim), keepdim)
 
 
 @register_function
-def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
+def amin(
+    input: Tensor, dim: Dims = (), keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The least values over `dim` (none given: over all); ties share the gradient evenly."""
+    if out is not None:
+        return give_to(out, amin(input, dim, keepdim))
     return _amin(input, hashable(dim), keepdim)
 
 
 @register_function
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+def aminmax(
+    input: Tensor,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    out: Sequence[Tensor] | None = None,
+) -> MinMax:
     """The least and the greatest values, as (min, max)."""
+    if out is not None:
+        return give_to(out, aminmax(input, dim=dim, keepdim=keepdim))
     dims = () if dim is None else dim
     return MinMax(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
@@ -148,12 +166,20 @@ _all = unary(AnyAll("all", kernels.all_of, partial_min))
 
 
 @register_function
-def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def any(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Whether an element over `dim` (None: over all) is not zero."""
+    if out is not None:
+        return give_to(out, any(input, dim, keepdim))
     return _any(input, hashable(dim), keepdim)
 
 
 @register_function
-def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def all(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """Whether every element over `dim` (None: over all) is not zero."""
+    if out is not None:
+        return give_to(out, all(input, dim, keepdim))
     return _all(input, hashable(dim), keepdim)

@@ -14,6 +14,7 @@ from ..dispatcher import unary, view_op
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Kernel, Local
+from ..out_tensors import give_to
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -295,14 +296,18 @@ _triu = unary(Triangle("triu", torch.triu))
 
 
 @register_function
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
+    if out is not None:
+        return give_to(out, tril(input, diagonal))
     return _tril(input, diagonal)
 
 
 @register_function
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
+    if out is not None:
+        return give_to(out, triu(input, diagonal))
     return _triu(input, diagonal)
 
 

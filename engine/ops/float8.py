@@ -16,14 +16,11 @@ from ..op import Gradients, Needs, Op
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
-from .cast import cast
-from .dims import expand
-from .view import reshape
 
 FLOAT8 = (
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
 )  # fmt: skip
-_RESULTS = (torch.float32, torch.bfloat16, torch.float16)
+RESULTS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Quantized(NamedTuple):
@@ -185,9 +182,9 @@ def scaled_matmul(
 
     Example: `scaled_matmul(*quantize_fp8(x), *quantize_fp8(w, (128, 128)))`.
     """
-    if out_dtype not in _RESULTS:
+    if out_dtype not in RESULTS:
         raise OnefoldValueError(
-            f"out_dtype must be one of {', '.join(map(str, _RESULTS))}, not {out_dtype}"
+            f"out_dtype must be one of {', '.join(map(str, RESULTS))}, not {out_dtype}"
         )
     if a.ndim != 2 or b.ndim != 2 or a.dtype not in FLOAT8 or b.dtype not in FLOAT8:
         raise OnefoldRuntimeError(
@@ -206,40 +203,3 @@ def scaled_matmul(
         )
     tensors = (a, a_scale, b, b_scale)
     return _scaled_matmul(tensors, block, rows[mine], columns[other], out_dtype)
-
-
-@register_function
-def _scaled_mm(
-    input: Tensor,
-    mat2: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    scale_result: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> Tensor:
-    """The product of two float8 matrices with one scale for each, or for each row and column.
-
-    `scale_a` has one element or the shape (m, 1), `scale_b` one or (1, n). The result, times
-    `scale_result`, is in `out_dtype`, else in that of `input`; it is summed in float32, also with
-    `use_fast_accum`. There is no gradient. Raises as `scaled_matmul` does.
-    """
-    terms = -(-input.shape[-1] // 128)
-    mine = _per_term(scale_a, (input.shape[0], terms))
-    other = _per_term(scale_b, (terms, mat2.shape[-1]))
-    exact = out_dtype in _RESULTS and bias is None and scale_result is None
-    made = scaled_matmul(
-        input, mine, mat2, other,
-        out_dtype=out_dtype if exact and out_dtype is not None else torch.float32,
-    )  # fmt: skip
-    if bias is not None:
-        made = made + bias
-    if scale_result is not None:
-        made = made * scale_result
-    return cast(made, out_dtype or input.dtype)
-
-
-def _per_term(scale: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A scale for each row or column as one for each of its blocks too."""
-    return expand(reshape(scale, 1, 1) if scale.meta.numel == 1 else scale, shape)

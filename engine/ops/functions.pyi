@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
+from torch.nn.functional import ScalingType, SwizzleType
 
 from ..generator import Generator
 from ..placed_device import PlacedDevice
@@ -48,25 +49,45 @@ def _scaled_mm(
     scale_result: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The product of two float8 matrices with one scale for each, or for each row and column."""
 
-def abs(input: Tensor, /) -> Tensor:
+def _scaled_mm_v2(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: Tensor | None,
+    out_dtype: torch.dtype | None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """`scaled_mm` with recipes and swizzles as numbers."""
+
+def abs(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`abs` of each element."""
 
 def abs_(input: Tensor, /) -> Tensor:
     """`abs` of each element."""
 
-def absolute(input: Tensor, /) -> Tensor:
+def absolute(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`abs` of each element."""
 
-def acos(input: Tensor, /) -> Tensor:
+def acos(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`acos` of each element."""
 
 def acos_(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def acosh(input: Tensor, /) -> Tensor:
+def acosh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`acosh` of each element."""
 
 def acosh_(input: Tensor, /) -> Tensor:
@@ -116,6 +137,7 @@ def add(
     other: Tensor | builtins.complex | np.number[Any],
     *,
     alpha: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input + alpha * other`; either may be a Python number."""
 
@@ -126,25 +148,50 @@ def addbmm(
     *,
     beta: builtins.complex | np.number[Any] = 1,
     alpha: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
 
 def addcdiv(
-    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: builtins.complex | np.number[Any] = 1
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *,
+    value: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input + value * tensor1 / tensor2`."""
 
 def addcmul(
-    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: builtins.complex | np.number[Any] = 1
+    input: Tensor,
+    tensor1: Tensor,
+    tensor2: Tensor,
+    *,
+    value: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input + value * tensor1 * tensor2`."""
 
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
 
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmv(
+    input: Tensor,
+    mat: Tensor,
+    vec: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
 
 def addmv_(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -157,6 +204,7 @@ def addr(
     *,
     beta: builtins.complex | np.number[Any] = 1,
     alpha: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
 
@@ -168,10 +216,16 @@ def affine_grid(
 ) -> Tensor:
     """torch.affine_grid on every shard; see torch's documentation."""
 
-def alias_copy(input: Tensor) -> Tensor:
+def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tensor in memory of its own."""
 
-def all(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def all(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Whether every element over `dim` (None: over all) is not zero."""
 
 def allclose(
@@ -182,19 +236,43 @@ def allclose(
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
     """Dropout to SELU's negative limit, rescaled to keep mean 0 and variance 1; see `dropout`."""
 
-def amax(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Tensor:
+def amax(
+    input: Tensor,
+    dim: int | Sequence[int] | None = (),
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """The greatest values over `dim` (none given: over all); ties share the gradient evenly."""
 
-def amin(input: Tensor, dim: int | Sequence[int] | None = (), keepdim: bool = False) -> Tensor:
+def amin(
+    input: Tensor,
+    dim: int | Sequence[int] | None = (),
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """The least values over `dim` (none given: over all); ties share the gradient evenly."""
 
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+def aminmax(
+    input: Tensor,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    out: Sequence[Tensor] | None = None,
+) -> MinMax:
     """The least and the greatest values, as (min, max)."""
 
-def angle(input: Tensor, /) -> Tensor:
+def angle(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`angle` of each element."""
 
-def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def any(
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Whether an element over `dim` (None: over all) is not zero."""
 
 def arange(
@@ -202,6 +280,7 @@ def arange(
     end: float | None = None,
     step: float = 1,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -210,52 +289,63 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below end (integers give int64, as in torch)."""
 
-def arccos(input: Tensor, /) -> Tensor:
+def arccos(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`acos` of each element."""
 
 def arccos_(input: Tensor, /) -> Tensor:
     """`acos` of each element."""
 
-def arccosh(input: Tensor, /) -> Tensor:
+def arccosh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`acosh` of each element."""
 
 def arccosh_(input: Tensor, /) -> Tensor:
     """`acosh` of each element."""
 
-def arcsin(input: Tensor, /) -> Tensor:
+def arcsin(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`asin` of each element."""
 
 def arcsin_(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def arcsinh(input: Tensor, /) -> Tensor:
+def arcsinh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`asinh` of each element."""
 
 def arcsinh_(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def arctan(input: Tensor, /) -> Tensor:
+def arctan(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atan` of each element."""
 
-def arctan2(input: Tensor, other: Tensor, /) -> Tensor:
+def arctan2(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atan2` of each element."""
 
 def arctan_(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def arctanh(input: Tensor, /) -> Tensor:
+def arctanh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atanh` of each element."""
 
 def arctanh_(input: Tensor, /) -> Tensor:
     """`atanh` of each element."""
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The index of the first greatest value along `dim` (None: in the flattened tensor)."""
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """The index of the first least value along `dim` (None: in the flattened tensor)."""
 
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+def argsort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """The indices that sort the values along `dim`."""
 
 def argwhere(input: Tensor) -> Tensor:
@@ -276,6 +366,8 @@ def as_strided_copy(
     size: int | Sequence[int],
     stride: int | Sequence[int],
     storage_offset: int | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.as_strided_copy on every shard; see torch's documentation."""
 
@@ -309,28 +401,28 @@ def asarray(
 ) -> Tensor:
     """`obj` as a tensor: a tensor, an array, what has `__dlpack__` or a buffer, a number, a list."""
 
-def asin(input: Tensor, /) -> Tensor:
+def asin(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`asin` of each element."""
 
 def asin_(input: Tensor, /) -> Tensor:
     """`asin` of each element."""
 
-def asinh(input: Tensor, /) -> Tensor:
+def asinh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`asinh` of each element."""
 
 def asinh_(input: Tensor, /) -> Tensor:
     """`asinh` of each element."""
 
-def atan(input: Tensor, /) -> Tensor:
+def atan(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atan` of each element."""
 
-def atan2(input: Tensor, other: Tensor, /) -> Tensor:
+def atan2(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atan2` of each element."""
 
 def atan_(input: Tensor, /) -> Tensor:
     """`atan` of each element."""
 
-def atanh(input: Tensor, /) -> Tensor:
+def atanh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`atanh` of each element."""
 
 def atanh_(input: Tensor, /) -> Tensor:
@@ -408,7 +500,13 @@ def avg_pool3d(
     """torch.avg_pool3d on every shard; see torch's documentation."""
 
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
 
@@ -440,7 +538,11 @@ def batch_norm(
     """Normalise each channel, as in torch: by the batch when training, else by running statistics."""
 
 def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """1 with the probability that each element is, else 0, in the dtype and layout of `input`."""
 
@@ -467,25 +569,35 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 def bitwise_and(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def bitwise_left_shift(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def bitwise_not(input: Tensor, /) -> Tensor:
+def bitwise_not(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`bitwise_not` of each element."""
 
 def bitwise_or(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def bitwise_right_shift(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def bitwise_xor(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def blackman_window(
     window_length: int,
@@ -502,7 +614,7 @@ def blackman_window(
 def block_diag(*tensors: Tensor) -> Tensor:
     """torch.block_diag on every shard; see torch's documentation."""
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def broadcast_like(
@@ -522,13 +634,19 @@ def bucketize(
     *,
     out_int32: bool = False,
     right: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.bucketize on every shard; see torch's documentation."""
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """torch.cartesian_prod on every shard; see torch's documentation."""
 
-def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+def cast(input: Tensor, dtype: torch.dtype) -> Tensor:
+    """`input` in `dtype`; the same tensor when it is in that dtype already."""
+
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """The tensors one after the other along `dim`."""
 
 def cdist(
@@ -539,7 +657,7 @@ def cdist(
 ) -> Tensor:
     """torch.cdist on every shard; see torch's documentation."""
 
-def ceil(input: Tensor, /) -> Tensor:
+def ceil(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`ceil` of each element."""
 
 def ceil_(input: Tensor, /) -> Tensor:
@@ -551,13 +669,15 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """torch.channel_shuffle on every shard; see torch's documentation."""
 
-def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """torch.cholesky on every shard; see torch's documentation."""
 
-def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+def cholesky_inverse(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """torch.cholesky_inverse on every shard; see torch's documentation."""
 
-def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+def cholesky_solve(
+    input: Tensor, input2: Tensor, upper: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """torch.cholesky_solve on every shard; see torch's documentation."""
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -567,6 +687,8 @@ def clamp(
     input: Tensor,
     min: Tensor | builtins.complex | np.number[Any] | None = None,
     max: Tensor | builtins.complex | np.number[Any] | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
@@ -577,13 +699,23 @@ def clamp_(
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
-def clamp_max(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+def clamp_max(
+    input: Tensor,
+    max: Tensor | builtins.complex | np.number[Any] | None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input`, but at most `max`."""
 
 def clamp_max_(input: Tensor, max: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
     """`input`, but at most `max`."""
 
-def clamp_min(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
+def clamp_min(
+    input: Tensor,
+    min: Tensor | builtins.complex | np.number[Any] | None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input`, but at least `min`."""
 
 def clamp_min_(input: Tensor, min: Tensor | builtins.complex | np.number[Any] | None) -> Tensor:
@@ -593,6 +725,8 @@ def clip(
     input: Tensor,
     min: Tensor | builtins.complex | np.number[Any] | None = None,
     max: Tensor | builtins.complex | np.number[Any] | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit."""
 
@@ -606,25 +740,29 @@ def clip_(
 def clone(input: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
     """A copy of `input` with memory of its own; gradients flow through (`memory_format` is read by"""
 
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side, vectors as columns."""
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """torch.combinations on every shard; see torch's documentation."""
 
-def complex(real: Tensor, imag: Tensor) -> Tensor:
+def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.complex on every shard; see torch's documentation."""
 
-def concat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+def concat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """The tensors one after the other along `dim`."""
 
-def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+def concatenate(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """The tensors one after the other along `dim`."""
 
 def conj(input: Tensor) -> Tensor:
     """The builtins.complex conjugate, as a view; a real tensor itself."""
 
-def conj_physical(input: Tensor) -> Tensor:
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The builtins.complex conjugate; a real tensor itself."""
 
 def conj_physical_(input: Tensor) -> Tensor:
@@ -708,17 +846,19 @@ def conv_transpose3d(
 def copysign(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of the rows, whose columns are observations."""
 
-def cos(input: Tensor, /) -> Tensor:
+def cos(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`cos` of each element."""
 
 def cos_(input: Tensor, /) -> Tensor:
     """`cos` of each element."""
 
-def cosh(input: Tensor, /) -> Tensor:
+def cosh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`cosh` of each element."""
 
 def cosh_(input: Tensor, /) -> Tensor:
@@ -754,6 +894,8 @@ def cross(
     input: Tensor,
     other: Tensor | builtins.complex | np.number[Any],
     dim: int | Sequence[int] | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.cross on every shard; see torch's documentation."""
 
@@ -778,16 +920,24 @@ def ctc_loss(
 ) -> Tensor:
     """torch.ctc_loss on every shard; see torch's documentation."""
 
-def cummax(input: Tensor, dim: int | Sequence[int]) -> Cummax:
+def cummax(
+    input: Tensor, dim: int | Sequence[int], *, out: Sequence[Tensor] | None = None
+) -> Cummax:
     """torch.cummax on every shard; see torch's documentation."""
 
-def cummin(input: Tensor, dim: int | Sequence[int]) -> Cummin:
+def cummin(
+    input: Tensor, dim: int | Sequence[int], *, out: Sequence[Tensor] | None = None
+) -> Cummin:
     """torch.cummin on every shard; see torch's documentation."""
 
-def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumprod(
+    input: Tensor, dim: int, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+) -> Tensor:
     """The product of each element and all before it along `dim`."""
 
-def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumsum(
+    input: Tensor, dim: int, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+) -> Tensor:
     """The sum of each element and all before it along `dim`; integers and bools give int64."""
 
 def cumulative_trapezoid(
@@ -799,7 +949,7 @@ def cumulative_trapezoid(
 ) -> Tensor:
     """torch.cumulative_trapezoid on every shard; see torch's documentation."""
 
-def deg2rad(input: Tensor, /) -> Tensor:
+def deg2rad(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """Degrees as radians."""
 
 def deg2rad_(input: Tensor, /) -> Tensor:
@@ -814,7 +964,7 @@ def detach(input: Tensor) -> Tensor:
 def detach_(input: Tensor) -> Tensor:
     """Forget the history of the tensor's computation; raises OnefoldRuntimeError for a view."""
 
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as the diagonal of a matrix, or the diagonal of a matrix as a vector."""
 
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -826,7 +976,9 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of dims `dim1` and `dim2`, as the last dim; `offset` > 0 lies above."""
 
-def diagonal_copy(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal_copy(
+    input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1, *, out: Tensor | None = None
+) -> Tensor:
     """What `diagonal` gives, in memory of its own."""
 
 def diagonal_scatter(
@@ -840,10 +992,12 @@ def diff(
     dim: int | Sequence[int] = -1,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.diff on every shard; see torch's documentation."""
 
-def digamma(input: Tensor, /) -> Tensor:
+def digamma(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`digamma` of each element."""
 
 def dist(
@@ -856,6 +1010,7 @@ def div(
     other: Tensor | builtins.complex | np.number[Any],
     *,
     rounding_mode: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
@@ -869,10 +1024,11 @@ def divide(
     other: Tensor | builtins.complex | np.number[Any],
     *,
     rounding_mode: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input / other`; `rounding_mode` 'trunc' or 'floor' rounds, and keeps integers integers."""
 
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -890,7 +1046,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 2 of a tensor with at least 3 dims, in equal parts."""
 
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One behind the other: along dim 2."""
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
@@ -927,6 +1083,7 @@ def embedding_bag(
 
 def empty(
     *sizes: int | Sequence[int],
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -961,29 +1118,31 @@ def empty_strided(
 def eq(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements: the same answer on every rank."""
 
-def erf(input: Tensor, /) -> Tensor:
+def erf(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`erf` of each element."""
 
 def erf_(input: Tensor, /) -> Tensor:
     """`erf` of each element."""
 
-def erfc(input: Tensor, /) -> Tensor:
+def erfc(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`erfc` of each element."""
 
 def erfc_(input: Tensor, /) -> Tensor:
     """`erfc` of each element."""
 
-def erfinv(input: Tensor, /) -> Tensor:
+def erfinv(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`erfinv` of each element."""
 
-def exp(input: Tensor, /) -> Tensor:
+def exp(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`exp` of each element."""
 
-def exp2(input: Tensor, /) -> Tensor:
+def exp2(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`exp2` of each element."""
 
 def exp2_(input: Tensor, /) -> Tensor:
@@ -995,10 +1154,10 @@ def exp_(input: Tensor, /) -> Tensor:
 def expand(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
     """Dims of size 1, and new ones in front, repeated to these sizes; -1 keeps a dim's size."""
 
-def expand_copy(input: Tensor, *sizes: int | Sequence[int]) -> Tensor:
+def expand_copy(input: Tensor, *sizes: int | Sequence[int], out: Tensor | None = None) -> Tensor:
     """What `expand` gives, in memory of its own."""
 
-def expm1(input: Tensor, /) -> Tensor:
+def expm1(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`expm1` of each element."""
 
 def expm1_(input: Tensor, /) -> Tensor:
@@ -1011,6 +1170,7 @@ def eye(
     n: int,
     m: int | None = None,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -1028,7 +1188,7 @@ def fill(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Te
 def fill_(input: Tensor, value: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """Every element becomes `value` (a number or a one-element tensor)."""
 
-def fix(input: Tensor, /) -> Tensor:
+def fix(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`trunc` of each element."""
 
 def fix_(input: Tensor, /) -> Tensor:
@@ -1051,10 +1211,12 @@ def flipud(input: Tensor) -> Tensor:
 def float_power(
     input: Tensor | builtins.complex | np.number[Any],
     exponent: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input ** exponent` in float64, or complex128 where one of them is builtins.complex."""
 
-def floor(input: Tensor, /) -> Tensor:
+def floor(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`floor` of each element."""
 
 def floor_(input: Tensor, /) -> Tensor:
@@ -1063,16 +1225,20 @@ def floor_(input: Tensor, /) -> Tensor:
 def floor_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def fmax(input: Tensor, other: Tensor, /) -> Tensor:
+def fmax(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`fmax` of each element."""
 
-def fmin(input: Tensor, other: Tensor, /) -> Tensor:
+def fmin(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`fmin` of each element."""
 
 def fmod(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def fold(
     input: Tensor,
@@ -1084,7 +1250,7 @@ def fold(
 ) -> Tensor:
     """torch.fold on every shard; see torch's documentation."""
 
-def frac(input: Tensor, /) -> Tensor:
+def frac(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`frac` of each element."""
 
 def frac_(input: Tensor, /) -> Tensor:
@@ -1130,7 +1296,7 @@ def fractional_max_pool3d_with_indices(
 ) -> FractionalMaxPool3DWithIndices:
     """torch.fractional_max_pool3d_with_indices on every shard; see torch's documentation."""
 
-def frexp(input: Tensor) -> Frexp:
+def frexp(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Frexp:
     """torch.frexp on every shard; see torch's documentation."""
 
 def frombuffer(
@@ -1147,6 +1313,7 @@ def full(
     size: int | Sequence[int],
     fill_value: Tensor | builtins.complex | np.number[Any],
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -1167,7 +1334,9 @@ def full_like(
 ) -> Tensor:
     """One value in the shape, dtype and layout of input (partial becomes broadcast)."""
 
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+def gather(
+    input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None
+) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim."""
 
 def gather_nd(input: Tensor, index: Tensor) -> Tensor:
@@ -1183,7 +1352,9 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """The negative log likelihood of targets under normal distributions of these means and `var`."""
 
-def gcd(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def gcd(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.gcd on every shard; see torch's documentation."""
 
 def gcd_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
@@ -1192,6 +1363,8 @@ def gcd_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Te
 def ge(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
     """gelu(gate) * up, with gelu's `approximate` 'none' or 'tanh'; see `swiglu`."""
@@ -1199,10 +1372,10 @@ def geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), with the normal distribution function Phi or its 'tanh' approximation."""
 
-def geqrf(input: Tensor) -> Geqrf:
+def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Geqrf:
     """torch.geqrf on every shard; see torch's documentation."""
 
-def ger(input: Tensor, vec2: Tensor) -> Tensor:
+def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def get_device(self: Tensor) -> int:
@@ -1234,10 +1407,14 @@ def gradient(
 def greater(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def greater_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def grid_sample(
     input: Tensor,
@@ -1305,11 +1482,13 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.gru_cell: input (N, I), each state (N, H)."""
+    """One step of gated recurrent units, as torch.gru_cell: input (N, I), state (N, H)."""
 
 def gt(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def hamming_window(
     window_length: int,
@@ -1337,7 +1516,7 @@ def hann_window(
 ) -> Tensor:
     """The Hann window, sin^2(pi n / N) with N = window_length (one less unless `periodic`)."""
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x where |x| > lambd, else 0."""
 
 def hardsigmoid(input: Tensor, /) -> Tensor:
@@ -1350,11 +1529,16 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     """x clamped to [min_val, max_val]."""
 
 def hash_tensor(
-    input: Tensor, dim: int | Sequence[int] | None = None, *, keepdim: bool = False, mode: int = 0
+    input: Tensor,
+    dim: int | Sequence[int] | None = None,
+    *,
+    keepdim: bool = False,
+    mode: int = 0,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.hash_tensor on every shard; see torch's documentation."""
 
-def heaviside(input: Tensor, values: Tensor, /) -> Tensor:
+def heaviside(input: Tensor, values: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`heaviside` of each element."""
 
 def hermitian(input: Tensor) -> Tensor:
@@ -1375,6 +1559,8 @@ def histc(
     bins: Tensor | int | Sequence[int] = 100,
     min: Tensor | builtins.complex | np.number[Any] = 0,
     max: Tensor | builtins.complex | np.number[Any] = 0,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.histc on every shard; see torch's documentation."""
 
@@ -1385,6 +1571,7 @@ def histogram(
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
+    out: Sequence[Tensor] | None = None,
 ) -> Histogram:
     """torch.histogram on every shard; see torch's documentation."""
 
@@ -1400,7 +1587,7 @@ def histogramdd(
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 1, of vectors along dim 0, in equal parts."""
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along dim 1, vectors along dim 0."""
 
 def huber_loss(
@@ -1412,19 +1599,23 @@ def huber_loss(
 ) -> Tensor:
     """Half the squared error where the error is below delta, else delta (|error| - delta / 2)."""
 
-def hypot(input: Tensor, other: Tensor, /) -> Tensor:
+def hypot(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`hypot` of each element."""
 
-def i0(input: Tensor) -> Tensor:
+def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.i0 on every shard; see torch's documentation."""
 
 def i0_(input: Tensor) -> Tensor:
     """torch.i0 on every shard; see torch's documentation."""
 
-def igamma(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def igamma(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.igamma on every shard; see torch's documentation."""
 
-def igammac(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def igammac(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.igammac on every shard; see torch's documentation."""
 
 def im2col(
@@ -1443,7 +1634,13 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """Whether fewer than `k` of the predictions (N, C) exceed that of each target (N)."""
 
 def index_add(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
 
@@ -1452,7 +1649,9 @@ def index_add_(
 ) -> Tensor:
     """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
 
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """`input` with the slices of `source` in the places `index` of `dim`."""
 
 def index_fill(
@@ -1478,13 +1677,14 @@ def index_reduce(
     reduce: bool | str,
     *,
     include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.index_reduce on every shard; see torch's documentation."""
 
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
 
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sum of products over the last dim of both, for all pairs of the other dims."""
 
 def instance_norm(
@@ -1510,7 +1710,7 @@ def interpolate(
 ) -> Tensor:
     """torch.interpolate on every shard; see torch's documentation."""
 
-def inverse(input: Tensor) -> Tensor:
+def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.inverse on every shard; see torch's documentation."""
 
 def is_complex(input: Tensor) -> bool:
@@ -1543,7 +1743,12 @@ def isfinite(input: Tensor, /) -> Tensor:
     """`isfinite` of each element."""
 
 def isin(
-    elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False
+    elements: Tensor,
+    test_elements: Tensor,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.isin on every shard; see torch's documentation."""
 
@@ -1553,10 +1758,10 @@ def isinf(input: Tensor, /) -> Tensor:
 def isnan(input: Tensor, /) -> Tensor:
     """`isnan` of each element."""
 
-def isneginf(input: Tensor, /) -> Tensor:
+def isneginf(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`isneginf` of each element."""
 
-def isposinf(input: Tensor, /) -> Tensor:
+def isposinf(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`isposinf` of each element."""
 
 def isreal(input: Tensor) -> Tensor:
@@ -1594,10 +1799,19 @@ def kl_div(
 ) -> Tensor:
     """The Kullback-Leibler divergence of log probabilities `input` from `target`, as in torch."""
 
-def kron(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def kron(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.kron on every shard; see torch's documentation."""
 
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
+def kthvalue(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> ValuesAndIndices:
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
 
 def l1_loss(
@@ -1614,13 +1828,17 @@ def layer_norm(
 ) -> Tensor:
     """Normalise over the last dims to mean 0 and variance 1, then scale and shift, as in torch."""
 
-def lcm(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def lcm(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.lcm on every shard; see torch's documentation."""
 
 def lcm_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
     """torch.lcm on every shard; see torch's documentation."""
 
-def ldexp(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def ldexp(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.ldexp on every shard; see torch's documentation."""
 
 def ldexp_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
@@ -1629,11 +1847,19 @@ def ldexp_(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> 
 def le(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where x > 0, else negative_slope * x."""
 
-def lerp(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def lerp(
+    input: Tensor,
+    end: Tensor,
+    weight: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input + weight * (end - input)`; the weight is a tensor or a number."""
 
 def lerp_(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.number[Any]) -> Tensor:
@@ -1642,12 +1868,16 @@ def lerp_(input: Tensor, end: Tensor, weight: Tensor | builtins.complex | np.num
 def less(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def less_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def lgamma(input: Tensor, /) -> Tensor:
+def lgamma(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`lgamma` of each element."""
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -1663,6 +1893,7 @@ def linspace(
     end: float,
     steps: int,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -1690,22 +1921,22 @@ def local_to_global(
 ) -> Tensor:
     """The global tensor of which this local tensor is this rank's part."""
 
-def log(input: Tensor, /) -> Tensor:
+def log(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`log` of each element."""
 
-def log10(input: Tensor, /) -> Tensor:
+def log10(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`log10` of each element."""
 
 def log10_(input: Tensor, /) -> Tensor:
     """`log10` of each element."""
 
-def log1p(input: Tensor, /) -> Tensor:
+def log1p(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`log1p` of each element."""
 
 def log1p_(input: Tensor, /) -> Tensor:
     """`log1p` of each element."""
 
-def log2(input: Tensor, /) -> Tensor:
+def log2(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`log2` of each element."""
 
 def log2_(input: Tensor, /) -> Tensor:
@@ -1717,16 +1948,18 @@ def log_(input: Tensor, /) -> Tensor:
 def log_sigmoid(input: Tensor, /) -> Tensor:
     """log(sigmoid(x))"""
 
-def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int, dtype: torch.dtype | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow."""
 
-def logaddexp(input: Tensor, other: Tensor, /) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`logaddexp` of each element."""
 
-def logaddexp2(input: Tensor, other: Tensor, /) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`logaddexp2` of each element."""
 
-def logcumsumexp(input: Tensor, dim: int | Sequence[int]) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int | Sequence[int], *, out: Tensor | None = None) -> Tensor:
     """torch.logcumsumexp on every shard; see torch's documentation."""
 
 def logdet(input: Tensor) -> Tensor:
@@ -1735,19 +1968,25 @@ def logdet(input: Tensor) -> Tensor:
 def logical_and(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def logical_not(input: Tensor, /) -> Tensor:
+def logical_not(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`logical_not` of each element."""
 
 def logical_or(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def logical_xor(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
 
 def logit_(input: Tensor, eps: float | None = None) -> Tensor:
@@ -1762,6 +2001,7 @@ def logspace(
     steps: int,
     base: float = 10.0,
     *,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -1770,7 +2010,13 @@ def logspace(
 ) -> Tensor:
     """`steps` values from base**start to base**end, evenly spaced on a logarithmic scale."""
 
-def logsumexp(input: Tensor, dim: int | Sequence[int] | None, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor,
+    dim: int | Sequence[int] | None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """log(sum(exp(input))) over `dim`, computed without overflow."""
 
 def lp_pool1d(
@@ -1815,26 +2061,35 @@ def lstm(
 
 def lstm_cell(
     input: Tensor,
-    hx: Sequence[Tensor],
+    hx: Tensor | Sequence[Tensor],
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of one layer, as torch.lstm_cell: input (N, I), each state (N, H)."""
+    """One step of an LSTM, as torch.lstm_cell: input (N, I), each state (N, H)."""
 
 def lt(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """The LU factors of matrices in one tensor, and the pivots; `get_infos` adds the codes."""
 
-def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+def lu_solve(
+    input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """torch.lu_solve on every shard; see torch's documentation."""
 
 def lu_unpack(
-    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+    LU_data: Tensor,
+    LU_pivots: Tensor,
+    unpack_data: bool = True,
+    unpack_pivots: bool = True,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> LuUnpack:
     """torch.lu_unpack on every shard; see torch's documentation."""
 
@@ -1862,31 +2117,33 @@ def masked_fill_(
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the elements where `mask` is true taken from `source`, in order."""
 
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is true, in one dim; the two broadcast against each other."""
 
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
 
 def matrix_exp(input: Tensor) -> Tensor:
     """torch.matrix_exp on every shard; see torch's documentation."""
 
-def matrix_power(input: Tensor, n: Tensor | int) -> Tensor:
+def matrix_power(input: Tensor, n: Tensor | int, *, out: Tensor | None = None) -> Tensor:
     """torch.matrix_power on every shard; see torch's documentation."""
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """The last two dims exchanged: `x.mT`; a 0-d tensor stays as it is."""
 
 @overload
-def max(input: Tensor) -> Tensor:
+def max(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
 
 @overload
-def max(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
+def max(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None
+) -> ValuesAndIndices:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
 
 @overload
-def max(input: Tensor, dim: Tensor) -> Tensor:
+def max(input: Tensor, dim: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
 
 @overload
@@ -2027,7 +2284,7 @@ def max_unpool3d(
 ) -> Tensor:
     """torch.max_unpool3d on every shard; see torch's documentation."""
 
-def maximum(input: Tensor, other: Tensor, /) -> Tensor:
+def maximum(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`maximum` of each element."""
 
 def mean(
@@ -2036,42 +2293,53 @@ def mean(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The mean over `dim` (None: over all), of a floating point or builtins.complex tensor."""
 
 @overload
-def median(input: Tensor) -> Tensor:
+def median(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
 
 @overload
-def median(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
+def median(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None
+) -> ValuesAndIndices:
     """The median of all, or (values, indices) along `dim`: the lower one of an even number."""
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of coordinates: tensor i varies along dim i; 'xy' exchanges the first two dims."""
 
 @overload
-def min(input: Tensor) -> Tensor:
+def min(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
 @overload
-def min(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
+def min(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None
+) -> ValuesAndIndices:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
 @overload
-def min(input: Tensor, dim: Tensor) -> Tensor:
+def min(input: Tensor, dim: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The least value of all, or (values, indices) along `dim`; of two tensors, `minimum`."""
 
-def minimum(input: Tensor, other: Tensor, /) -> Tensor:
+def minimum(input: Tensor, other: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`minimum` of each element."""
 
 def mish(input: Tensor, /) -> Tensor:
     """x * tanh(softplus(x))"""
 
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
-def mode(input: Tensor, dim: int | Sequence[int] = -1, keepdim: bool = False) -> Mode:
+def mode(
+    input: Tensor,
+    dim: int | Sequence[int] = -1,
+    keepdim: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> Mode:
     """torch.mode on every shard; see torch's documentation."""
 
 def moveaxis(
@@ -2087,12 +2355,14 @@ def mse_loss(
 ) -> Tensor:
     """The squared error, its mean, or its sum, as in torch."""
 
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The values in order along dim 0."""
 
 def mul(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def multi_head_attention_forward(
     query: Tensor,
@@ -2160,17 +2430,20 @@ def multinomial(
     replacement: bool = False,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S)."""
 
 def multiply(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def mv(input: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[..., m, n] = sum over k of a[..., m, k] * b[..., k, n], operands transposed by `form`."""
 
-def mvlgamma(input: Tensor, p: float | str) -> Tensor:
+def mvlgamma(input: Tensor, p: float | str, *, out: Tensor | None = None) -> Tensor:
     """torch.mvlgamma on every shard; see torch's documentation."""
 
 def nan_to_num(
@@ -2178,6 +2451,8 @@ def nan_to_num(
     nan: float | None = None,
     posinf: float | None = None,
     neginf: float | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
 
@@ -2195,15 +2470,18 @@ def nanmean(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
 
 @overload
-def nanmedian(input: Tensor) -> Tensor:
+def nanmedian(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`median` of the values that are numbers."""
 
 @overload
-def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> ValuesAndIndices:
+def nanmedian(
+    input: Tensor, dim: int, keepdim: bool = False, *, out: Sequence[Tensor] | None = None
+) -> ValuesAndIndices:
     """`median` of the values that are numbers."""
 
 def nanquantile(
@@ -2213,6 +2491,7 @@ def nanquantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.nanquantile on every shard; see torch's documentation."""
 
@@ -2222,13 +2501,16 @@ def nansum(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The sum over `dim` of the elements that are numbers."""
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of dim `dim` from `start` on, which may count from the end."""
 
-def narrow_copy(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow_copy(
+    input: Tensor, dim: int, start: int, length: int, *, out: Tensor | None = None
+) -> Tensor:
     """What `narrow` gives, in memory of its own."""
 
 def native_batch_norm(
@@ -2240,6 +2522,8 @@ def native_batch_norm(
     training: bool,
     momentum: float,
     eps: float,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(`batch_norm`, the mean of each channel, 1 / its deviation); of no elements if not training."""
 
@@ -2256,14 +2540,16 @@ def native_layer_norm(
 def ne(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def neg(input: Tensor, /) -> Tensor:
+def neg(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`neg` of each element."""
 
 def neg_(input: Tensor, /) -> Tensor:
     """`neg` of each element."""
 
-def negative(input: Tensor, /) -> Tensor:
+def negative(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`neg` of each element."""
 
 def negative_(input: Tensor, /) -> Tensor:
@@ -2291,7 +2577,9 @@ def new_zeros(
 ) -> Tensor:
     """Zeros of another shape with self's dtype, device or (broadcast) placement."""
 
-def nextafter(input: Tensor, other: Tensor | builtins.complex | np.number[Any]) -> Tensor:
+def nextafter(
+    input: Tensor, other: Tensor | builtins.complex | np.number[Any], *, out: Tensor | None = None
+) -> Tensor:
     """torch.nextafter on every shard; see torch's documentation."""
 
 def nll_loss(
@@ -2304,14 +2592,18 @@ def nll_loss(
     """The negative log likelihood of targets under log probabilities (N, C, ...), as in torch."""
 
 @overload
-def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor:
+def nonzero(
+    input: Tensor, *, as_tuple: Literal[False] = False, out: Tensor | None = None
+) -> Tensor:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
 
 @overload
 def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim."""
 
-def nonzero_static(input: Tensor, *, size: int | Sequence[int], fill_value: int = -1) -> Tensor:
+def nonzero_static(
+    input: Tensor, *, size: int | Sequence[int], fill_value: int = -1, out: Tensor | None = None
+) -> Tensor:
     """torch.nonzero_static on every shard; see torch's documentation."""
 
 def norm(
@@ -2324,11 +2616,12 @@ def norm(
     """The vector norm of order `p` over `dim` (None: over all); 'fro' is order 2."""
 
 def normal(
-    mean: float,
-    std: float,
-    size: int | Sequence[int],
+    mean: Tensor | float,
+    std: Tensor | float = 1.0,
+    size: int | Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2350,6 +2643,8 @@ def normalize(
 def not_equal(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def numel(input: Tensor) -> int:
     """The number of elements of the logical tensor."""
@@ -2359,6 +2654,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
 
 def ones(
     *sizes: int | Sequence[int],
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2378,15 +2674,21 @@ def ones_like(
 ) -> Tensor:
     """Ones in the shape, dtype and layout of input (partial becomes broadcast)."""
 
-def orgqr(input: Tensor, input2: Tensor) -> Tensor:
+def orgqr(input: Tensor, input2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.orgqr on every shard; see torch's documentation."""
 
 def ormqr(
-    input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
+    input: Tensor,
+    input2: Tensor,
+    input3: Tensor,
+    left: bool = True,
+    transpose: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.ormqr on every shard; see torch's documentation."""
 
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """y[m, n] = a[m] * b[n]"""
 
 def pad(
@@ -2405,7 +2707,7 @@ def pdist(input: Tensor, p: float | str = 2.0) -> Tensor:
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """The dims in the order given; a split goes with its dim."""
 
-def permute_copy(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def permute_copy(input: Tensor, *dims: int | Sequence[int], out: Tensor | None = None) -> Tensor:
     """What `permute` gives, in memory of its own."""
 
 def pinverse(input: Tensor, rcond: Tensor | builtins.complex | np.number[Any] = 1e-15) -> Tensor:
@@ -2429,10 +2731,10 @@ def poisson_nll_loss(
 ) -> Tensor:
     """torch.poisson_nll_loss on every shard; see torch's documentation."""
 
-def polar(abs: Tensor, angle: Tensor) -> Tensor:
+def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
     """torch.polar on every shard; see torch's documentation."""
 
-def polygamma(n: int, input: Tensor) -> Tensor:
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
 
 def positive(input: Tensor) -> Tensor:
@@ -2441,6 +2743,8 @@ def positive(input: Tensor) -> Tensor:
 def pow(
     input: Tensor | builtins.complex | np.number[Any],
     exponent: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, weight * x elsewhere; one weight, or one for each channel (dim 1)."""
@@ -2451,13 +2755,14 @@ def prod(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The product over `dim` (None: over all); integers and bools give int64."""
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """`input`, seen as a vector, with `source` at the indices, added there if `accumulate`."""
 
-def qr(input: Tensor, some: bool = True) -> Qr:
+def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> Qr:
     """torch.qr on every shard; see torch's documentation."""
 
 def quantile(
@@ -2467,6 +2772,7 @@ def quantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.quantile on every shard; see torch's documentation."""
 
@@ -2478,7 +2784,7 @@ def quantize_fp8(
 def quick_gelu(input: Tensor, /) -> Tensor:
     """x * sigmoid(1.702 * x), close to gelu. Source: Hendrycks and Gimpel (2016)."""
 
-def rad2deg(input: Tensor, /) -> Tensor:
+def rad2deg(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """Radians as degrees."""
 
 def rad2deg_(input: Tensor, /) -> Tensor:
@@ -2487,6 +2793,7 @@ def rad2deg_(input: Tensor, /) -> Tensor:
 def rand(
     *sizes: int | Sequence[int],
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2513,6 +2820,7 @@ def randint(
     size: int | Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2538,6 +2846,7 @@ def randint_like(
 def randn(
     *sizes: int | Sequence[int],
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2562,6 +2871,7 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,
@@ -2576,7 +2886,7 @@ def ravel(input: Tensor) -> Tensor:
 def real(input: Tensor) -> Tensor:
     """The real part, as a view; a real tensor itself."""
 
-def reciprocal(input: Tensor, /) -> Tensor:
+def reciprocal(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`reciprocal` of each element."""
 
 def reciprocal_(input: Tensor, /) -> Tensor:
@@ -2594,8 +2904,17 @@ def relu_(input: Tensor, /) -> Tensor:
 def remainder(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def renorm(input: Tensor, p: float | str, dim: int | Sequence[int], maxnorm: float) -> Tensor:
+def renorm(
+    input: Tensor,
+    p: float | str,
+    dim: int | Sequence[int],
+    maxnorm: float,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """torch.renorm on every shard; see torch's documentation."""
 
 def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
@@ -2655,7 +2974,7 @@ def rnn_relu_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_relu_cell: input (N, I), each state (N, H)."""
+    """relu(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def rnn_tanh(
     input: Tensor,
@@ -2678,7 +2997,7 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
-    """One step of one layer, as torch.rnn_tanh_cell: input (N, I), each state (N, H)."""
+    """tanh(W_ih x + b_ih + W_hh h + b_hh): input (N, I), state (N, H)."""
 
 def roc_auc_score(label: Tensor, pred: Tensor) -> Tensor:
     """The area under the ROC curve, of one element, in float32."""
@@ -2696,13 +3015,13 @@ def rotary(
 ) -> Tensor:
     """Rotary position embedding: pairs of features turned by an angle for each position."""
 
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
 
 def round_(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
 
-def row_stack(tensors: Sequence[Tensor]) -> Tensor:
+def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
 def rrelu(
@@ -2714,7 +3033,7 @@ def rrelu(
 ) -> Tensor:
     """x where it is positive, elsewhere x times a slope between `lower` and `upper`."""
 
-def rsqrt(input: Tensor, /) -> Tensor:
+def rsqrt(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`rsqrt` of each element."""
 
 def rsqrt_(input: Tensor, /) -> Tensor:
@@ -2764,6 +3083,22 @@ def scaled_matmul(
 ) -> Tensor:
     """The product of two matrices that `quantize_fp8` gave, summed in float32."""
 
+def scaled_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor | Sequence[Tensor],
+    scale_recipe_a: ScalingType | Sequence[ScalingType],
+    scale_b: Tensor | Sequence[Tensor],
+    scale_recipe_b: ScalingType | Sequence[ScalingType],
+    swizzle_a: SwizzleType | Sequence[SwizzleType] | None = None,
+    swizzle_b: SwizzleType | Sequence[SwizzleType] | None = None,
+    bias: Tensor | None = None,
+    output_dtype: torch.dtype | None = torch.bfloat16,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """The product of two float8 matrices whose scales are as the recipes say."""
+
 def scatter(
     input: Tensor,
     dim: int,
@@ -2772,17 +3107,27 @@ def scatter(
     *,
     value: builtins.complex | np.number[Any] | None = None,
     reduce: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`."""
 
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
 
 def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros of this shape with `update` at coordinates; what meets in one place is added up."""
 
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The values of `src` reduced at the places of `index`."""
 
@@ -2794,6 +3139,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """torch.searchsorted on every shard; see torch's documentation."""
 
@@ -2806,37 +3152,37 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def selu(input: Tensor) -> Tensor:
     """elu with the scales that keep mean 0 and variance 1."""
 
-def sgn(input: Tensor, /) -> Tensor:
+def sgn(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sgn` of each element."""
 
-def sigmoid(input: Tensor, /) -> Tensor:
+def sigmoid(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x))"""
 
 def sigmoid_(input: Tensor, /) -> Tensor:
     """1 / (1 + exp(-x))"""
 
-def sign(input: Tensor, /) -> Tensor:
+def sign(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sign` of each element."""
 
-def signbit(input: Tensor, /) -> Tensor:
+def signbit(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`signbit` of each element."""
 
 def silu(input: Tensor, /) -> Tensor:
     """x * sigmoid(x)"""
 
-def sin(input: Tensor, /) -> Tensor:
+def sin(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sin` of each element."""
 
 def sin_(input: Tensor, /) -> Tensor:
     """`sin` of each element."""
 
-def sinc(input: Tensor, /) -> Tensor:
+def sinc(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
 def sinc_(input: Tensor, /) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
 
-def sinh(input: Tensor, /) -> Tensor:
+def sinh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sinh` of each element."""
 
 def sinh_(input: Tensor, /) -> Tensor:
@@ -2852,6 +3198,8 @@ def slice_scatter(
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy of `input` in which `src` is a slice along a dim."""
 
@@ -2860,7 +3208,7 @@ def slice_update(
 ) -> Tensor:
     """`input`, which takes `update` in place in the part that `slice` gives."""
 
-def slogdet(input: Tensor) -> Slogdet:
+def slogdet(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Slogdet:
     """torch.slogdet on every shard; see torch's documentation."""
 
 def smooth_l1_loss(
@@ -2877,7 +3225,9 @@ def soft_margin_loss(
 ) -> Tensor:
     """torch.soft_margin_loss on every shard; see torch's documentation."""
 
-def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int, dtype: torch.dtype | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given."""
 
 def softmin(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -2893,7 +3243,12 @@ def softsign(input: Tensor, /) -> Tensor:
     """x / (1 + |x|)"""
 
 def sort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> ValuesAndIndices:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
 
@@ -2906,17 +3261,17 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     """Parts of the sizes given along `dim`."""
 
 def split_with_sizes_copy(
-    input: Tensor, split_sizes: Sequence[int], dim: int = 0
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
     """What `split_with_sizes` gives, in memory of its own."""
 
-def sqrt(input: Tensor, /) -> Tensor:
+def sqrt(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`sqrt` of each element."""
 
 def sqrt_(input: Tensor, /) -> Tensor:
     """`sqrt` of each element."""
 
-def square(input: Tensor, /) -> Tensor:
+def square(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`square` of each element."""
 
 def square_(input: Tensor, /) -> Tensor:
@@ -2928,10 +3283,12 @@ def square_relu(input: Tensor, /) -> Tensor:
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Without the dims of size 1: all of them, or those named in `dim`."""
 
-def squeeze_copy(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze_copy(
+    input: Tensor, dim: int | Sequence[int] | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """What `squeeze` gives, in memory of its own."""
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """Tensors of one shape along a new dim `dim`."""
 
 def std(
@@ -2941,6 +3298,7 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The standard deviation over `dim`: the root of `var`."""
 
@@ -2974,6 +3332,7 @@ def sub(
     other: Tensor | builtins.complex | np.number[Any],
     *,
     alpha: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
 
@@ -2982,6 +3341,7 @@ def subtract(
     other: Tensor | builtins.complex | np.number[Any],
     *,
     alpha: builtins.complex | np.number[Any] = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input - alpha * other`; either may be a Python number."""
 
@@ -2991,13 +3351,20 @@ def sum(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The sum over `dim` (None: over all); integers and bools are summed as int64."""
 
 def sum_to_size(input: Tensor, *size: int | Sequence[int]) -> Tensor:
     """The sum over the dims that broadcasting from `size` would make."""
 
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Svd:
+def svd(
+    input: Tensor,
+    some: bool = True,
+    compute_uv: bool = True,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> Svd:
     """torch.svd on every shard; see torch's documentation."""
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
@@ -3012,22 +3379,24 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
 
-def t_copy(input: Tensor) -> Tensor:
+def t_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """What `t` gives, in memory of its own."""
 
-def take(input: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at `index` of the tensor seen as one dim."""
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(
+    input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
 
-def tan(input: Tensor, /) -> Tensor:
+def tan(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`tan` of each element."""
 
 def tan_(input: Tensor, /) -> Tensor:
     """`tan` of each element."""
 
-def tanh(input: Tensor, /) -> Tensor:
+def tanh(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`tanh` of each element."""
 
 def tanh_(input: Tensor, /) -> Tensor:
@@ -3055,10 +3424,18 @@ def tensor_split(
 ) -> tuple[Tensor, ...]:
     """Parts along `dim`: that many, the first ones larger by one, or those between the indices."""
 
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2) -> Tensor:
+def tensordot(
+    a: Tensor,
+    b: Tensor,
+    dims: int | Sequence[int | Sequence[int]] = 2,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Sum the products of a and b over `dims`: a count (last of a, first of b) or two lists."""
 
-def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+def threshold(
+    input: Tensor, threshold: float, value: float, *, out: Tensor | None = None
+) -> Tensor:
     """x where x > threshold, else value."""
 
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
@@ -3079,7 +3456,13 @@ def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """This process's shard as a local tensor."""
 
 def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> ValuesAndIndices:
     """The k largest (or smallest) values along `dim`, and their indices."""
 
@@ -3089,7 +3472,7 @@ def trace(input: Tensor) -> Tensor:
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
 
-def transpose_copy(input: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose_copy(input: Tensor, dim0: int, dim1: int, *, out: Tensor | None = None) -> Tensor:
     """What `transpose` gives, in memory of its own."""
 
 def trapezoid(
@@ -3116,10 +3499,12 @@ def triangular_solve(
     upper: bool = True,
     transpose: bool = False,
     unitriangular: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> TriangularSolve:
     """torch.triangular_solve on every shard; see torch's documentation."""
 
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The last two dims up to and including a diagonal (> 0: above the main one), zeros above."""
 
 def tril_indices(
@@ -3161,7 +3546,7 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """max(d(anchor, positive) - d(anchor, negative) + margin, 0); d is the 2-norm by default."""
 
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The last two dims from a diagonal on (> 0: above the main one), zeros below."""
 
 def triu_indices(
@@ -3180,8 +3565,10 @@ def triu_indices(
 def true_divide(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
-def trunc(input: Tensor, /) -> Tensor:
+def trunc(input: Tensor, /, *, out: Tensor | None = None) -> Tensor:
     """`trunc` of each element."""
 
 def trunc_(input: Tensor, /) -> Tensor:
@@ -3190,7 +3577,9 @@ def trunc_(input: Tensor, /) -> Tensor:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, which goes away."""
 
-def unbind_copy(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind_copy(
+    input: Tensor, dim: int = 0, *, out: Sequence[Tensor] | None = None
+) -> tuple[Tensor, ...]:
     """What `unbind` gives, in memory of its own."""
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -3199,7 +3588,9 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements along a dim, every `step` elements, as a new last dim."""
 
-def unfold_copy(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def unfold_copy(
+    input: Tensor, dimension: int, size: int, step: int, *, out: Tensor | None = None
+) -> Tensor:
     """What the method `unfold` gives, in memory of its own."""
 
 def uniform_(
@@ -3245,7 +3636,7 @@ def unsafe_split_with_sizes(
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dim of size 1 at place `dim`."""
 
-def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
+def unsqueeze_copy(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """What `unsqueeze` gives, in memory of its own."""
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
@@ -3258,6 +3649,7 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The variance over `dim` (None: over all), with the count less `correction` (1) below."""
 
@@ -3271,7 +3663,7 @@ def var_mean(
 ) -> tuple[Tensor, Tensor]:
     """(var, mean) over `dim`."""
 
-def vdot(input: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The dot product of two vectors of real numbers, like `dot`."""
 
 def vector_norm(
@@ -3281,6 +3673,7 @@ def vector_norm(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm."""
 
@@ -3293,13 +3686,13 @@ def view_as_complex(input: Tensor) -> Tensor:
 def view_as_real(input: Tensor) -> Tensor:
     """torch.view_as_real on every shard; see torch's documentation."""
 
-def view_copy(input: Tensor, size: Sequence[int]) -> Tensor:
+def view_copy(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     """What the method `view` gives, in memory of its own."""
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     """`tensor_split` along dim 0 of a tensor with at least 2 dims, in equal parts."""
 
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One above the other: along dim 0, vectors as rows."""
 
 @overload
@@ -3311,12 +3704,16 @@ def where(
     condition: Tensor,
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` where the condition holds, else `other`; both may be Python numbers."""
 
 def xlogy(
     input: Tensor | builtins.complex | np.number[Any],
     other: Tensor | builtins.complex | np.number[Any],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 def xlogy_(
     input: Tensor | builtins.complex | np.number[Any],
@@ -3327,6 +3724,7 @@ def zero_(input: Tensor) -> Tensor:
 
 def zeros(
     *sizes: int | Sequence[int],
+    out: Tensor | None = None,
     dtype: torch.dtype | None = None,
     device: str | int | torch.device | PlacedDevice | None = None,
     placement: Placement | None = None,

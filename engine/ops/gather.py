@@ -15,6 +15,7 @@ from ..dispatcher import binary, general
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_sum, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -200,11 +201,15 @@ _scatter = general(Scatter())
 
 
 @register_function
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+def gather(
+    input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None
+) -> Tensor:
     """y[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on for any dim.
 
     A split of `dim` becomes a partial sum. Raises OutOfRangeError naming a wrong index.
     """
+    if out is not None:
+        return give_to(out, gather(input, dim, index, sparse_grad=sparse_grad))
     return _gather(input, index, dim)
 
 
@@ -269,11 +274,14 @@ def scatter(
     *,
     value: Number | None = None,
     reduce: str | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` with the values of `src` (a tensor or a number) at the places of `index` along `dim`.
 
     Where an index occurs twice, one of the values stays.
     """
+    if out is not None:
+        return give_to(out, scatter(input, dim, index, src, value=value, reduce=reduce))
     src = value if src is None else src
     if reduce is not None:
         if reduce != "add" or not isinstance(src, Tensor):
@@ -292,8 +300,12 @@ def scatter(
 
 
 @register_function
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """`input` plus the values of `src` at the places of `index` along `dim`, in a fixed order."""
+    if out is not None:
+        return give_to(out, scatter_add(input, dim, index, src))
     check_tensors("scatter_add", input, index, src)
     dim = _checked_dim(input.meta, dim, index.meta, "scatter_add")
     source = _source(src, index, input, "scatter_add")
@@ -348,12 +360,23 @@ _scatter_reduce = general(ScatterReduce())
 
 @register_function
 def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The values of `src` reduced at the places of `index`.
 
     `reduce` is "sum", "prod", "mean", "amax" or "amin".
     """
+    if out is not None:
+        return give_to(
+            out, scatter_reduce(input, dim, index, src, reduce, include_self=include_self)
+        )
     check_tensors("scatter_reduce", input, index, src)
     dim = wrap(dim, input.ndim)
     if reduce == "sum" and include_self:
@@ -364,8 +387,12 @@ def scatter_reduce(
 
 
 @register_function
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(
+    input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """`gather` with broadcasting; without `dim` of the tensors seen as one dim."""
+    if out is not None:
+        return give_to(out, take_along_dim(input, indices, dim))
     if dim is None:
         return take_along_dim(reshape(input, -1), reshape(indices, -1), 0)
     if input.ndim != indices.ndim:

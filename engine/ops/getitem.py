@@ -8,6 +8,7 @@ import torch
 
 from ...errors import OnefoldRuntimeError
 from ..names import register_function
+from ..out_tensors import give_to
 from ..tensor import Tensor
 from ..views import FunctionStep, frozen, link
 from .data_movement import match
@@ -66,6 +67,7 @@ def _select(x: Tensor, place: int, index: Tensor) -> Tensor:
         lambda base: take_rows(base, at),
         lambda base, value: put_rows(base, at, value),
         lambda base: base.select(place, 0),
+        reads_others=True,
     )
     return link(take_rows(x, at), x, step)
 
@@ -141,8 +143,10 @@ def index_put(
 
 
 @register_function
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where `mask` is true, in one dim; the two broadcast against each other."""
+    if out is not None:
+        return give_to(out, masked_select(input, mask))
     if mask.dtype is not torch.bool:
         raise OnefoldRuntimeError(
             f"masked_select: expected BoolTensor for mask, but got {mask.dtype}"
@@ -174,6 +178,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 @register_function
-def take(input: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at `index` of the tensor seen as one dim."""
+    if out is not None:
+        return give_to(out, take(input, index))
     return take_rows(reshape(input, input.numel()), (index,))

@@ -15,6 +15,7 @@ from ..dispatcher import general
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Gradients, Kernel, Local, Needs, NoAttributes, Op
+from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, split
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -221,8 +222,10 @@ def _vector(index: Tensor, what: str) -> Tensor:
 
 
 @register_function
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements of `dim` at `index`, a vector. A split of `dim` becomes a partial sum."""
+    if out is not None:
+        return give_to(out, index_select(input, dim, index))
     index = _vector(index, "index_select")
     if not input.ndim:
         return reshape(take_rows(reshape(input, 1), (index,)), ())
@@ -231,9 +234,17 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @register_function
 def index_add(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    *,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` plus alpha times the slices of `source`, added at `index` of `dim`, in order."""
+    if out is not None:
+        return give_to(out, index_add(input, dim, index, source, alpha=alpha))
     check_tensors("index_add", input, index, source)
     index = _vector(index, "index_add")
     if input.meta.dtype != source.meta.dtype:
@@ -264,8 +275,12 @@ def _dim_of_slices(x: Meta, dim: int, index: Meta, source: Meta, what: str) -> i
 
 
 @register_function
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """`input` with the slices of `source` in the places `index` of `dim`."""
+    if out is not None:
+        return give_to(out, index_copy(input, dim, index, source))
     check_tensors("index_copy", input, index, source)
     index = _vector(index, "index_copy")
     dim = _dim_of_slices(input.meta, dim, index.meta, source.meta, "index_copy")

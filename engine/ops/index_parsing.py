@@ -14,6 +14,7 @@ from ...errors import OnefoldIndexError, OnefoldRuntimeError, OnefoldTypeError, 
 from .. import interpreter
 from ..convert import box
 from ..names import register_function
+from ..out_tensors import give_to
 from ..sbp import broadcast
 from ..tensor import Tensor
 from ..values import whole
@@ -47,6 +48,7 @@ def nonzero(
     as_tuple: Literal[False] = False,
     size: int | None = None,
     fill_value: int = -1,
+    out: Tensor | None = None,
 ) -> Tensor: ...
 @overload
 def nonzero(
@@ -54,7 +56,12 @@ def nonzero(
 ) -> tuple[Tensor, ...]: ...
 @register_function
 def nonzero(
-    input: Tensor, *, as_tuple: bool = False, size: int | None = None, fill_value: int = -1
+    input: Tensor,
+    *,
+    as_tuple: bool = False,
+    size: int | None = None,
+    fill_value: int = -1,
+    out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """The indices of the elements that are not zero, one per row; `as_tuple`: one tensor per dim.
 
@@ -66,6 +73,10 @@ def nonzero(
     >>> flow.nonzero(flow.tensor([0, 3, 0, 5]), size=3).tolist()
     [[1], [3], [-1]]
     """
+    if out is not None:
+        if as_tuple:
+            raise OnefoldTypeError("nonzero: out= is one tensor, so as_tuple=True does not fit it")
+        return give_to(out, nonzero(input, size=size, fill_value=fill_value))
     if size is None:
         if interpreter.capturing():
             raise _unknown_count()

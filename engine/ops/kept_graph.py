@@ -47,7 +47,7 @@ class KeepsGraph(TorchOp):
 
     def call(self, tensors: Sequence[Tensor | None], arguments: Arguments) -> tuple[Tensor, ...]:
         wanted: tuple[int, ...] = ()
-        if interpreter.grad_enabled:
+        if interpreter.is_grad_enabled():
             pairs = enumerate(tensors)
             wanted = tuple([i for i, x in pairs if x is not None and x.node is not None])
         if not wanted:

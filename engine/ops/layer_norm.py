@@ -80,7 +80,7 @@ class LayerNormWithStats(NormOp):
         attrs: NormAttributes,
     ) -> Gradients:
         assert dy[0] is not None  # the statistics are for the gradient only
-        if interpreter.grad_enabled:  # to be differentiated again
+        if interpreter.is_grad_enabled():  # to be differentiated again
             return layer_norm_grad((dy[0], x, weight), *attrs)
         return _layer_norm_with_stats_grad(dy[0], x, weight, *y[1:], attrs.shape)
 
@@ -123,7 +123,7 @@ def layer_norm(
     if type(normalized_shape) is not tuple:
         normalized_shape = as_shape(normalized_shape, "layer_norm")
     if (
-        interpreter.grad_enabled
+        interpreter.is_grad_enabled()
         and input.node is not None
         and weight is not None
         and bias is not None

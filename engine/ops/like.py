@@ -116,7 +116,7 @@ def _like(make: Entry, what: str, value: float | None = None) -> _Like:
         input: Tensor, *, dtype: torch.dtype | None = None, **layout: Unpack[Layout]
     ) -> Tensor:
         plain = not layout and (dtype is None or dtype is input.meta.dtype)
-        if plain and value is not None and interpreter.current is None:
+        if plain and value is not None and interpreter.get_current() is None:
             return constant_like(input, value)
         return make(input.shape, **layout_like(input, {"dtype": dtype, **layout}))
 

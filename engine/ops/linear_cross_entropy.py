@@ -71,7 +71,7 @@ class LinearCrossEntropy(Op):
         if self.keeps:
             dy = dy[0]
             assert dy is not None  # the others are for this gradient only
-            if not interpreter.grad_enabled:
+            if not interpreter.is_grad_enabled():
                 return mul(dy, y[1]), mul(dy, y[2]), None
         return _whole_grads(dy, *args)
 
@@ -128,7 +128,7 @@ def linear_cross_entropy(
         logits = linear(rows, weight)
         total = cross_entropy(logits, wanted, None, ignore_index, "sum")
     else:
-        kept = interpreter.grad_enabled and (input.node is not None or weight.node is not None)
+        kept = interpreter.is_grad_enabled() and (input.node is not None or weight.node is not None)
         tensors = (input, weight, target)
         total = (
             _linear_cross_entropy_with_grads(tensors, ignore_index)[0]

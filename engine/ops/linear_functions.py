@@ -5,8 +5,10 @@ from __future__ import annotations
 from ...errors import OnefoldRuntimeError
 from ..argument_types import Number
 from ..names import all_names, register_function
+from ..out_tensors import give_to
 from ..tensor import Tensor
 from .arithmetic import div, mul, sub
+from .cast import cast
 from .dims import diagonal, unsqueeze
 from .matmul import added, bmm, matmul, outer
 from .reduce import sum
@@ -17,18 +19,34 @@ from .where import clamp
 
 @register_function
 def addbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * sum over the batch of (batch1 @ batch2)`."""
-    product = sum(bmm(batch1, batch2), 0)
-    return added(input, product, beta, alpha)
+    if out is not None:
+        return give_to(out, addbmm(input, batch1, batch2, beta=beta, alpha=alpha))
+    products = bmm(batch1, batch2)
+    return added(input, cast(sum(products, 0), products.dtype), beta, alpha)
 
 
 @register_function
 def addr(
-    input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
+    input: Tensor,
+    vec1: Tensor,
+    vec2: Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)`."""
+    if out is not None:
+        return give_to(out, addr(input, vec1, vec2, beta=beta, alpha=alpha))
     return added(input, outer(vec1, vec2), beta, alpha)
 
 

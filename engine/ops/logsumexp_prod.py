@@ -9,6 +9,7 @@ from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs
+from ..out_tensors import give_to
 from ..tensor import Tensor
 from ..views import frozen
 from .arithmetic import add, div_by_count, mul, sub
@@ -62,8 +63,12 @@ _logsumexp = unary(LogSumExp())
 
 
 @register_function
-def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: Dims, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """log(sum(exp(input))) over `dim`, computed without overflow."""
+    if out is not None:
+        return give_to(out, logsumexp(input, dim, keepdim))
     return _logsumexp(input, hashable(dim), keepdim)
 
 
@@ -72,18 +77,32 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 @register_function
 def nansum(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The sum over `dim` of the elements that are numbers."""
+    if out is not None:
+        return give_to(out, nansum(input, dim, keepdim, dtype=dtype or out.dtype))
     numbers = where(isnan(input), 0, input) if input.meta.is_floating else input
     return sum(numbers, dim, keepdim, dtype=dtype)
 
 
 @register_function
 def nanmean(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The mean over `dim` of the elements that are numbers."""
+    if out is not None:
+        return give_to(out, nanmean(input, dim, keepdim, dtype=dtype or out.dtype))
     count = sum(logical_not(isnan(input)), dim, keepdim)
     return div_by_count(nansum(input, dim, keepdim, dtype=dtype), count)
 
@@ -123,10 +142,13 @@ def prod(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The product over `dim` (None: over all); integers and bools give int64.
 
     The dim must be whole: a split one is gathered first.
     """
+    if out is not None:
+        return give_to(out, prod(input, dim, keepdim, dtype=dtype or out.dtype))
     x = input if dtype is None else cast(input, dtype)
     return _prod(x, dim, keepdim)

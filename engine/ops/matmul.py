@@ -13,12 +13,14 @@ from ...kernels import matmul_ref as kernels, reduce_ref as sums
 from ..argument_types import Number
 from ..dispatcher import binary, ternary, unary
 from ..meta import Meta, Shape
-from ..names import register_function, register_name
+from ..names import register_as, register_function, register_name
 from ..op import Gradients, Kernel, Local, Needs, NoAttributes, Op, required
+from ..out_tensors import give_to
 from ..sbp import broadcast
 from ..signature import Axis, Rule, from_spec, with_bias
 from ..tensor import Tensor
 from .arithmetic import add, mul
+from .cast import cast, is_half
 from .dims import expand, squeeze, unsqueeze
 from .pointwise import conj_of
 from .reduce import sum_to
@@ -101,7 +103,7 @@ class Product(MatrixOp):
         elif form == "nn" and len(b.meta.shape) == 2:
             return needs[0] and product_nt(dy, b), needs[1] and rows_tn(a, dy)
         else:
-            nn, nt, tn = _matmul, product_nt, product_tn
+            nn, nt, tn = matmul, product_nt, product_tn
         da = db = None
         if needs[0]:
             da = nt(dy, b) if form == "nn" else nn(dy, b) if form == "nt" else nt(b, dy)
@@ -151,7 +153,7 @@ class RowsProduct(Op):
     def vjp(self, needs: Needs, dy: Tensor, y: Meta, a: Tensor, b: Tensor) -> Gradients:
         if dy.meta.dtype.is_complex:
             a, b = conj_of(a), conj_of(b)
-        return needs[0] and product_nt(b, dy), needs[1] and _matmul(a, dy)
+        return needs[0] and product_nt(b, dy), needs[1] and matmul(a, dy)
 
 
 class RowsSum(Op):
@@ -218,7 +220,7 @@ class Linear(MatrixOp):
         elif len(x.meta.shape) == 1:
             dx, dw = needs[0] and matmul(dy, w), needs[1] and outer(dy, x)
         else:
-            dx, dw = needs[0] and _matmul(dy, w), needs[1] and rows_tn(dy, x)
+            dx, dw = needs[0] and matmul(dy, w), needs[1] and rows_tn(dy, x)
         if bias is None or not needs[2]:
             return dx, dw
         if len(bias.shape) == 1 and dy.meta.shape[-1] == bias.shape[0]:
@@ -226,31 +228,29 @@ class Linear(MatrixOp):
         return dx, dw, sum_to(dy, bias)
 
 
-mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm), "mat2"))
+mm = register_name("mm", binary(Product(kernels.mm, kernel=torch.mm), "mat2", out=True))
 mm_nt = register_name("mm_nt", binary(Product(kernels.mm_nt, "nt", torch._C._nn.linear)))
 mm_tn = register_name("mm_tn", binary(Product(kernels.mm_tn, "tn")))
-_matmul = binary(Product(kernels.matmul, kernel=torch.matmul))
-product_nt = binary(Product(kernels.matmul_nt, "nt"))
-product_tn = binary(Product(kernels.matmul_tn, "tn"))
-bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2"))
-mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec"))
-dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor"))
-rows_tn = register_name("rows_tn", binary(RowsProduct()))
-sum_rows = register_name("sum_rows", unary(RowsSum()))
-outer = register_name("outer", binary(Outer(), "vec2"))
-_linear = ternary(Linear())
-
-
-@register_function
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+matmul = register_as(
+    "matmul",
+    binary(Product(kernels.matmul, kernel=torch.matmul), out=True),
     """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them.
 
     Rows, columns and batch dims may be split; a split contracted dim gives partial sums. Raises
     an error when the contracted dims differ.
 
     Example: `matmul(x, w)` with x of shape (5, 2, 3) and w (3, 4) has shape (5, 2, 4).
-    """
-    return _matmul(input, other)
+    """,
+)
+product_nt = binary(Product(kernels.matmul_nt, "nt"))
+product_tn = binary(Product(kernels.matmul_tn, "tn"))
+bmm = register_name("bmm", binary(Product(kernels.bmm, kernel=torch.bmm), "mat2", out=True))
+mv = register_name("mv", binary(Product(kernels.mv, kernel=torch.mv), "vec", out=True))
+dot = register_name("dot", binary(Product(kernels.dot, kernel=torch.dot), "tensor", out=True))
+rows_tn = register_name("rows_tn", binary(RowsProduct()))
+sum_rows = register_name("sum_rows", unary(RowsSum()))
+outer = register_name("outer", binary(Outer(), "vec2", out=True))
+_linear = ternary(Linear())
 
 
 @register_function
@@ -267,33 +267,64 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @register_function
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)` for matrices; input broadcasts to the product."""
+    if out is not None:
+        return give_to(out, addmm(input, mat1, mat2, beta=beta, alpha=alpha))
     return added(input, mm(mat1, mat2), beta, alpha)
 
 
 @register_function
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmv(
+    input: Tensor,
+    mat: Tensor,
+    vec: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """`beta * input + alpha * (mat @ vec)`; input broadcasts to the product."""
+    if out is not None:
+        return give_to(out, addmv(input, mat, vec, beta=beta, alpha=alpha))
     return added(input, mv(mat, vec), beta, alpha)
 
 
 @register_function
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2)` for batches; input broadcasts to the product."""
+    if out is not None:
+        return give_to(out, baddbmm(input, batch1, batch2, beta=beta, alpha=alpha))
     return added(input, bmm(batch1, batch2), beta, alpha)
 
 
 def added(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """`beta * input + alpha * product`, of the product's shape."""
+    """`beta * input + alpha * product`, of the product's shape, and of its dtype if that is half.
+
+    Then mixed precision made the product so, and the sum is to be like it.
+    """
     if torch.broadcast_shapes(input.shape, product.shape) != product.shape:
         raise ShapeError(
             f"input of shape {tuple(input.shape)} does not broadcast to the product's shape "
             f"{tuple(product.shape)}"
         )
+    if is_half(product.dtype):
+        input = cast(input, product.dtype)
     if alpha != 1:
         product = mul(product, alpha)
     if beta == 0:  # torch then ignores the input, NaN included

@@ -23,5 +23,5 @@ def namespace(prefix: str) -> dict[str, Function]:
 def unknown(prefix: str, name: str) -> AttributeError:
     """The error for a name that a namespace lacks."""
     return AttributeError(
-        f"onefold.{prefix} has no function {name!r}; it has {', '.join(namespace(prefix))}"
+        f"onefold.{prefix} has no function {name!r}; dir(onefold.{prefix}) lists all"
     )

@@ -15,6 +15,7 @@ from ..generator import Generator, default_generator
 from ..meta import Box
 from ..names import register_function
 from ..noting import note
+from ..out_tensors import give_to, made_for
 from ..tensor import Tensor
 from .creation import Size, make, read_size
 
@@ -54,7 +55,12 @@ def random_source(
 
 
 @register_function
-def rand(*sizes: Dims, generator: Generator | None = None, **layout: Unpack[SizedLayout]) -> Tensor:
+def rand(
+    *sizes: Dims,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    **layout: Unpack[SizedLayout],
+) -> Tensor:
     """Uniform numbers in [0, 1); the same for every layout.
 
     >>> import onefold as flow
@@ -66,31 +72,24 @@ def rand(*sizes: Dims, generator: Generator | None = None, **layout: Unpack[Size
     >>> bool((a.numpy() == b.numpy()).all())
     True
     """
+    if out is not None:
+        return give_to(out, rand(*sizes, generator=generator, **made_for(out, layout)))
     shape = read_size(sizes, "rand", layout)
     return random_source("rand", shape, random_kernels.uniform, generator, layout)
 
 
 @register_function
 def randn(
-    *sizes: Dims, generator: Generator | None = None, **layout: Unpack[SizedLayout]
+    *sizes: Dims,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    **layout: Unpack[SizedLayout],
 ) -> Tensor:
     """Standard normal numbers; the same for every layout."""
+    if out is not None:
+        return give_to(out, randn(*sizes, generator=generator, **made_for(out, layout)))
     shape = read_size(sizes, "randn", layout)
     return random_source("randn", shape, random_kernels.normal, generator, layout)
-
-
-@register_function
-def normal(
-    mean: float,
-    std: float,
-    size: Dims,
-    *,
-    generator: Generator | None = None,
-    **layout: Unpack[TypedLayout],
-) -> Tensor:
-    """Normal numbers of this mean and standard deviation."""
-    shape, fill = read_size((size,), "normal"), random_kernels.normal
-    return random_source("normal", shape, fill, generator, layout, mean=mean, std=std)
 
 
 @register_function
@@ -100,9 +99,12 @@ def randint(
     size: Dims | None = None,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """Integers in [low, high); `randint(high, size)` starts at 0."""
+    if out is not None:
+        return give_to(out, randint(low, high, size, generator=generator, **made_for(out, layout)))
     if size is None:
         low, high, size = 0, low, cast("Dims", high)
     if not low < cast("int", high):
@@ -114,9 +116,15 @@ def randint(
 
 @register_function
 def randperm(
-    n: int, *, generator: Generator | None = None, **layout: Unpack[TypedLayout]
+    n: int,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
 ) -> Tensor:
     """A random permutation of 0 .. n-1, the same for every layout."""
+    if out is not None:
+        return give_to(out, randperm(n, generator=generator, **made_for(out, layout)))
     layout["dtype"] = layout.get("dtype") or torch.int64
 
     def fill(

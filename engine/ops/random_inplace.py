@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
 from ...kernels import random_ref as random_kernels
+from .. import interpreter
 from ..generator import Generator
 from ..inplace import set_result
 from ..names import register_function
 from ..tensor import Tensor
+from ..values import item
 from ..view_writes import check_change
 from .arithmetic import add, mul
 from .cast import cast
 from .compare import lt
+from .extremum import all
 from .like import layout_like
 from .random_creation import random_source
+from .reduce import without_partials
 from .unary import ceil, exp, tan
 
 
@@ -133,6 +138,22 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     return _taken(self, ceil(drawn), "geometric_")
 
 
+def check_values(valid: Tensor, message: str) -> None:
+    """Raise OnefoldRuntimeError unless every element is true; not asked while a graph is captured.
+
+    On a GPU the device reports it later, so that nothing waits for the values.
+    """
+    if interpreter.capturing():
+        return
+    kind = valid.device.type if valid.is_local else valid.placement.device_type
+    if kind == "cpu":
+        if not item(all(valid)):
+            raise OnefoldRuntimeError(message)
+        return
+    for shard in valid.shards:
+        torch._assert_async(shard.all(), message)
+
+
 def _computed_in(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype is torch.float64 else torch.float32
 
@@ -143,9 +164,13 @@ def bernoulli_(
 ) -> Tensor:
     """Every element becomes 1 with probability `p`, which may be a tensor, else 0.
 
-    Raises OnefoldValueError for a number p outside of [0, 1].
+    Raises OnefoldValueError for a number p outside of [0, 1], OnefoldRuntimeError for a tensor with
+    such elements (on a GPU, where that is not waited for, the device reports it, as in torch).
     """
-    if not isinstance(p, Tensor) and not 0.0 <= p <= 1.0:
+    if isinstance(p, Tensor):
+        p = without_partials(p)
+        check_values((p >= 0) & (p <= 1), "bernoulli_ expects all elements of p to be in [0, 1]")
+    elif not 0.0 <= p <= 1.0:
         raise OnefoldValueError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     double = isinstance(p, Tensor) and p.dtype is torch.float64
     dtype = torch.float64 if double else _computed_in(self)
@@ -165,8 +190,8 @@ def random_(
     """Every element becomes an integer of [low, to); `random_(to)` starts at 0.
 
     Without bounds they are those of the dtype's numbers from 0 on, of a floating dtype those up to
-    which it has every integer. `low` may be given as `from=`. Raises OnefoldRuntimeError unless
-    low < to.
+    which it has every integer; bounds beyond those warn. `low` may be given as `from=`. Raises
+    OnefoldRuntimeError unless low < to, OnefoldValueError for numbers that the dtype has not.
     """
     if start or to is not None:
         low = int(_number_of_from(start, low or 0, "random_"))
@@ -179,6 +204,13 @@ def random_(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={to}"
         )
     drawn = _drawn(self, "random_", random_kernels.randint, generator, low=low, high=to)
+    most = _most(self.dtype)
+    if self.dtype.is_floating_point and not -most <= low < to <= most + 1:
+        warnings.warn(
+            f"random_: [{low}, {to}) is not inside of [-{most}, {most}], where {self.dtype} has "
+            "every integer: others are rounded",
+            stacklevel=2,
+        )
     return _taken(self, drawn, "random_")
 
 

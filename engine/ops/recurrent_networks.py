@@ -1,4 +1,4 @@
-"""Recurrent networks: torch's fused functions, a whole sequence (or a step of a cell) as one op.
+"""Recurrent networks: torch's fused functions, a whole sequence as one op.
 
 The batch may be split; the gradients of the weights are then partial sums. Along time everything
 depends on what came before, and a packed batch has its samples interleaved: these are gathered.
@@ -44,18 +44,16 @@ class Recurrence(NamedTuple):
         return 2 if self.bidirectional else 1
 
 
-class RecurrentOp(KeepsGraph):
-    """The base of sequences and cells: tensors are the input, one or two states, and weights."""
+class SequenceOp(KeepsGraph):
+    """Layers of a recurrent network over a whole sequence: the output, and the last states
+
+    Tensors are the input, one or two states, and weights.
+    """
 
     def __init__(self, name: str, states: int, function: Callable[..., Arg]) -> None:
-        super().__init__(name, self.outputs_of(states))
+        super().__init__(name, 1 + states)
         self.states = states
         self.function = function
-
-    @staticmethod
-    def outputs_of(states: int) -> int:
-        """The number of outputs."""
-        return states
 
     def state(self, tensors: Given) -> Arg:
         """The state as torch takes it: a list of two for LSTMs."""
@@ -65,19 +63,6 @@ class RecurrentOp(KeepsGraph):
     def compute_again(self, tensors: Given, arguments: Arguments) -> Outputs:
         with _without_libraries():
             return self.compute(tensors, arguments)
-
-    def batch(self, count: int, of_input: int, of_states: int, outputs: Sequence[int]) -> Group:
-        """The batch dim of a call with so many tensors."""
-        weights = (None,) * (count - 1 - self.states)
-        return Group((of_input, *(of_states,) * self.states, *weights), tuple(outputs))
-
-
-class SequenceOp(RecurrentOp):
-    """Layers of a recurrent network over a whole sequence: the output, and the last states"""
-
-    @staticmethod
-    def outputs_of(states: int) -> int:
-        return 1 + states
 
     def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
         how = _recurrence(arguments)
@@ -110,32 +95,15 @@ class SequenceOp(RecurrentOp):
         if how.batch_sizes is not None:
             return []
         at = 0 if how.batch_first else 1
-        return [self.batch(len(shapes), at, 1, (at, *(1,) * self.states))]
+        states = (1,) * self.states
+        weights = (None,) * (len(shapes) - 1 - self.states)
+        return [Group((at, *states, *weights), (at, *states))]
 
     def flops(self, inputs: Sequence[Meta | None], outputs: Sequence[Meta]) -> float:
         """Two per weight and element of the sequence."""
         x, *others = [meta for meta in inputs if meta is not None]
         weights = sum(meta.numel for meta in others[self.states :])
         return 2.0 * weights * x.numel / max(1, x.shape[-1])
-
-
-class CellOp(RecurrentOp):
-    """One step of one layer: the next state"""
-
-    def compute(self, tensors: Given, arguments: Arguments) -> Outputs:
-        made = self.function(tensors[0], self.state(tensors), *tensors[1 + self.states :])
-        return (made,) if isinstance(made, torch.Tensor) else tuple(made)
-
-    def infer(self, *args: Arg) -> Meta | tuple[Meta, ...]:
-        x, *metas, _ = args
-        states = metas[: self.states]
-        for meta in (x, *states):
-            if meta.ndim != 2:
-                raise ShapeError(f"needs tensors of 2 dims, but got shape {tuple(meta.shape)}")
-        return states[0] if self.states == 1 else tuple(states)
-
-    def groups(self, shapes: Shapes, dtypes: Dtypes, arguments: Arguments) -> Sequence[Group]:
-        return [self.batch(len(shapes), 0, 0, (0,) * self.states)]
 
 
 # cuDNN may copy the weights together, which takes little of its time.
@@ -171,10 +139,6 @@ def _recurrence(arguments: Arguments) -> Recurrence:
 SEQUENCES = {
     mode: SequenceOp(mode, 2 if mode == "lstm" else 1, getattr(torch, mode)) for mode in GATES
 }
-CELLS = {
-    mode: CellOp(f"{mode}_cell", 2 if mode == "lstm" else 1, getattr(torch, f"{mode}_cell"))
-    for mode in GATES
-}
 
 
 def sequence(
@@ -203,13 +167,6 @@ def sequence(
         if index < how.num_layers - 1:
             input = drop(input, dropout)
     return input, *[cat(parts, 0) for parts in zip(*found, strict=True)]
-
-
-def cell(
-    mode: str, input: Tensor, states: Sequence[Tensor], *weights: Tensor | None
-) -> tuple[Tensor, ...]:
-    """The next state of one layer; weights are w_ih, w_hh, and None or b_ih and b_hh."""
-    return CELLS[mode].call((input, *states, *weights), Arguments())
 
 
 def known_values(vector: Tensor) -> tuple[int, ...]:
@@ -282,38 +239,3 @@ for _mode in GATES:
             layer="RNN" if _mode.startswith("rnn") else _mode.upper(),
         ),
     )
-
-
-def _one_state(
-    mode: str,
-    input: Tensor,
-    hx: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> Tensor:
-    return cell(mode, input, _states(mode, hx), w_ih, w_hh, b_ih, b_hh)[0]
-
-
-def _two_states(
-    mode: str,
-    input: Tensor,
-    hx: Sequence[Tensor],
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None = None,
-    b_hh: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    hidden, inner = cell(mode, input, _states(mode, hx), w_ih, w_hh, b_ih, b_hh)
-    return hidden, inner
-
-
-_CELL = """One step of one layer, as torch.{mode}_cell: input (N, I), each state (N, H).
-
-    Raises ShapeError for tensors of another number of dims. Example: see `nn.{layer}Cell`.
-    """
-for _mode in ("rnn_tanh", "rnn_relu", "gru"):
-    _layer = "GRU" if _mode == "gru" else "RNN"
-    register_variant(f"{_mode}_cell", _one_state, _mode, _CELL.format(mode=_mode, layer=_layer))
-register_variant("lstm_cell", _two_states, "lstm", _CELL.format(mode="lstm", layer="LSTM"))

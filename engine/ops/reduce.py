@@ -16,6 +16,7 @@ from ..dispatcher import unary
 from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Arg, Attributes, Gradients, Kernel, Local, Metas, Needs, Op, required
+from ..out_tensors import give_to
 from ..sbp import Sbp, broadcast, partial_max, partial_min, partial_sum, split, without_partial
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -234,12 +235,19 @@ _mean = unary(Sum("mean", shares=True))
 
 @register_function
 def sum(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The sum over `dim` (None: over all); integers and bools are summed as int64.
 
     Over a split dim the result is a partial sum: nothing is communicated.
     """
+    if out is not None:
+        return give_to(out, sum(input, dim, keepdim, dtype=dtype or out.dtype))
     if type(dim) is list:
         dim = tuple(dim)
     return _sum(input, dim, keepdim, dtype)
@@ -247,12 +255,19 @@ def sum(
 
 @register_function
 def mean(
-    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    input: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The mean over `dim` (None: over all), of a floating point or complex tensor.
 
     Over a split dim the result is a partial sum; uneven parts count by their size.
     """
+    if out is not None:
+        return give_to(out, mean(input, dim, keepdim, dtype=dtype or out.dtype))
     if type(dim) is list:
         dim = tuple(dim)
     return _mean(input, dim, keepdim, dtype)

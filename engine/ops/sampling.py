@@ -1,23 +1,29 @@
-"""Samples of distributions that tensors give: bernoulli and multinomial."""
+"""Samples of distributions that tensors may give: normal, bernoulli and multinomial."""
 
 from __future__ import annotations
+
+from typing import Unpack
 
 import torch
 
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
+from ...kernels import random_ref as random_kernels
 from .. import interpreter
+from ..argument_types import Dims, TypedLayout
 from ..generator import Generator
 from ..grad_mode import no_grad
 from ..names import register_function
+from ..out_tensors import give_to, made_for
 from ..sbp import broadcast, split
 from ..tensor import Tensor, tensor_ops
 from ..values import item
-from .arithmetic import div, mul
+from .arithmetic import add, div, mul
 from .cast import cast, widened
+from .creation import read_size
 from .extremum import all
-from .like import empty_like, layout_like
-from .random_creation import rand
-from .random_inplace import bernoulli_, exponential_
+from .like import constant_like, empty_like, layout_like
+from .random_creation import rand, random_source
+from .random_inplace import bernoulli_, check_values, exponential_, normal_
 from .reduce import sum, without_partials
 from .scan import cumsum
 from .slicing import narrow
@@ -26,14 +32,65 @@ from .sorting import topk
 
 @register_function
 @no_grad
+def normal(
+    mean: Tensor | float,
+    std: Tensor | float = 1.0,
+    size: Dims | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+    **layout: Unpack[TypedLayout],
+) -> Tensor:
+    """Normal numbers of this mean and standard deviation.
+
+    Of two numbers `size` and the layout are those of the result. Where one is a tensor, or both
+    are, each element has a mean and deviation of its own, in the dtype and layout of `mean` (or of
+    `std`). Raises OnefoldRuntimeError for a negative deviation.
+
+    >>> import onefold as flow
+    >>> flow.normal(flow.tensor([1.0, 2.0]), 0.0)
+    tensor([1., 2.])
+    """
+    tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if not tensors:
+        if size is None:
+            raise OnefoldTypeError("normal of two numbers needs size=, the shape of the result")
+        if out is not None:
+            placed = made_for(out, layout)
+            return give_to(out, normal(mean, std, size, generator=generator, **placed))
+        shape, fill = read_size((size,), "normal"), random_kernels.normal
+        return random_source("normal", shape, fill, generator, layout, mean=mean, std=std)
+    if size is not None or any(value is not None for value in layout.values()):
+        raise OnefoldTypeError(
+            "normal: the shape and layout are those of the tensors, so give no size= or layout"
+        )
+    if out is not None:
+        return give_to(out, normal(mean, std, generator=generator))
+    if isinstance(std, Tensor):
+        check_values(std >= 0, "normal expects all elements of std >= 0.0")
+    elif std < 0:
+        raise OnefoldRuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    like = tensors[0] if len(tensors) == 1 else add(*[constant_like(x, 0) for x in tensors])
+    drawn = normal_(empty_like(like, dtype=tensors[0].dtype), generator=generator)
+    return cast(add(mul(drawn, std), mean), tensors[0].dtype)
+
+
+@register_function
+@no_grad
 def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """1 with the probability that each element is, else 0, in the dtype and layout of `input`.
 
     With `p` that is the probability of all. Raises OnefoldTypeError for a dtype that is not
-    floating, OnefoldValueError for a number p outside of [0, 1].
+    floating, OnefoldRuntimeError for a probability outside of [0, 1].
     """
+    if out is not None:
+        return give_to(out, bernoulli(input, p, generator=generator))
     chance = input if p is None else p
     if p is None and not input.dtype.is_floating_point:
         raise OnefoldTypeError(f"bernoulli needs floating probabilities, but got {input.dtype}")
@@ -48,6 +105,7 @@ def multinomial(
     replacement: bool = False,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Indices drawn from the distribution in each row of (N, K), or in (K): (N, S), or (S).
 
@@ -60,6 +118,8 @@ def multinomial(
     >>> flow.multinomial(flow.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
     tensor([1, 1])
     """
+    if out is not None:
+        return give_to(out, multinomial(input, num_samples, replacement, generator=generator))
     if not input.dtype.is_floating_point:
         raise OnefoldTypeError(
             f"multinomial only supports floating-point dtypes for input, got: {input.dtype}"

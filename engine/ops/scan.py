@@ -11,6 +11,7 @@ from ..dispatcher import binary, unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -50,11 +51,15 @@ _cumsum = unary(CumSum())
 
 
 @register_function
-def cumsum(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumsum(
+    input: Tensor, dim: int, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+) -> Tensor:
     """The sum of each element and all before it along `dim`; integers and bools give int64.
 
     The dim must be whole: a split one is gathered first.
     """
+    if out is not None:
+        return give_to(out, cumsum(input, dim, dtype=dtype or out.dtype))
     x = input if dtype is None else cast(input, dtype)
     return _cumsum(x, dim, False)
 
@@ -130,10 +135,14 @@ _recurrence = binary(Recurrence())
 
 
 @register_function
-def cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def cumprod(
+    input: Tensor, dim: int, *, dtype: torch.dtype | None = None, out: Tensor | None = None
+) -> Tensor:
     """The product of each element and all before it along `dim`.
 
     The dim must be whole: a split one is gathered first.
     """
+    if out is not None:
+        return give_to(out, cumprod(input, dim, dtype=dtype or out.dtype))
     x = input if dtype is None else cast(input, dtype)
     return _cumprod(x, dim, False)

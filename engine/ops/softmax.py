@@ -11,6 +11,7 @@ from ..dispatcher import binary, unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Metas, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -140,7 +141,9 @@ _log_softmax_grad = binary(SoftmaxGrad(log=True))
 
 
 @register_function
-def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int, dtype: torch.dtype | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """exp(x) divided by its sum over `dim`; computed in `dtype` when one is given.
 
     `dim` may be split: then only its maxima and sums are exchanged. Raises an error for a dim out
@@ -148,15 +151,21 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
     Example: `softmax(x, 1)` of x (2, 3) has rows that add up to 1.
     """
+    if out is not None:
+        return give_to(out, softmax(input, dim, dtype))
     return _softmax(input, dim, dtype)
 
 
 @register_function
-def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int, dtype: torch.dtype | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """The logarithm of `softmax(input, dim)`, computed without overflow.
 
     Example: `log_softmax(x, 1)` of zeros (2, 3) is -log(3) everywhere.
     """
+    if out is not None:
+        return give_to(out, log_softmax(input, dim, dtype))
     return _log_softmax(input, dim, dtype)
 
 

@@ -12,6 +12,7 @@ from ..dispatcher import several
 from ..meta import Meta
 from ..names import register_function
 from ..op import Attributes, Gradients, Kernel, Needs, Op
+from ..out_tensors import give_to
 from ..signature import Axis, Rule
 from ..tensor import Tensor
 from ..values import whole
@@ -85,35 +86,70 @@ _kthvalue_op = several(Sorting("kthvalue", kernels.kthvalue, KthvalueAttributes)
 
 @register_function
 def sort(
-    input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> ValuesAndIndices:
     """The values along `dim` in order, and their indices. Equal values keep their order."""
+    if out is not None:
+        return give_to(out, sort(input, dim, descending, stable))
     return ValuesAndIndices(*_sort_op((input,), dim, descending, True))
 
 
 @register_function
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+def argsort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """The indices that sort the values along `dim`."""
+    if out is not None:
+        return give_to(out, argsort(input, dim, descending, stable))
     return sort(input, dim, descending, stable).indices
 
 
 @register_function
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The values in order along dim 0."""
+    if out is not None:
+        return give_to(out, msort(input))
     return sort(input, 0).values
 
 
 @register_function
 def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> ValuesAndIndices:
     """The k largest (or smallest) values along `dim`, and their indices."""
+    if out is not None:
+        return give_to(out, topk(input, k, dim, largest, sorted))
     return ValuesAndIndices(*_topk_op((input,), dim, k, largest, sorted))
 
 
 @register_function
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
+def kthvalue(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> ValuesAndIndices:
     """The k-th smallest value along `dim` (k counts from 1), and its index."""
+    if out is not None:
+        return give_to(out, kthvalue(input, k, dim, keepdim))
     values, indices = _kthvalue_op((input,), dim, k)
     if keepdim or not input.ndim:
         return ValuesAndIndices(values, indices)

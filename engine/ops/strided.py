@@ -103,7 +103,7 @@ def as_strided(
     def on_one(base: torch.Tensor) -> torch.Tensor:
         return base.as_strided(size, stride, offset)
 
-    with interpreter.grad_mode(interpreter.grad_enabled and input.node is not None):
+    with interpreter.grad_mode(interpreter.is_grad_enabled() and input.node is not None):
         return link(forward(base), base, FunctionStep("as_strided", forward, scatter, on_one))
 
 

@@ -14,6 +14,7 @@ from ...errors import OnefoldValueError
 from ..argument_types import Dims, Number, Sizes
 from ..generated import function
 from ..meta import Shape
+from ..out_tensors import OUT, OUTS
 from ..tensor import Tensor
 from . import torch_table
 from .torch_function import Arguments, Constant, Slot, TorchFunction
@@ -129,14 +130,18 @@ class Row:
         return defaults | known
 
 
-def _typed(signature: inspect.Signature) -> inspect.Signature:
-    """The parameters with their types."""
-    parameters = [each.replace(annotation=_type(each)) for each in signature.parameters.values()]
+def _typed(signature: inspect.Signature, several: bool) -> inspect.Signature:
+    """The parameters with their types; `several` is whether there are several outputs."""
+    parameters = [
+        each.replace(annotation=_type(each, several)) for each in signature.parameters.values()
+    ]
     return signature.replace(parameters=parameters)
 
 
-def _type(parameter: inspect.Parameter) -> object:
+def _type(parameter: inspect.Parameter, several: bool) -> object:
     default = parameter.default
+    if parameter.name == "out":
+        return (OUTS if several else OUT).annotation
     known: Any = Tensor if default in (parameter.empty, None) else type(default)
     if parameter.kind is not parameter.VAR_POSITIONAL:
         known = _TYPES.get(parameter.name, known)
@@ -195,7 +200,7 @@ def read(text: str) -> Row:
     home = torch.nn.functional if hasattr(torch.nn.functional, name) else torch
     run: LocalFunction = _LOCAL.get(name) or attrgetter(name)(home)
     names = outputs.split(", ") if outputs else []
-    return Row(name, _typed(inspect.signature(declared)), names, rule, run)
+    return Row(name, _typed(inspect.signature(declared), bool(names)), names, rule, run)
 
 
 def _joined(block: str) -> list[str]:

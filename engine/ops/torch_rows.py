@@ -12,6 +12,7 @@ from ...errors import OnefoldTypeError, OnefoldValueError
 from ..argument_types import TypedLayout
 from ..meta import Box
 from ..names import register_name
+from ..out_tensors import give_to, made_for
 from ..tensor import Tensor
 from .creation import make
 from .reduce import mean, sum
@@ -47,6 +48,7 @@ def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise OnefoldTypeError(f"{name}(): {error}") from None
+        out = bound.arguments.pop("out", None)
         reduction = "none"
         if row.reduced:
             reduction = _reduction(bound.arguments)
@@ -60,7 +62,10 @@ def public(row: Row, doc: str, result: type = Tensor) -> Callable[..., Any]:
         if row.counted:
             return made
         if row.outputs:
-            return result(*made)
+            results = result(*made)
+            return results if out is None else give_to(out, results)
+        if out is not None:
+            return give_to(out, made[0])
         return made[0] if reduction == "none" else _REDUCTIONS[reduction](made[0])
 
     _describe(call, row, result, doc)
@@ -96,6 +101,9 @@ def new_vector(row: Row) -> Callable[..., Tensor]:
 
     def call(*args: object, **layout: Any) -> Tensor:
         given = {key: layout.pop(key) for key in signature.parameters if key in layout}
+        out = given.pop("out", None)
+        if out is not None:
+            return give_to(out, call(*args, **given, **made_for(out, layout)))
         dtype = layout.pop("dtype", None) or torch.get_default_dtype()
         try:
             bound = signature.bind(*args, **given)

@@ -17,174 +17,178 @@ gradient, and `reduced` that a loss of each element is computed first and reduce
 """
 
 LINALG = """
-cholesky(input, upper=False): but 2
-cholesky_inverse(input, upper=False): but 2
-cholesky_solve(input, input2, upper=False): but 2
+cholesky(input, upper=False, *, out=None): but 2
+cholesky_inverse(input, upper=False, *, out=None): but 2
+cholesky_solve(input, input2, upper=False, *, out=None): but 2
 det(input): but 2
-geqrf(input) -> a, tau: but 2 constant
-inverse(input): but 2
-matrix_power(input, n): but 2
-orgqr(input, input2): but 2 1
-slogdet(input) -> sign, logabsdet: but 2
+geqrf(input, *, out=None) -> a, tau: but 2 constant
+inverse(input, *, out=None): but 2
+matrix_power(input, n, *, out=None): but 2
+orgqr(input, input2, *, out=None): but 2 1
+slogdet(input, *, out=None) -> sign, logabsdet: but 2
 vander(x, N=None, increasing=False): none constant
-lu_solve(input, LU_data, LU_pivots): but 2 2 1
-lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True) -> P, L, U: but 2 1
+lu_solve(input, LU_data, LU_pivots, *, out=None): but 2 2 1
+lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=None) -> P, L, U: but 2 1
 matrix_exp(input): but 2
-ormqr(input, input2, input3, left=True, transpose=False): but 2 1 2
+ormqr(input, input2, input3, left=True, transpose=False, *, out=None): but 2 1 2
 pinverse(input, rcond=1e-15): but 2
-qr(input, some=True) -> Q, R: but 2
-svd(input, some=True, compute_uv=True) -> U, S, V: but 2
-triangular_solve(input, A, upper=True, transpose=False, unitriangular=False) -> solution,
-    cloned_coefficient: but 2
+qr(input, some=True, *, out=None) -> Q, R: but 2
+svd(input, some=True, compute_uv=True, *, out=None) -> U, S, V: but 2
+triangular_solve(input, A, upper=True, transpose=False, unitriangular=False, *, out=None) ->
+    solution, cloned_coefficient: but 2
 logdet(input): but 2
-linalg.cholesky(input, *, upper=False): but 2
-linalg.cholesky_ex(input, *, upper=False, check_errors=False) -> L, info: but 2
-linalg.cond(input, p=None): but 2
-linalg.det(A): but 2
-linalg.eig(input) -> eigenvalues, eigenvectors: but 2
-linalg.eigh(input, UPLO="L") -> eigenvalues, eigenvectors: but 2
-linalg.eigvals(input): but 2
-linalg.eigvalsh(input, UPLO="L"): but 2
-linalg.householder_product(input, tau): but 2 1
-linalg.inv(A): but 2
-linalg.inv_ex(A, *, check_errors=False) -> inverse, info: but 2
-linalg.ldl_factor(input, *, hermitian=False) -> LD, pivots: but 2
-linalg.ldl_factor_ex(input, *, hermitian=False, check_errors=False) -> LD, pivots, info: but 2
-linalg.ldl_solve(LD, pivots, B, *, hermitian=False): but 2 1 2
-linalg.lu(A, *, pivot=True) -> P, L, U: but 2
-linalg.lu_factor(A, *, pivot=True) -> LU, pivots: but 2
-linalg.lu_factor_ex(A, *, pivot=True, check_errors=False) -> LU, pivots, info: but 2
-linalg.lu_solve(LU, pivots, B, *, left=True, adjoint=False): but 2 1 2
-linalg.lstsq(input, b, rcond=None, *, driver=None) -> solution, residuals, rank, singular_values:
-    but 2
-linalg.matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None): but dim
-linalg.matrix_power(input, n): but 2
-linalg.matrix_rank(input, tol=None, *, atol=None, rtol=None, hermitian=False): but 2
-linalg.multi_dot(tensors): none
-linalg.norm(input, ord=None, dim=None, keepdim=False, *, dtype=None): but dim
-linalg.pinv(input, rcond=None, *, atol=None, rtol=None, hermitian=False): but 2
-linalg.qr(A, mode="reduced") -> Q, R: but 2
-linalg.slogdet(A) -> sign, logabsdet: but 2
-linalg.solve(A, B, *, left=True): solve
-linalg.solve_ex(A, B, *, left=True, check_errors=False) -> result, info: solve
-linalg.solve_triangular(input, B, *, upper, left=True, unitriangular=False): but 2
-linalg.svd(A, full_matrices=True, *, driver=None) -> U, S, Vh: but 2
-linalg.svdvals(A, *, driver=None): but 2
-linalg.tensorinv(input, ind=2): none
-linalg.tensorsolve(input, other, dims=None): none
+linalg.cholesky(input, *, upper=False, out=None): but 2
+linalg.cholesky_ex(input, *, upper=False, check_errors=False, out=None) -> L, info: but 2
+linalg.cond(input, p=None, *, out=None): but 2
+linalg.det(A, *, out=None): but 2
+linalg.eig(input, *, out=None) -> eigenvalues, eigenvectors: but 2
+linalg.eigh(input, UPLO="L", *, out=None) -> eigenvalues, eigenvectors: but 2
+linalg.eigvals(input, *, out=None): but 2
+linalg.eigvalsh(input, UPLO="L", *, out=None): but 2
+linalg.householder_product(input, tau, *, out=None): but 2 1
+linalg.inv(A, *, out=None): but 2
+linalg.inv_ex(A, *, check_errors=False, out=None) -> inverse, info: but 2
+linalg.ldl_factor(input, *, hermitian=False, out=None) -> LD, pivots: but 2
+linalg.ldl_factor_ex(input, *, hermitian=False, check_errors=False, out=None) -> LD, pivots,
+    info: but 2
+linalg.ldl_solve(LD, pivots, B, *, hermitian=False, out=None): but 2 1 2
+linalg.lu(A, *, pivot=True, out=None) -> P, L, U: but 2
+linalg.lu_factor(A, *, pivot=True, out=None) -> LU, pivots: but 2
+linalg.lu_factor_ex(A, *, pivot=True, check_errors=False, out=None) -> LU, pivots, info: but 2
+linalg.lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None): but 2 1 2
+linalg.lstsq(input, b, rcond=None, *, driver=None) -> solution, residuals, rank,
+    singular_values: but 2
+linalg.matrix_norm(input, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=None): but dim
+linalg.matrix_power(input, n, *, out=None): but 2
+linalg.matrix_rank(input, tol=None, *, atol=None, rtol=None, hermitian=False, out=None): but 2
+linalg.multi_dot(tensors, *, out=None): none
+linalg.norm(input, ord=None, dim=None, keepdim=False, *, dtype=None, out=None): but dim
+linalg.pinv(input, rcond=None, *, atol=None, rtol=None, hermitian=False, out=None): but 2
+linalg.qr(A, mode="reduced", *, out=None) -> Q, R: but 2
+linalg.slogdet(A, *, out=None) -> sign, logabsdet: but 2
+linalg.solve(A, B, *, left=True, out=None): solve
+linalg.solve_ex(A, B, *, left=True, check_errors=False, out=None) -> result, info: solve
+linalg.solve_triangular(input, B, *, upper, left=True, unitriangular=False, out=None): but 2
+linalg.svd(A, full_matrices=True, *, driver=None, out=None) -> U, S, Vh: but 2
+linalg.svdvals(A, *, driver=None, out=None): but 2
+linalg.tensorinv(input, ind=2, *, out=None): none
+linalg.tensorsolve(input, other, dims=None, *, out=None): none
 linalg.vander(x, *, N=None): but 1
-linalg.vecdot(x, y, *, dim=-1): but dim
-linalg.cross(input, other, *, dim=-1): but dim
+linalg.vecdot(x, y, *, dim=-1, out=None): but dim
+linalg.cross(input, other, *, dim=-1, out=None): but dim
 linalg.diagonal(A, *, offset=0, dim1=-2, dim2=-1): none linear
 """
 
 FFT = """
-fft.fft(input, n=None, dim=-1, norm=None): but dim linear
-fft.fft2(input, s=None, dim=(-2, -1), norm=None): but dim linear
-fft.fftn(input, s=None, dim=None, norm=None): but dim linear
-fft.hfft(input, n=None, dim=-1, norm=None): but dim
-fft.hfft2(input, s=None, dim=(-2, -1), norm=None): but dim
-fft.hfftn(input, s=None, dim=None, norm=None): but dim
-fft.rfft(input, n=None, dim=-1, norm=None): but dim linear
-fft.rfft2(input, s=None, dim=(-2, -1), norm=None): but dim linear
-fft.rfftn(input, s=None, dim=None, norm=None): but dim linear
-fft.ifft(input, n=None, dim=-1, norm=None): but dim linear
-fft.ifft2(input, s=None, dim=(-2, -1), norm=None): but dim linear
-fft.ifftn(input, s=None, dim=None, norm=None): but dim linear
-fft.ihfft(input, n=None, dim=-1, norm=None): but dim
-fft.ihfft2(input, s=None, dim=(-2, -1), norm=None): but dim
-fft.ihfftn(input, s=None, dim=None, norm=None): but dim
-fft.irfft(input, n=None, dim=-1, norm=None): but dim linear
-fft.irfft2(input, s=None, dim=(-2, -1), norm=None): but dim linear
-fft.irfftn(input, s=None, dim=None, norm=None): but dim linear
+fft.fft(input, n=None, dim=-1, norm=None, *, out=None): but dim linear
+fft.fft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim linear
+fft.fftn(input, s=None, dim=None, norm=None, *, out=None): but dim linear
+fft.hfft(input, n=None, dim=-1, norm=None, *, out=None): but dim
+fft.hfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim
+fft.hfftn(input, s=None, dim=None, norm=None, *, out=None): but dim
+fft.rfft(input, n=None, dim=-1, norm=None, *, out=None): but dim linear
+fft.rfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim linear
+fft.rfftn(input, s=None, dim=None, norm=None, *, out=None): but dim linear
+fft.ifft(input, n=None, dim=-1, norm=None, *, out=None): but dim linear
+fft.ifft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim linear
+fft.ifftn(input, s=None, dim=None, norm=None, *, out=None): but dim linear
+fft.ihfft(input, n=None, dim=-1, norm=None, *, out=None): but dim
+fft.ihfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim
+fft.ihfftn(input, s=None, dim=None, norm=None, *, out=None): but dim
+fft.irfft(input, n=None, dim=-1, norm=None, *, out=None): but dim linear
+fft.irfft2(input, s=None, dim=(-2, -1), norm=None, *, out=None): but dim linear
+fft.irfftn(input, s=None, dim=None, norm=None, *, out=None): but dim linear
 fft.fftshift(input, dim=None): but dim linear
 fft.ifftshift(input, dim=None): but dim linear
 """
 
 SPECIAL = """
-i0(input): each
-igamma(input, other): each
-igammac(input, other): each
-mvlgamma(input, p): each
-nextafter(input, other): each constant
-special.airy_ai(x): each constant
-special.bessel_j0(input): each constant
-special.bessel_j1(input): each constant
-special.bessel_y0(input): each constant
-special.bessel_y1(input): each constant
-special.chebyshev_polynomial_t(x, n): each constant
-special.chebyshev_polynomial_u(x, n): each constant
-special.chebyshev_polynomial_v(x, n): each constant
-special.chebyshev_polynomial_w(x, n): each constant
-special.entr(input): each
-special.erfcx(input): each
-special.hermite_polynomial_h(x, n): each constant
-special.hermite_polynomial_he(x, n): each constant
-special.i0e(input): each
-special.i1(input): each
-special.i1e(input): each
-special.laguerre_polynomial_l(x, n): each constant
-special.legendre_polynomial_p(x, n): each constant
-special.log_ndtr(input): each
-special.modified_bessel_i0(input): each constant
-special.modified_bessel_i1(input): each constant
-special.modified_bessel_k0(input): each constant
-special.modified_bessel_k1(input): each constant
-special.ndtr(input): each
-special.ndtri(input): each
-special.polygamma(n, input): each
-special.scaled_modified_bessel_k0(x): each constant
-special.scaled_modified_bessel_k1(x): each constant
-special.shifted_chebyshev_polynomial_t(x, n): each constant
-special.shifted_chebyshev_polynomial_u(x, n): each constant
-special.shifted_chebyshev_polynomial_v(x, n): each constant
-special.shifted_chebyshev_polynomial_w(x, n): each constant
-special.spherical_bessel_j0(x): each constant
-special.xlog1py(input, other): each
-special.zeta(input, other): each
+i0(input, *, out=None): each
+igamma(input, other, *, out=None): each
+igammac(input, other, *, out=None): each
+mvlgamma(input, p, *, out=None): each
+nextafter(input, other, *, out=None): each constant
+special.airy_ai(x, *, out=None): each constant
+special.bessel_j0(input, *, out=None): each constant
+special.bessel_j1(input, *, out=None): each constant
+special.bessel_y0(input, *, out=None): each constant
+special.bessel_y1(input, *, out=None): each constant
+special.chebyshev_polynomial_t(x, n, *, out=None): each constant
+special.chebyshev_polynomial_u(x, n, *, out=None): each constant
+special.chebyshev_polynomial_v(x, n, *, out=None): each constant
+special.chebyshev_polynomial_w(x, n, *, out=None): each constant
+special.entr(input, *, out=None): each
+special.erfcx(input, *, out=None): each
+special.hermite_polynomial_h(x, n, *, out=None): each constant
+special.hermite_polynomial_he(x, n, *, out=None): each constant
+special.i0e(input, *, out=None): each
+special.i1(input, *, out=None): each
+special.i1e(input, *, out=None): each
+special.laguerre_polynomial_l(x, n, *, out=None): each constant
+special.legendre_polynomial_p(x, n, *, out=None): each constant
+special.log_ndtr(input, *, out=None): each
+special.modified_bessel_i0(input, *, out=None): each constant
+special.modified_bessel_i1(input, *, out=None): each constant
+special.modified_bessel_k0(input, *, out=None): each constant
+special.modified_bessel_k1(input, *, out=None): each constant
+special.ndtr(input, *, out=None): each
+special.ndtri(input, *, out=None): each
+special.polygamma(n, input, *, out=None): each
+special.scaled_modified_bessel_k0(x, *, out=None): each constant
+special.scaled_modified_bessel_k1(x, *, out=None): each constant
+special.shifted_chebyshev_polynomial_t(x, n, *, out=None): each constant
+special.shifted_chebyshev_polynomial_u(x, n, *, out=None): each constant
+special.shifted_chebyshev_polynomial_v(x, n, *, out=None): each constant
+special.shifted_chebyshev_polynomial_w(x, n, *, out=None): each constant
+special.spherical_bessel_j0(x, *, out=None): each constant
+special.xlog1py(input, other, *, out=None): each
+special.zeta(input, other, *, out=None): each
 """
 
 OTHERS = """
-as_strided_copy(input, size, stride, storage_offset=None): none
+as_strided_copy(input, size, stride, storage_offset=None, *, out=None): none
 as_strided_scatter(input, src, size, stride, storage_offset=None): none
-bucketize(input, boundaries, *, out_int32=False, right=False): values input constant
+bucketize(input, boundaries, *, out_int32=False, right=False, out=None): values input constant
 combinations(input, r=2, with_replacement=False): none
 gradient(input, *, spacing=1, dim=None, edge_order=1) -> *: but dim
-histogram(input, bins, *, range=None, weight=None, density=False) -> hist, bin_edges: none constant
-index_reduce(input, dim, index, source, reduce, *, include_self=True): none
-istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False,
-    onesided=None, length=None, return_complex=False): none
-searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    sorted constant
+histogram(input, bins, *, range=None, weight=None, density=False, out=None) -> hist, bin_edges:
+    none constant
+index_reduce(input, dim, index, source, reduce, *, include_self=True, out=None): none
+istft(input, n_fft, hop_length=None, win_length=None, window=None, center=True,
+    normalized=False, onesided=None, length=None, return_complex=False): none
+searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None,
+    out=None): sorted constant
 unravel_index(indices, shape) -> *: each constant
 block_diag(*tensors): none
 cartesian_prod(*tensors): none
 cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"): but 2
-complex(real, imag): each
-polar(abs, angle): each
-cross(input, other, dim=None): but dim
-cummax(input, dim) -> values, indices: but dim
-cummin(input, dim) -> values, indices: but dim
+complex(real, imag, *, out=None): each
+polar(abs, angle, *, out=None): each
+cross(input, other, dim=None, *, out=None): but dim
+cummax(input, dim, *, out=None) -> values, indices: but dim
+cummin(input, dim, *, out=None) -> values, indices: but dim
 cumulative_trapezoid(y, x=None, *, dx=None, dim=-1): but dim
-diff(input, n=1, dim=-1, prepend=None, append=None): but dim
+diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None): but dim
 dist(input, other, p=2): none
-hash_tensor(input, dim=None, *, keepdim=False, mode=0): but dim constant
-frexp(input) -> mantissa, exponent: each
-gcd(input, other): each constant
-lcm(input, other): each constant
-histc(input, bins=100, min=0, max=0): none constant
-isin(elements, test_elements, *, assume_unique=False, invert=False): values elements constant
+hash_tensor(input, dim=None, *, keepdim=False, mode=0, out=None): but dim constant
+frexp(input, *, out=None) -> mantissa, exponent: each
+gcd(input, other, *, out=None): each constant
+lcm(input, other, *, out=None): each constant
+histc(input, bins=100, min=0, max=0, *, out=None): none constant
+isin(elements, test_elements, *, assume_unique=False, invert=False, out=None): values elements
+    constant
 isreal(input): each constant
-kron(input, other): none
-ldexp(input, other): each
-logcumsumexp(input, dim): but dim
-mode(input, dim=-1, keepdim=False) -> values, indices: but dim
-nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"): quantile
-quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"): quantile
-nonzero_static(input, *, size, fill_value=-1): none constant
-renorm(input, p, dim, maxnorm): none
-stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect",
-    normalized=False, onesided=None, return_complex=None, align_to_window=None): signal
+kron(input, other, *, out=None): none
+ldexp(input, other, *, out=None): each
+logcumsumexp(input, dim, *, out=None): but dim
+mode(input, dim=-1, keepdim=False, *, out=None) -> values, indices: but dim
+nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None): quantile
+quantile(input, q, dim=None, keepdim=False, *, interpolation="linear", out=None): quantile
+nonzero_static(input, *, size, fill_value=-1, out=None): none constant
+renorm(input, p, dim, maxnorm, *, out=None): none
+stft(input, n_fft, hop_length=None, win_length=None, window=None, center=True,
+    pad_mode="reflect", normalized=False, onesided=None, return_complex=None, align_to_window=None):
+    signal
 trapezoid(y, x=None, *, dx=None, dim=-1): but dim
 trapz(y, x=None, *, dx=None, dim=-1): but dim
 trace(input): none linear
@@ -237,14 +241,14 @@ pdist(input, p=2.0): none
 LOSSES = """
 cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None,
     reduction="mean"): but 1 1 0 reduced
-hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
-    each reduced
+hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None,
+    reduction="mean"): each reduced
 margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None,
     reduction="mean"): each reduced
 multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None,
     reduction="mean"): but 1 0 1 reduced
-multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
-    but 1 reduced
+multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"): but 1
+    reduced
 multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None,
     reduction="mean"): but 1 reduced
 poisson_nll_loss(input, target, log_input=True, full=False, size_average=None, eps=1e-8,
@@ -257,8 +261,8 @@ triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=
 VECTORS = """
 bartlett_window(window_length, periodic=True): vector
 blackman_window(window_length, periodic=True): vector
-fft.fftfreq(n, d=1.0): vector
-fft.rfftfreq(n, d=1.0): vector
+fft.fftfreq(n, d=1.0, *, out=None): vector
+fft.rfftfreq(n, d=1.0, *, out=None): vector
 hamming_window(window_length, periodic=True, alpha=0.54, beta=0.46): vector
 kaiser_window(window_length, periodic=True, beta=12.0): vector
 signal.windows.bartlett(M, *, sym=True): vector

@@ -12,6 +12,7 @@ from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Needs
+from ..out_tensors import give_to
 from ..signature import Signature
 from ..tensor import Tensor, tensor_ops
 from ..views import FunctionStep, link
@@ -76,7 +77,7 @@ def _sinc_slope(x: Tensor) -> Tensor:
     return or_zero(x, (angle * cos(angle) - sin(angle)) / (x * angle))
 
 
-@elementwise(torch.sinc, gradient=lambda dy, input: mul(dy, conj_of(_sinc_slope(input))))
+@elementwise(torch.sinc, out=True, gradient=lambda dy, input: mul(dy, conj_of(_sinc_slope(input))))
 def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 where x is 0."""
     angle = input * math.pi
@@ -87,13 +88,17 @@ _DEGREE = math.pi / 180
 _RADIAN = 180 / math.pi
 
 
-@elementwise(torch.deg2rad, gradient=lambda dy: mul(dy, _DEGREE), linear="0", passes=INCREASING)
+@elementwise(
+    torch.deg2rad, out=True, gradient=lambda dy: mul(dy, _DEGREE), linear="0", passes=INCREASING
+)
 def deg2rad(input: Tensor) -> Tensor:
     """Degrees as radians."""
     return input * _DEGREE
 
 
-@elementwise(torch.rad2deg, gradient=lambda dy: mul(dy, _RADIAN), linear="0", passes=INCREASING)
+@elementwise(
+    torch.rad2deg, out=True, gradient=lambda dy: mul(dy, _RADIAN), linear="0", passes=INCREASING
+)
 def rad2deg(input: Tensor) -> Tensor:
     """Radians as degrees."""
     return input * _RADIAN
@@ -114,8 +119,10 @@ _polygamma = with_settings(
 
 
 @register_elementwise
-def polygamma(n: int, input: Tensor) -> Tensor:
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of order `n` of digamma; the method is `x.polygamma(n)`."""
+    if out is not None:
+        return give_to(out, polygamma(n, input))
     if isinstance(n, Tensor):
         n, input = input, n
     return _polygamma(input, n)
@@ -131,8 +138,10 @@ _logit = with_settings("logit", torch.logit, "eps", _logit_gradient)
 
 
 @register_elementwise
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), with x clamped to [eps, 1 - eps] when `eps` is given."""
+    if out is not None:
+        return give_to(out, logit(input, eps))
     return _logit(input, eps)
 
 
@@ -148,8 +157,10 @@ _round = with_settings("round", kernels.round, "decimals", zero)
 
 
 @register_elementwise
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest integer, or the nearest value with `decimals` decimals; halves go to even."""
+    if out is not None:
+        return give_to(out, round(input, decimals=decimals))
     return _round(input, decimals)
 
 
@@ -177,18 +188,22 @@ def nan_to_num(
     nan: float | None = None,
     posinf: float | None = None,
     neginf: float | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """`input` with nan as `nan` (0), and infinities as the given or the dtype's extreme numbers."""
+    if out is not None:
+        return give_to(out, nan_to_num(input, nan, posinf, neginf))
     return _nan_to_num(input, exact(nan), exact(posinf), exact(neginf))
 
 
 # Predicates, which have no derivative.
 
-isnan = torch_function(torch.isnan)
-isinf = torch_function(torch.isinf)
+isnan = torch_function(torch.isnan, out=False)
+isinf = torch_function(torch.isinf, out=False)
 isposinf = torch_function(torch.isposinf)
 isneginf = torch_function(torch.isneginf)
-isfinite = torch_function(torch.isfinite)
+isfinite = torch_function(torch.isfinite, out=False)
 signbit = torch_function(torch.signbit)
 logical_not = torch_function(torch.logical_not)
 bitwise_not = torch_function(torch.bitwise_not)
@@ -218,8 +233,10 @@ _imag = unary(Elementwise("imag", kernels.imag, _imag_vjp, linear="0", saves=())
 
 
 @register_elementwise
-def conj_physical(input: Tensor) -> Tensor:
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The complex conjugate; a real tensor itself."""
+    if out is not None:
+        return give_to(out, conj_physical(input))
     return _conj(input) if input.meta.dtype.is_complex else input
 
 

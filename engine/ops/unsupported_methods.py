@@ -1,4 +1,4 @@
-"""Functions of torch that have no meaning here: errors that say what to use instead."""
+"""Functions of torch and OneFlow without a meaning here: errors that say what to use instead."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ _INSTEAD = {
         """.split(),
         _SPARSE,
     ),
+    **dict.fromkeys(
+        "is_offloaded load offload".split(),
+        "tensors stay where they are; use y = x.cpu() and del x to free a device's memory, and "
+        "y.cuda() to take it back",
+    ),
+    "index": "dims have no names; use x[positions]",
     "eig": f"{_REMOVED}; use linalg.eig(x), or linalg.eigh(x) for a symmetric matrix",
     "lstsq": f"{_REMOVED}; use linalg.lstsq(A, B)",
     "solve": f"{_REMOVED}; use linalg.solve(A, B), whose arguments are in the other order",

@@ -14,6 +14,7 @@ from ..dispatcher import binary, unary
 from ..meta import Meta
 from ..names import register_as
 from ..op import Gradients, Kernel, Local, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_sum
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor
@@ -156,7 +157,10 @@ def _register(name: str, entry: Callable[[Tensor, Dims, float, bool], Tensor], d
         keepdim: bool = False,
         *,
         correction: float | None = None,
+        out: Tensor | None = None,
     ) -> Tensor:
+        if out is not None:
+            return give_to(out, call(input, dim, unbiased, keepdim, correction=correction))
         dim, correction = _settings(name, dim, unbiased, correction)
         return entry(input, dim, correction, keepdim)
 

@@ -13,6 +13,7 @@ from ..dispatcher import unary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Local, Metas, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule
 from ..tensor import Tensor
@@ -122,11 +123,14 @@ def vector_norm(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The vector norm of order `ord` over `dim` (None: over all), as torch.linalg.vector_norm.
 
     A split dim is not gathered: the parts exchange their sums of powers.
     """
+    if out is not None:
+        return give_to(out, vector_norm(input, ord, dim, keepdim, dtype=dtype or out.dtype))
     x = input if dtype is None else cast(input, dtype)
     return _vector_norm(x, ord, hashable(dim), keepdim)
 

@@ -155,7 +155,11 @@ def reshape(input: Tensor, *shape: Dims) -> Tensor:
     lying in memory row by row, so `x.reshape(-1)` is a view, and `x.t().reshape(-1)` is not.
     """
     y = view(input, *shape)
-    if input.shared and base_of(input) is not None and not _can_view(_chain(input), y.meta.shape):
+    try:
+        base = input._base
+    except AttributeError:  # as `base_of`, without a call
+        base = input._base = None
+    if base is not None and not _can_view(_chain(input), y.meta.shape):
         return unlink(y)
     return y
 

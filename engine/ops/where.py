@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 import torch
 
-from ...errors import OnefoldValueError
+from ...errors import OnefoldTypeError, OnefoldValueError
 from ...kernels import pointwise_ref as kernels
 from ..argument_types import NumberLike
 from ..dispatcher import binary, ternary
 from ..meta import Meta
 from ..names import register_function
 from ..op import Gradients, Kernel, Needs, Op
+from ..out_tensors import give_to
 from ..sbp import broadcast, partial_max, partial_min, partial_sum
 from ..signature import Axis, Rule, Signature, pointwise_of
 from ..tensor import Tensor
@@ -117,7 +118,9 @@ def where(
 
 
 @overload
-def where(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
+def where(
+    condition: Tensor, input: Operand, other: Operand, *, out: Tensor | None = None
+) -> Tensor: ...
 
 
 @register_function
@@ -128,12 +131,17 @@ def where(
     *,
     size: int | None = None,
     fill_value: int = -1,
+    out: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """`input` where the condition holds, else `other`; both may be Python numbers.
 
     With the condition alone, the indices at which it holds, as `nonzero(as_tuple=True)` gives them,
     `size` of them if that is given.
     """
+    if out is not None:
+        if input is None or other is None:
+            raise OnefoldTypeError("where: out= needs both input and other")
+        return give_to(out, where(condition, input, other))
     if isinstance(input, Tensor):
         if isinstance(other, Tensor):
             return _where(condition, input, other)
@@ -185,7 +193,7 @@ def _maximum(kernel: Kernel, loses: Operator, passes: tuple[Signature, ...]) -> 
             needs[1] and sum_to(masked_fill(shared, loses(b, a), 0), b.meta),
         )
 
-    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes))
+    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes), out=True)
 
 
 def _choice(kernel: Kernel, takes_first: Operator, passes: tuple[Signature, ...] = ()) -> Binary:
@@ -198,7 +206,7 @@ def _choice(kernel: Kernel, takes_first: Operator, passes: tuple[Signature, ...]
             needs[1] and sum_to(where(first, 0, dy), b.meta),
         )
 
-    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes))
+    return binary(Elementwise(kernel.__name__, kernel, vjp, passes=passes), out=True)
 
 
 maximum = register_elementwise(_maximum(torch.maximum, lt, idempotent(partial_max)))
@@ -251,11 +259,19 @@ def _clamped_dtype(x: Meta, *bounds: ClampBound) -> torch.dtype:
 
 
 @register_elementwise
-def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+def clamp(
+    input: Tensor,
+    min: Operand | None = None,
+    max: Operand | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """`input` limited to [min, max]: numbers, tensors, or None for no limit.
 
     Where min > max the result is max. Raises OnefoldValueError when both are None.
     """
+    if out is not None:
+        return give_to(out, clamp(input, min, max))
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         bounds = [bound.meta if isinstance(bound, Tensor) else bound for bound in (min, max)]
         dtype = _clamped_dtype(input.meta, *bounds)
@@ -266,16 +282,20 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
 
 
 @register_elementwise
-def clamp_min(input: Tensor, min: Operand | None) -> Tensor:
+def clamp_min(input: Tensor, min: Operand | None, *, out: Tensor | None = None) -> Tensor:
     """`input`, but at least `min`."""
+    if out is not None:
+        return give_to(out, clamp_min(input, min))
     if isinstance(min, Tensor):
         return _clamp_min(input, min)
     return input if min is None else _clamp(input, min, None, type(min), None)
 
 
 @register_elementwise
-def clamp_max(input: Tensor, max: Operand | None) -> Tensor:
+def clamp_max(input: Tensor, max: Operand | None, *, out: Tensor | None = None) -> Tensor:
     """`input`, but at most `max`."""
+    if out is not None:
+        return give_to(out, clamp_max(input, max))
     if isinstance(max, Tensor):
         return _clamp_max(input, max)
     return input if max is None else _clamp(input, None, max, None, type(max))

@@ -163,8 +163,20 @@ class InPlace(Op):
                     return plain(*args)
             return into(*args, out=args[index])
 
+        # The same without a loop, for most ops; small tensors take no longer than a few calls.
+
+        def of_one(x: torch.Tensor, *attrs: object) -> object:
+            return into(x, *attrs, out=x) if x.is_contiguous() else plain(x, *attrs)
+
+        def of_two(x: torch.Tensor, y: torch.Tensor, *attrs: object) -> object:
+            if x.is_contiguous() and y.is_contiguous():
+                return into(x, y, *attrs, out=y if index else x)
+            return plain(x, y, *attrs)
+
         self.name = op.name
         self.kernel = kernel
+        if None not in local.inputs and len(local.inputs) <= 2:
+            self.kernel = of_one if len(local.inputs) == 1 else of_two
 
 
 def _placed(step: ProgramStep, place: Value) -> ProgramStep:

@@ -62,12 +62,12 @@ def make(name: str, stages: int, micro_batches: int, ranks: int | None = None) -
         )
     chunks = stages // count
     if row.stages_per_rank not in (None, chunks):
-        one = row.stages_per_rank == 1
+        wanted, advice = f"{row.stages_per_rank} stages", ""
+        if row.stages_per_rank == 1:
+            wanted, advice = "one stage", "; use 'interleaved', or 'zb-v' for 2"
         raise OnefoldValueError(
-            f"schedule {name} needs {'one stage' if one else f'{row.stages_per_rank} stages'} on "
-            f"every rank, but {stages} stages on {count} ranks are {chunks}"
-            + "; use 'interleaved', or 'zb-v' for 2"
-            * one
+            f"schedule {name} needs {wanted} on every rank, but {stages} stages on {count} ranks "
+            f"are {chunks}{advice}"
         )
     found = tuple(tuple(row.order(rank, count, chunks, micro_batches)) for rank in range(count))
     return Schedule(name, micro_batches, row.rank_of(stages, count), found)

@@ -31,9 +31,9 @@ def clip_grad_norm_(
     there, and return the norm from build() to read it.
     """
     norm_type = float(norm_type)
-    if interpreter.current is not None and interpreter.capturing():
+    if (current := interpreter.get_current()) is not None and current.captures:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        return interpreter.current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)
+        return current.clip_gradients(given, max_norm, norm_type, error_if_nonfinite)
     return norm_of(clip_gradients(parameters, max_norm, norm_type, error_if_nonfinite))
 
 

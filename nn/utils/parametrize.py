@@ -197,7 +197,7 @@ class _Parametrized:
         if cache is None:
             made: Tensor = compute()
             return made
-        key = (interpreter.current, id(module), self.name)
+        key = (interpreter.get_current(), id(module), self.name)
         if key not in cache:
             cache[key] = compute()
         return cache[key]

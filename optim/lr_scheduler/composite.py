@@ -74,8 +74,7 @@ class SequentialLR(LRScheduler):
         check(len(given) == count, f"{rule} ({count})", given)
         places = tuple(milestones), tuple(given)
         made = [Sequential(schedules, *places) for schedules in per_group]
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, made, last_step, verbose)
+        super().__init__(optimizer, made, last_step, verbose, last_epoch=last_epoch)
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,9 @@ class CosineAnnealingLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, CosineAnnealing(T_max, eta_min), last_step, verbose)
+        super().__init__(
+            optimizer, CosineAnnealing(T_max, eta_min), last_step, verbose, last_epoch=last_epoch
+        )
 
 
 @dataclass(frozen=True)
@@ -139,5 +140,4 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         last_epoch: int | None = None,
     ) -> None:
         schedule = WarmRestarts(T_0, T_mult, eta_min, decay_rate, restart_limit)
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, schedule, last_step, verbose)
+        super().__init__(optimizer, schedule, last_step, verbose, last_epoch=last_epoch)

@@ -45,8 +45,9 @@ class ConstantLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, Constant(factor, total_iters), last_step, verbose)
+        super().__init__(
+            optimizer, Constant(factor, total_iters), last_step, verbose, last_epoch=last_epoch
+        )
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,7 @@ class LinearLR(LRScheduler):
         last_epoch: int | None = None,
     ) -> None:
         schedule = Linear(start_factor, end_factor, total_iters)
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, schedule, last_step, verbose)
+        super().__init__(optimizer, schedule, last_step, verbose, last_epoch=last_epoch)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,9 @@ class StepLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, StepDecay(step_size, gamma), last_step, verbose)
+        super().__init__(
+            optimizer, StepDecay(step_size, gamma), last_step, verbose, last_epoch=last_epoch
+        )
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,13 @@ class MultiStepLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, MultiStep(tuple(milestones), gamma), last_step, verbose)
+        super().__init__(
+            optimizer,
+            MultiStep(tuple(milestones), gamma),
+            last_step,
+            verbose,
+            last_epoch=last_epoch,
+        )
 
 
 @dataclass(frozen=True)
@@ -186,8 +192,7 @@ class ExponentialLR(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, Exponential(gamma), last_step, verbose)
+        super().__init__(optimizer, Exponential(gamma), last_step, verbose, last_epoch=last_epoch)
 
 
 @dataclass(frozen=True)
@@ -233,5 +238,4 @@ class PolynomialLR(LRScheduler):
         last_epoch: int | None = None,
     ) -> None:
         schedule = Polynomial(decay_batch, end_learning_rate, power, cycle)
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, schedule, last_step, verbose)
+        super().__init__(optimizer, schedule, last_step, verbose, last_epoch=last_epoch)

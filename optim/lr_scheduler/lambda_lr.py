@@ -56,8 +56,9 @@ class _OfFactors(LRScheduler):
         *,
         last_epoch: int | None = None,
     ) -> None:
-        last_step = last_step if last_epoch is None else last_epoch
-        super().__init__(optimizer, _each(self._schedule, lr_lambda), last_step, verbose)
+        super().__init__(
+            optimizer, _each(self._schedule, lr_lambda), last_step, verbose, last_epoch=last_epoch
+        )
 
 
 class LambdaLR(_OfFactors):

@@ -101,7 +101,7 @@ class LRScheduler(Scheduler):
     `schedule` is any object with a pure method `rate(base_lr, step)`, or a sequence of one for
     each group. Base rates are the groups' "initial_lr", which the first scheduler of an optimizer
     sets to their "lr". Step 0 is set at once; the constructor takes the number of the last step
-    done, -1 for none; those of torch's schedulers take it as `last_epoch`, too. Raises
+    done, -1 for none, which is also taken as `last_epoch`, torch's name for it. Raises
     OnefoldTypeError for what is no optimizer or schedule, and OnefoldValueError for a bad
     `last_step` or, when resuming, a group without "initial_lr".
 
@@ -126,11 +126,14 @@ class LRScheduler(Scheduler):
         schedule: Schedule | Sequence[Schedule],
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
         super().__init__(optimizer, verbose)
+        last_step = last_step if last_epoch is None else last_epoch
         groups = optimizer.param_groups
         self.schedules = _per_group(schedule, len(groups))
-        self.base_lrs = _base_lrs(groups, last_step)
+        self.base_lrs = base_rates(groups, last_step)
         self.last_step = last_step
         self.step()
         for group, base_lr in zip(groups, self.base_lrs, strict=True):
@@ -166,7 +169,8 @@ def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Sc
     return given
 
 
-def _base_lrs(groups: Sequence[Group], last_step: int) -> list[float]:
+def base_rates(groups: Sequence[Group], last_step: int) -> list[float]:
+    """The rate of each group at step 0, of a scheduler that goes on after `last_step`."""
     check(last_step >= -1, "last_step must be -1 or the number of the last step done", last_step)
     found: list[float] = []
     for index, group in enumerate(groups):

@@ -6,15 +6,16 @@ import math
 
 from ..optimizer import Optimizer
 from .cycles import STRATEGIES, each
-from .scheduler import Scheduler, check
+from .scheduler import Scheduler, base_rates, check
 
 
 class SWALR(Scheduler):
     """The schedule of stochastic weight averaging, Izmailov et al. (2018).
 
     Anneals each group's rate, which other schedulers may have set, to `swa_lr` in `anneal_epochs`
-    steps, along a cosine or a line. The arguments are torch's. Raises OnefoldValueError for
-    arguments out of range.
+    steps, along a cosine or a line. The arguments are torch's: the annealing begins with the first
+    step of this scheduler, whatever `last_epoch` says. Raises OnefoldValueError for arguments out
+    of range, and for a `last_epoch` where a group has no "initial_lr".
 
     >>> import onefold as flow
     >>> optimizer = flow.optim.SGD([flow.nn.Parameter(flow.ones(2))], lr=1.0)
@@ -25,7 +26,7 @@ class SWALR(Scheduler):
     [0.5]
     """
 
-    state_keys = ("last_step", "_last_lr")
+    state_keys = ("last_step", "_last_lr", "_begun")
 
     def __init__(
         self,
@@ -41,17 +42,21 @@ class SWALR(Scheduler):
         rule = "SWALR: anneal_epochs must be an integer >= 0"
         check(type(anneal_epochs) is int and anneal_epochs >= 0, rule, anneal_epochs)
         super().__init__(optimizer, False)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["swa_lr"] = rate
+        groups = optimizer.param_groups
+        bases = base_rates(groups, last_epoch)
+        for group, rate, base in zip(groups, rates, bases, strict=True):
+            group["swa_lr"], group["initial_lr"] = rate, base
         self.anneal_epochs, self.anneal_strategy = anneal_epochs, anneal_strategy
         self.last_step = last_epoch
+        self._begun = last_epoch + 1  # the step at which the annealing begins
         self.step()
 
     def step(self) -> None:
         """Go on by one step; call it after `optimizer.step()`."""
         groups = self._param_groups()
         self.last_step += 1
-        step = max(1, self.last_step) if self.anneal_epochs == 0 else self.last_step
+        step = self.last_step - self._begun
+        step = max(1, step) if self.anneal_epochs == 0 else step
         before, now = self._part(step - 1), self._part(step)
         rates = []  # all of them before one is set: groups may share a tensor
         for group in groups:

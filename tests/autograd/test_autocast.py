@@ -21,7 +21,21 @@ SAME = {
     "mm": lambda m, F, x, w: x @ w,
     "bmm": lambda m, F, x, w: m.bmm(x[None], w[None]),
     "linear": lambda m, F, x, w: F.linear(x, w, w[0]),
-    "addmm": lambda m, F, x, w: F.relu(F.linear(x, w)) + 1,
+    "relu": lambda m, F, x, w: F.relu(F.linear(x, w)) + 1,
+    "addmm": lambda m, F, x, w: m.addmm(x, x, w, beta=0.5, alpha=2),
+    "addmm of half": lambda m, F, x, w: m.addmm(x @ w, x, w),
+    "addmm of a row": lambda m, F, x, w: m.addmm(x[0], x @ w, w),
+    "addmm double": lambda m, F, x, w: m.addmm(x.double(), x.double(), w.double()),
+    "addbmm": lambda m, F, x, w: m.addbmm(x, m.stack([x, w]), m.stack([w, x])),
+    "baddbmm": lambda m, F, x, w: m.baddbmm(x[None], x[None], w[None]),
+    "addmv": lambda m, F, x, w: m.addmv(x[0], x, w[0]),
+    "addr": lambda m, F, x, w: m.addr(x, x[0], w[0]),
+    "mv": lambda m, F, x, w: m.mv(x, w[0]),
+    "dot": lambda m, F, x, w: m.dot(x[0], w[0]),
+    "vecdot": lambda m, F, x, w: m.linalg.vecdot(x, w),
+    "inverse": lambda m, F, x, w: m.inverse(m.eye(4) + 0 * (x @ w)),
+    "quantile": lambda m, F, x, w: m.quantile(m.sigmoid(x @ w), 0.5),
+    "fft": lambda m, F, x, w: m.fft.rfft(m.ones_like(x @ w)).real,
     "then": lambda m, F, x, w: m.tanh(x @ w) * x,
     "conv": lambda m, F, x, w: F.conv2d(x[None, None], w[None, None]),
     "attention": lambda m, F, x, w: F.scaled_dot_product_attention(*[x[None, None]] * 3),
@@ -123,7 +137,7 @@ def test_blocks_nest():
         assert dtype() == torch.bfloat16
         with flow.autocast("cpu", enabled=False):
             assert dtype() == torch.float32
-            assert interpreter.current is None
+            assert interpreter.get_current() is None
             with flow.autocast("cpu", torch.float16):
                 assert (dtype(), flow.get_autocast_dtype("cpu")) == (torch.float16,) * 2
             assert dtype() == torch.float32
@@ -135,13 +149,13 @@ def test_blocks_nest():
         assert dtype() == torch.bfloat16
     with flow.autocast("cuda"):
         assert dtype() == torch.float32  # it is elsewhere
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_an_error_leaves_the_block():
     with pytest.raises(KeyError), flow.autocast("cpu"):
         raise KeyError
-    assert interpreter.current is None
+    assert interpreter.get_current() is None
 
 
 def test_it_decorates():

@@ -207,6 +207,11 @@ def _runs(pid):
         (["nowhere.py"], "there is no script 'nowhere.py' here; use -m for a module"),
         (["--nnodes", "0", "x"], "--nnodes must be 1 or more, not 0"),
         (["--nnodes", "2", "--node_rank", "2", "x"], "--node_rank must be 0 to 1"),
+        (["--nnodes", "2:1", "x"], "--nnodes MIN:MAX needs MIN <= MAX, not 2:1"),
+        (["--nnodes", "1:", "x"], "'1:' is neither N nor MIN:MAX"),
+        (["--nnodes", "1:2", "--node_rank", "2", "x"], "--node_rank must be 0 to 1"),
+        (["--max_restarts", "-1", "x"], "--max_restarts must be 0 or more, not -1"),
+        (["--last_call", "0", "x"], "--last_call must be more than 0, not 0"),
         (["--nproc_per_node", "0", "x"], "--nproc_per_node must be 1 or more"),
         (["--nproc_per_node", "two", "x"], "invalid int value: 'two'"),
         (["--master_port", "70000", "x"], "--master_port must be 1 to 65535, not 70000"),
@@ -228,7 +233,15 @@ def test_help_names_every_option(capsys):
     text = capsys.readouterr().out
     for option in (
         *("--nnodes", "--node_rank", "--nproc_per_node", "--master_addr", "--master_port"),
-        *("-m", "--module", "--no_python", "--redirect_stdout_and_stderr", "--logdir"),
+        *("--max_restarts", "--last_call", "MIN:MAX", "TORCHELASTIC_RESTART_COUNT"),
+        *(
+            "ONEFOLD_TOKEN",
+            "-m",
+            "--module",
+            "--no_python",
+            "--redirect_stdout_and_stderr",
+            "--logdir",
+        ),
     ):
         assert option in text
 
@@ -260,7 +273,7 @@ def test_failures_travel_by_file(tmp_path):
     [
         (7, "ended with exit code 7", 7, False),
         (-signal.SIGKILL, "killed by signal SIGKILL", 137, False),
-        (-signal.SIGTERM, "killed by signal SIGTERM", 143, True),
+        (-signal.SIGTERM, "killed by signal SIGTERM", 143, False),
     ],
 )
 def test_failures_known_by_exit_code(code, text, status, secondary):

@@ -329,8 +329,10 @@ def test_deep_copies(sbp, world):
     assert value_of(w).tolist() == DATA and value_of(w.grad).eq(2).all()
     with pytest.raises(OnefoldRuntimeError, match="only tensors created explicitly"):
         copy.deepcopy(w * 2)
-    with pytest.raises(OnefoldTypeError, match="not pickled directly"):
-        pickle.dumps(w)
+    back = pickle.loads(pickle.dumps(holder))
+    assert back["a"] is back["b"] and type(back["a"]) is flow.nn.Parameter
+    assert back["a"].meta is w.meta and back["a"].requires_grad and back["a"].grad is None
+    assert value_of(back["a"]).tolist() == DATA
 
 
 @pytest.mark.parametrize(

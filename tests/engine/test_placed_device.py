@@ -45,6 +45,26 @@ def test_new_tensors_are_made_on_the_placement(x, make):
     assert made.placement is x.placement and made.sbp == (B,)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("LSTM", (2, 3)),
+        ("GRUCell", (2, 3)),
+        ("Conv2d", (2, 2, 2)),
+        ("BatchNorm1d", (3,)),
+        ("LayerNorm", (3,)),
+        ("EmbeddingBag", (3, 4)),
+        ("MultiheadAttention", (4, 2)),
+        ("TransformerEncoderLayer", (4, 2)),
+        ("AdaptiveLogSoftmaxWithLoss", (4, 10, [2])),
+    ],
+)
+def test_layers_are_made_on_the_placement(x, name, sizes):
+    layer = getattr(flow.nn, name)(*sizes, device=x.device)
+    for made in (*layer.parameters(), *layer.buffers()):
+        assert made.placement is x.placement and set(made.sbp) == {B}
+
+
 def test_a_program_for_one_device_runs(x):
     def masked(x):
         places = torch.arange if isinstance(x, torch.Tensor) else flow.arange

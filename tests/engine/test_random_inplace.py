@@ -1,6 +1,7 @@
 """In-place random methods and samples: torch's distributions, the same numbers in every layout."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -121,6 +122,31 @@ def test_probabilities_of_each_element(world):
         assert torch.equal(value_of(x), local.to_torch())
 
 
+@pytest.mark.parametrize("given", ["mean", "std", "both"])
+def test_a_mean_and_deviation_of_each_element(given, world):
+    mean = torch.linspace(-3, 3, 35).reshape(5, 7) if given != "std" else 1.5
+    std = torch.linspace(0, 2, 7) if given != "mean" else 2.0
+    for layout in ({}, *layouts()):
+        size = torch.normal(mean, std).shape
+        flow.manual_seed(3)
+        z = flow.randn(*size).to_torch()
+        flow.manual_seed(3)
+        placed = layout
+        x, y = (
+            flow.tensor(each, **placed if each.ndim > 1 or not layout else broadcast(layout))
+            if isinstance(each, torch.Tensor)
+            else each
+            for each in (mean, std)
+        )
+        found = flow.normal(x, y)
+        assert not found.requires_grad and found.dtype == torch.float32
+        assert torch.equal(value_of(found), z * std + mean)
+
+
+def broadcast(layout):
+    return {**layout, "sbp": (flow.sbp.broadcast,) * layout["placement"].ndim}
+
+
 @pytest.mark.parametrize("replacement", [False, True])
 @pytest.mark.parametrize("shape", [(6,), (4, 6)])
 def test_multinomial(shape, replacement, world):
@@ -180,6 +206,14 @@ REFUSED = {
     "lambda": lambda x: x.exponential_(0),
     "p = 0": lambda x: x.geometric_(0),
     "p > 1": lambda x: x.bernoulli_(1.5),
+    "p > 1 somewhere": lambda x: x.bernoulli_(flow.tensor([0.0, 1.5, 1.0])),
+    "p < 0 somewhere": lambda x: flow.bernoulli(x - 0.75),
+    "p nan": lambda x: flow.bernoulli(x / 0 * 0),
+    "std < 0 somewhere": lambda x: flow.normal(0.0, -x),
+    "std < 0 of a tensor": lambda x: flow.normal(x, -1.0),
+    "a size beside tensors": lambda x: flow.normal(x, 1.0, (3,)),
+    "no size": lambda x: flow.normal(0.0, 1.0),
+    "too large for half": lambda x: x.half().random_(0, 70_000),
     "from = to": lambda x: x.random_(3, 3),
     "integers": lambda x: x.long().normal_(),
     "integer probabilities": lambda x: x.long().bernoulli(),
@@ -200,6 +234,18 @@ def test_bad_calls_change_nothing(name, world):
     with pytest.raises(OnefoldError):
         REFUSED[name](x)
     assert x.tolist() == [0.5] * 3 and flow.get_rng_state() == before
+
+
+@pytest.mark.parametrize("bounds", [(0, 2**11 + 2), (-(2**11) - 1, 0), (0, 2**11 + 1), (3, 9)])
+def test_bounds_beyond_exact_integers_warn_as_in_torch(bounds, world):
+    told = []
+    for lib in (torch, flow):
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always")
+            lib.zeros(3, dtype=lib.float16).random_(*bounds)
+        told.append(len(noticed))
+        assert not noticed or noticed[0].filename == __file__
+    assert told[0] == told[1]
 
 
 def test_no_numbers_below_zero(world):

@@ -6,7 +6,7 @@ import torch
 
 import onefold as flow
 from onefold import nn, sbp
-from onefold.engine.amp_rules import FLOAT32, LOW, dtype_of_inputs
+from onefold.engine.amp_rules import FLOAT32, LOW, LOW_ON_GPU, dtype_of_inputs
 from onefold.engine.dispatch_plan import ops
 from onefold.engine.meta import Meta
 from onefold.engine.ops.torch_row import ROWS
@@ -115,7 +115,7 @@ def dtypes_of(program, name):
 
 
 def test_the_lists_are_of_ops():
-    assert {*ops, *ROWS} >= LOW | FLOAT32  # those of rows are made when they are first called
+    assert {*ops, *ROWS} >= LOW | LOW_ON_GPU | FLOAT32
     assert not LOW & FLOAT32
 
 

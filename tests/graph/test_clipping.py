@@ -223,7 +223,7 @@ def test_a_norm_that_is_not_finite_changes_no_scale_and_no_state(world):
         np.testing.assert_array_equal(np.array(value), before[1][key])
     assert [int(e["step"]) for e in optimizer.state_dict()["state"].values()] == steps == [1] * 4
     graph(batch("local", 2))
-    assert scaler.scale == 128.0
+    assert scaler.get_scale() == 128.0
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import onefold.job as flow
 import onefold.job.typing as tp
+from onefold.checkpoint.save_load import load
 from onefold.errors import OnefoldError
 
 
@@ -353,11 +354,13 @@ def test_what_is_no_checkpoint_is_refused_and_changes_nothing(tmp_path):
         check_point.save(tmp_path / "a")
     with pytest.raises(OnefoldError, match="no checkpoint"):
         check_point.load(tmp_path / "b")
-    file = tmp_path / "a" / "variables.pt"
+    file = tmp_path / "a" / "variables.safetensors"
     content = file.read_bytes()
-    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50):
+    flipped = bytearray(content)
+    flipped[-5] ^= 1
+    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, flipped):
         file.write_bytes(damaged)
-        with pytest.raises(OnefoldError, match=r"variables\.pt"):
+        with pytest.raises(OnefoldError, match=r"variables\.safetensors"):
             check_point.load(tmp_path / "a")
     with pytest.raises(OnefoldError, match="shape"):
         flow.load_variables({"d-weight": np.zeros((3, 3)), "d-bias": np.ones(2)})
@@ -385,7 +388,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused_and_changes_nothing(tmp_pa
     with pytest.raises(OnefoldError, match="LARS"):
         flow.train.CheckPoint().load(tmp_path / "adam")
     flow.checkpoint.save(tmp_path / "after")
-    files = [torch.load(tmp_path / name / "variables.pt") for name in ("before", "after")]
+    files = [load(tmp_path / name / "variables.safetensors") for name in ("before", "after")]
     assert str(files[0]) == str(files[1])
 
 

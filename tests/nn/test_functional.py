@@ -188,7 +188,7 @@ def test_errors_and_rows_behind_the_last_group(world):
     assert found.numpy().sum(1).tolist() == [6, 6, 6, 0]
     with pytest.raises(ShapeError, match="and `offs` where one has 2 dims"):
         F.grouped_mm(a, b)
-    for name in ("scaled_mm", "scaled_grouped_mm", "deform_conv2d"):
+    for name in ("scaled_grouped_mm", "deform_conv2d"):
         assert not hasattr(F, name)
         with pytest.raises(OnefoldRuntimeError, match=rf"functional\.{name} is not offered: "):
             getattr(F, name)

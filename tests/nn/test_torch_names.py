@@ -28,6 +28,7 @@ OTHER_FORMS = {
     "Buffer": "the same",
     "clip_grad_norm_": "OneFlow's order, with its argument `fused`",
     "scaled_dot_product_attention": "`window`, by name, comes after torch's parameters",
+    "hardshrink": "torch takes `out`, and does not document it",
     "one_hot": "torch documents `tensor`, and takes `input`",
 }
 OWN = {"placement", "sbp"}  # by name, after torch's

@@ -8,7 +8,7 @@ from onefold.engine.interpreter import grad_mode
 from onefold.engine.names import names
 from onefold.engine.placement import Placement
 from onefold.engine.sbp import parse, short
-from onefold.errors import OnefoldError
+from onefold.errors import OnefoldError, OnefoldRuntimeError
 from onefold.testing.manual_layouts import make_global, make_local
 from onefold.testing.sample_checks import value_of
 
@@ -120,3 +120,42 @@ def test_scaled_mm_is_torchs(sbp, rows):
     found = flow._scaled_mm(x, w, s, t, flow.tensor(bias, **whole), out_dtype=torch.bfloat16)
     torch.testing.assert_close(value_of(found).double(), wanted + bias, rtol=1e-2, atol=1e-2)
     assert flow._scaled_mm(x, w, s, t).dtype == torch.float8_e4m3fn
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("sbp", ["(S0)", "(B)"])
+def test_scaled_mm_with_recipes_is_torchs(sbp, rows):
+    TF, F = torch.nn.functional, flow.nn.functional
+    a = torch.randn(32, 160).to(torch.float8_e4m3fn)
+    b = torch.randn(48, 160).to(torch.float8_e4m3fn).t()
+    shapes = ((32, 1), (1, 48)) if rows else ((), ())
+    mine, other = (torch.rand(shape) for shape in shapes)
+    how = TF.ScalingType.RowWise if rows else TF.ScalingType.TensorWise
+    layout = {"placement": flow.placement("cpu", [0, 1]), "sbp": parse(sbp)}
+    whole = {**layout, "sbp": flow.sbp.broadcast}
+    x, s = flow.tensor(a, **layout), flow.tensor(mine, **(layout if rows else whole))
+    w, t = flow.tensor(b.contiguous(), **whole), flow.tensor(other, **whole)
+    wanted = TF.scaled_mm(a, b, mine, how, other, how)
+    for found in (
+        F.scaled_mm(x, w, s, F.ScalingType(how.value), [t], [how], F.SwizzleType.NO_SWIZZLE),
+        TF.scaled_mm(x, w, s, how, t, how),
+        flow._scaled_mm_v2(x, w, [s], [how.value], [], [t], [how.value], [], None, flow.bfloat16),
+    ):
+        assert found.dtype == wanted.dtype
+        torch.testing.assert_close(value_of(found).float(), wanted.float(), rtol=2e-2, atol=2e-2)
+
+
+def test_recipes_that_are_not_there_name_the_way_out():
+    F = flow.nn.functional
+    x = flow.ones(16, 128).to(flow.float8_e4m3fn)
+    one, many = flow.ones(()), flow.ones(3)
+    by_one, blocks = F.ScalingType.TensorWise, F.ScalingType.BlockWise1x128
+    for text, given in (
+        ("scaled_matmul takes scales of blocks", (one, blocks, one, by_one)),
+        ("scale_a needs one element", (many, by_one, one, by_one)),
+        (r"scale_b needs the shape \(1, 16\)", (one, by_one, many, F.ScalingType.RowWise)),
+        ("one scale for a matrix", ([one, one], by_one, one, by_one)),
+        ("swizzle_a", (one, by_one, one, by_one, F.SwizzleType.SWIZZLE_32_4_4)),
+    ):
+        with pytest.raises(OnefoldRuntimeError, match=text):
+            F.scaled_mm(x, x.t(), *given)

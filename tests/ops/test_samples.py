@@ -38,6 +38,7 @@ NOT_SAMPLED = {
         "engine/test_inplace.py": """
             add_ assign_result copy_ deep_copy div_ fill_ mul_ set_data setitem_ sub_ zero_""",
         "engine/test_views.py": "detach_",
+        "engine/test_copies.py": "reduce_tensor shallow_copy",
         "engine/test_random_inplace.py": """
             bernoulli bernoulli_ cauchy_ exponential_ geometric_ log_normal_ multinomial normal_
             random_ uniform_""",
@@ -51,11 +52,12 @@ NOT_SAMPLED = {
             ccol_indices coalesce col_indices crow_indices data_ptr eig get_device indices
             is_complex is_conj is_floating_point is_neg is_nonzero is_pinned is_same_size is_set_to
             is_shared is_signed lstsq numel pin_memory record_stream result_type retains_grad
+            index is_offloaded load offload
             row_indices share_memory_ solve sparse_dim storage storage_offset stride symeig to_dense
             to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr
             untyped_storage""",
         "autograd/test_hooks.py": "register_post_accumulate_grad_hook",
-        "ops/test_float8.py": "_scaled_mm",
+        "ops/test_float8.py": "_scaled_mm _scaled_mm_v2 scaled_mm",
         "engine/test_creation.py, of vectors": """
             bartlett_window blackman_window fft.fftfreq fft.rfftfreq hamming_window kaiser_window
             signal.windows.bartlett signal.windows.blackman signal.windows.cosine

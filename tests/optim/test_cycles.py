@@ -193,6 +193,28 @@ def test_swa_lr(epochs, strategy):
         assert group_rates(optimizers[0]) == pytest.approx(group_rates(optimizers[1]), rel=1e-12)
 
 
+@pytest.mark.parametrize("last_epoch", [-1, 0, 4])
+@pytest.mark.parametrize("strategy", ["cos", "linear"])
+def test_swa_lr_begins_when_it_is_made(strategy, last_epoch):
+    told = []
+    for optimizer, utils in (
+        (sgd(1.0), flow.optim.swa_utils),
+        (torch_sgd(1.0), torch.optim.swa_utils),
+    ):
+        optimizer.param_groups[0]["initial_lr"] = 1.0
+        swa = utils.SWALR(optimizer, 0.5, 4, strategy, last_epoch=last_epoch)
+        rates = []
+        for _ in range(6):
+            rates.append((swa.last_epoch, *swa.get_last_lr()))
+            optimizer.step()
+            swa.step()
+        told.append(rates)
+    for ours_now, torchs in zip(*told, strict=True):
+        assert ours_now == pytest.approx(torchs, rel=1e-12)
+    with pytest.raises(OnefoldValueError, match="'initial_lr' is not specified"):
+        flow.optim.swa_utils.SWALR(sgd(1.0), 0.5, last_epoch=2)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -115,7 +115,24 @@ def test_a_graph_that_clips_reads_nothing(kind, layout, scaled, world, monkeypat
         graph(x)
         graph(x)
     assert found == []
-    assert scaler is None or scaler.scale == 128.0
+    assert scaler is None or scaler.get_scale() == 128.0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_eager_scaling_reads_nothing(layout, world, monkeypatch):
+    w = nn.Parameter(flow.ones(4, 3, **LAYOUTS[layout]))
+    optimizer = flow.optim.AdamW([w])
+    scaler = flow.amp.GradScaler(64.0, growth_interval=2)
+    with reads(monkeypatch) as found:
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale((w * w).sum()).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_([w], 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    assert found == []
+    assert scaler.get_scale() == 128.0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

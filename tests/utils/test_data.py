@@ -122,6 +122,12 @@ def test_samples_are_local_in_a_global_mode(workers):
                 assert flow.ones(1).is_global
             [batch] = data.GlobalLoader(rows, p, batch_size=2, num_workers=workers)
             assert batch.tolist() == [[0, 0], [1, 1]]
+        torchs = torch_data.DataLoader(
+            Stream(), 2, num_workers=workers, collate_fn=data.default_collate
+        )
+        [batch] = data.GlobalLoader(torchs, p)
+        assert batch.tolist() == [[0, 0], [1, 1]]
+        assert flow.from_numpy(np.ones(2)).is_local
 
 
 def test_a_tensor_dataset():
@@ -321,7 +327,7 @@ def test_a_loader_can_be_given(world):
 
 def test_what_cannot_be_split(world):
     p = flow.placement("cpu", [0, 1])
-    with pytest.raises(flow.errors.SbpError, match="split"):
+    with pytest.raises(flow.errors.SbpError, match=r"must be split\(0\) or broadcast .* \(S1\)"):
         data.GlobalLoader(ROWS, p, flow.sbp.split(1))
     with pytest.raises(flow.errors.SbpError, match="broadcast on every axis"):
         data.GlobalLoader(ROWS, p, flow.sbp.partial_sum)

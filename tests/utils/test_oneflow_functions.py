@@ -1,4 +1,4 @@
-"""flow._C against formulas in torch, on one device and under layouts."""
+"""flow._C against formulas in torch, on one device and under layouts; names that are missing."""
 
 import math
 
@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import onefold as flow
+from onefold import missing_names
+from onefold.errors import OnefoldRuntimeError
 
 C, F = flow._C, torch.nn.functional
 
@@ -250,3 +252,29 @@ def test_rotary_outputs_and_errors():
     ):
         with pytest.raises(ValueError, match=text):
             C.fused_apply_rotary_emb(x, **options)
+
+
+@pytest.mark.parametrize("name", sorted(missing_names.NAMES))
+def test_names_that_are_not_there_say_what_to_use(name):
+    assert not hasattr(flow, name)
+    with pytest.raises(OnefoldRuntimeError, match=rf"onefold\.{name} is not offered: \w+"):
+        getattr(flow, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = flow.nothing
+
+
+@pytest.mark.parametrize("name", ["is_offloaded", "load", "offload", "index"])
+def test_methods_that_are_not_there_say_what_to_use(name):
+    with pytest.raises(OnefoldRuntimeError, match=rf"{name}: .*x"):
+        getattr(flow.ones(2), name)()
+
+
+def test_a_tensor_of_a_capture_is_lazy():
+    seen, outside = [], flow.ones(2)
+
+    def step(x):
+        seen.extend([x.is_lazy, (x + 1).is_lazy, outside.is_lazy])
+        return flow.cast(x, flow.float64)
+
+    assert flow.nn.Graph.trace(step)(flow.ones(2)).dtype == flow.float64
+    assert seen == [True, True, False]

@@ -14,7 +14,7 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from ...engine.names import names
 from ...engine.tensor import Tensor
 from ...engine.values import from_torch
-from ...errors import MixedTensorsError
+from ...errors import MixedTensorsError, OnefoldTypeError
 
 Collate = Callable[..., Any]
 
@@ -78,7 +78,10 @@ def _rebuilt(value: torch.Tensor, requires_grad: bool) -> Tensor:
 def _reduce(x: Tensor) -> tuple[Any, ...]:
     """How a worker process sends a local tensor: through shared memory, as torch sends its own."""
     if x.is_global:
-        return x.__reduce_ex__(2)  # raises
+        raise OnefoldTypeError(
+            "a worker process of a loader made a global tensor, but it has none of the shards of "
+            "others; make samples local, and the batch global with GlobalLoader or to_global"
+        )
     return _rebuilt, (x.to_torch(), x.requires_grad)
 
 

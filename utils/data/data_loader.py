@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from torch.utils import data as torch_data
@@ -12,6 +12,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from ...engine.generator import manual_seed
 from ...engine.global_mode import global_mode
 from .collate import default_collate, default_convert
+from .loader_position import Position, RestOfSampler, generators_of
 from .samplers import AnyGenerator, RandomSampler, torch_generator
 
 T_co = TypeVar("T_co", covariant=True)
@@ -77,6 +78,8 @@ class DataLoader(torch_data.DataLoader[T_co]):
         in_order: bool = True,
     ) -> None:
         self.source = generator
+        self.position = Position()
+        self._rest: RestOfSampler | None = None
         by_place = not isinstance(dataset, IterableDataset) and batch_sampler is None
         if shuffle and sampler is None and by_place:
             sampler, shuffle = RandomSampler(cast("Any", dataset), generator=generator), None
@@ -90,10 +93,66 @@ class DataLoader(torch_data.DataLoader[T_co]):
             pin_memory_device=pin_memory_device, in_order=in_order,
         )  # fmt: skip
 
+    # Where it is.
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many batches the running iteration has given, and from what its order was drawn.
+
+        Between two iterations it says that the next begins at its start.
+        """
+        epoch = getattr(self._epoch_sampler(), "epoch", None)
+        return {**self.position.state(generators_of(self)), "epoch": epoch}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next iteration be the rest of the one that was saved.
+
+        Its batches are the same, when the generators have their saved states too; samples of
+        batches that were given are not read again, unless the data set is iterable. Random numbers
+        that worker processes draw for themselves begin anew. Raises OnefoldValueError for the
+        state of a loader with other generators.
+        """
+        self.position.load(state_dict, generators_of(self))
+        if state_dict["epoch"] is not None:
+            self._epoch_sampler().set_epoch(state_dict["epoch"])
+
+    def _epoch_sampler(self) -> Any:
+        """The sampler that may count epochs."""
+        return getattr(self.batch_sampler, "sampler", self.sampler)
+
+    @property
+    def _index_sampler(self) -> Any:
+        return super()._index_sampler if self._rest is None else self._rest
+
     def _get_iterator(self) -> Any:
         return super()._get_iterator() if self.num_workers else _LocalBatches(self)
 
     @global_mode(False)
     def __iter__(self) -> Any:
-        self.generator = torch_generator(self.source)  # of the workers' seeds
-        return super().__iter__()
+        sources = generators_of(self)
+        now = [source.get_state() for source in sources]
+        skipped = self.position.begin(sources)
+        try:
+            self.generator = torch_generator(self.source)  # of the workers' seeds
+            iterator = self._resumed(skipped) if skipped else super().__iter__()
+        finally:
+            if skipped:  # what was drawn when the iteration began was drawn before the save
+                for source, state in zip(sources, now, strict=True):
+                    source.set_state(state)
+        self.position.runs(iterator)
+        return iterator
+
+    def _resumed(self, skipped: int) -> Any:
+        """An iterator behind the first batches."""
+        if isinstance(self.dataset, IterableDataset):
+            iterator = super().__iter__()
+            for _ in range(skipped):
+                next(iterator, None)
+            iterator._num_yielded = 0  # the position counts the others
+            return iterator
+        rest = self._rest = RestOfSampler(self._index_sampler, skipped)
+        try:
+            iterator = super().__iter__()
+        finally:
+            self._rest = None
+        rest.start()
+        return iterator

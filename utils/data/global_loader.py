@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 from zlib import crc32
@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, Dataset, IterableDataset
 from ...distributed import collectives
 from ...distributed.world import world
 from ...engine.convert import read_layout
+from ...engine.global_mode import global_mode
 from ...engine.meta import Meta
 from ...engine.placement import Placement
 from ...engine.sbp import NdSbp, SbpLike, broadcast, short, split
@@ -197,12 +198,31 @@ class GlobalLoader:
         """Let the next iteration be that of epoch `epoch`."""
         self.epoch = epoch
 
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch that runs, or comes next, and how many of its batches were given."""
+        loader = self._positioned()
+        running = loader.position.batch > 0
+        return {**loader.state_dict(), "epoch": self.epoch - running}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next iteration be the rest of the epoch that was saved; as `DataLoader` does."""
+        self._positioned().load_state_dict({**state_dict, "epoch": None})
+        self.epoch = state_dict["epoch"]
+
+    def _positioned(self) -> DataLoader[Any]:
+        if not isinstance(self._loader, DataLoader):
+            raise OnefoldTypeError(
+                "GlobalLoader: a loader of torch does not know its position; give "
+                "onefold.utils.data.DataLoader, or the data set"
+            )
+        return self._loader
+
     def __iter__(self) -> Iterator[Any]:
         set_epoch = getattr(self._sampler, "set_epoch", None)
         if set_epoch is not None:
             set_epoch(self.epoch)
         self.epoch += 1
-        for loaded in self._loader:
+        for loaded in _read_locally(self._loader):
             loaded = tree_map_only(torch.Tensor, from_torch, loaded)
             loaded = self._own(loaded) if self._by_part else self._cut(loaded)
             self._check(loaded)
@@ -291,6 +311,21 @@ class GlobalLoader:
         return y
 
 
+def _read_locally(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, made of local tensors in a `global_mode` too."""
+    with global_mode(False):
+        rest = iter(batches)
+    while True:
+        with global_mode(False):
+            batch = next(rest, _END)
+        if batch is _END:
+            return
+        yield batch
+
+
+_END = object()
+
+
 def _entries(data: Any, rows: int, own: slice) -> Any:
     """A batch whose lists and tuples with an entry for each row have those of its own rows only.
 
@@ -307,11 +342,15 @@ def _entries(data: Any, rows: int, own: slice) -> Any:
     return tree_map(lambda x: x[own] if is_column(x) else x, data, is_leaf=is_column)
 
 
+_MOST_DIMS = 64
+
+
 def _read(placement: Placement, sbp: SbpLike | None) -> tuple[Placement, NdSbp]:
     if sbp is None and isinstance(placement, Placement):
         sbp = (split(0), *[broadcast] * (placement.ndim - 1))
-    placement, nd_sbp = read_layout(placement, sbp, (0,), "GlobalLoader")
-    if any(s.is_partial for s in nd_sbp):
+    # Of any number of dims, so that another split is refused below.
+    placement, nd_sbp = read_layout(placement, sbp, (0,) * _MOST_DIMS, "GlobalLoader")
+    if any(s not in (split(0), broadcast) for s in nd_sbp):
         raise SbpError(
             f"GlobalLoader: sbp must be split(0) or broadcast on every axis, but is "
             f"{short(nd_sbp)}; convert the batches with to_global"

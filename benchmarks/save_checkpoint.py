@@ -1,0 +1,76 @@
+"""How long a checkpoint holds up the step: written by the step's thread, and in the background.
+
+    python benchmarks/save_checkpoint.py     # prints the table, writes results/save_checkpoint.json
+
+A GPT of examples/gpt.py with the state of AdamW, one process that owns all ranks. `save` is a
+synchronous save, until the files are on the disk. `held` is the time until an asynchronous save
+returns, and `share` is `held / save`. On a GPU the time includes what the copies delay the GPU.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import gpt_step
+import timing
+import torch
+
+import onefold as flow
+
+ROUNDS = 5
+
+
+def measure(strategy: str, ranks: int, layers: int, width: int) -> dict[str, float | str]:
+    """Median seconds of both ways to save, in turns."""
+    model, optimizer, layout = gpt_step.model(strategy, ranks, layers, width)
+    inputs = [
+        flow.randint(0, 256, (4, 32), placement=stage.placement, sbp=stage.data)
+        for stage in (layout[0], layout[-1])
+    ]
+    step = gpt_step.eager_step(model, optimizer)
+    state = {"model": model, "optimizer": optimizer, "generator": flow.default_generator}
+    spent: dict[str, list[float]] = {"save": [], "held": []}
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        for number in range(2 * (ROUNDS + 1)):
+            way = ("save", "held")[number % 2]
+            step(*inputs)
+            synchronize()
+            start = time.perf_counter()
+            saving = flow.checkpoint.save(folder, state, number, keep=1, async_=way == "held")
+            synchronize()
+            spent[way].append(time.perf_counter() - start)
+            saving.wait()
+    save, held = (statistics.median(times[1:]) for times in spent.values())
+    size = sum(3 * p.nbytes for p in model.parameters()) / 1e6
+    return {"strategy": strategy, "MB": size, "save ms": 1e3 * save, "held ms": 1e3 * held,
+            "share": held / save}  # fmt: skip
+
+
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    timing.options(__doc__).parse_args()
+    rows = []
+    print(f"{'strategy':>9} {'MB':>7} {'save ms':>9} {'held ms':>9} {'share':>6}")
+    for strategy, ranks, layers, width in (
+        ("single", 1, 4, 256),
+        ("single", 1, 8, 512),
+        ("dp", 4, 8, 512),
+        ("tp", 4, 8, 512),
+    ):
+        row = measure(strategy, ranks, layers, width)
+        rows.append(row)
+        print(f"{strategy:>9} {row['MB']:7.0f} {row['save ms']:9.1f} {row['held ms']:9.1f} "
+              f"{row['share']:6.3f}")  # fmt: skip
+    timing.save("save_checkpoint", {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Saving beside the step: copies of what is written, and the thread that writes them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from ..distributed.collectives import gather_objects
+from ..distributed.world import world
+from ..errors import CheckpointError
+from .sharded_writer import Work
+
+_LARGE = 1 << 22  # bytes that are worth threads
+
+
+class Saving:
+    """A checkpoint that is being written, or was.
+
+    `path` is the folder that it will have; it is there when the checkpoint is complete.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._problem = ""
+        self.told = False  # whether somebody waited, and knows
+        self._thread: threading.Thread | None = None
+
+    def start(self, run: Callable[[], None], beside: bool) -> None:
+        """Write, in a thread of its own or in this one."""
+        if not beside:
+            self._run(run)
+            return
+        # Not a daemon: a program that ends waits for its last checkpoint.
+        name = f"save {self.path.name}"
+        self._thread = threading.Thread(target=self._run, args=(run,), name=name)
+        self._thread.start()
+
+    def _run(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except CheckpointError as error:
+            self._problem = str(error)
+
+    def done(self) -> bool:
+        """Whether nothing is written any more; `wait` says whether the checkpoint is complete."""
+        return self._thread is None or not self._thread.is_alive()
+
+    def wait(self) -> Path:
+        """Return the folder when the checkpoint is complete. Every process of the job calls this.
+
+        Raises CheckpointError, on every process, where it could not be written. The next `save`
+        waits as well, and raises what nobody waited for.
+        """
+        if self._thread is not None:
+            self._thread.join()
+        if not self.told:
+            here = world()
+            if here.launched:
+                problems = gather_objects(self._problem, tuple(range(here.size)))
+                self._problem = next((each for each in problems if each), "")
+            self.told = True
+        if self._problem:
+            raise CheckpointError(self._problem)
+        return self.path
+
+
+class Copies:
+    """Copies of pieces that the step may change; their memory is used again by the next save."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[object, ...], torch.Tensor] = {}
+
+    def of(self, works: Iterable[Work]) -> tuple[list[Work], Callable[[], None]]:
+        """The works with copies on the cpu, and what waits until these are there.
+
+        From a GPU they are copied on a stream of their own, into pinned memory: the host goes on at
+        once, and the GPU's next work waits for the copies.
+        """
+        buffers: dict[tuple[object, ...], torch.Tensor] = {}
+        streams: dict[torch.device, torch.cuda.Stream] = {}
+        copied = []
+        on_cpu: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for work in works:
+            value = work.value
+            key = (work.key, value.dtype, value.shape, value.device)
+            buffer = self._buffers.get(key)
+            if buffer is None:
+                buffer = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
+            buffers[key] = buffer
+            if value.is_cuda:
+                _copy_beside(buffer, value, streams)
+            else:
+                on_cpu.append((buffer, value))
+            copied.append(work._replace(value=buffer))
+        self._buffers = buffers
+        _copy_together(on_cpu)
+        events = []
+        for device, stream in streams.items():
+            event = stream.record_event()
+            torch.cuda.current_stream(device).wait_event(event)
+            events.append(event)
+
+        def arrived() -> None:
+            for event in events:
+                event.synchronize()
+
+        return copied, arrived
+
+
+def _copy_together(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy into each first the second; a core alone does not use all of the memory's speed."""
+    threads = min(4, os.cpu_count() or 1)
+
+    def copy(part: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for buffer, value in part:
+            buffer.copy_(value)
+
+    if sum(buffer.nbytes for buffer, _ in pairs) < _LARGE:
+        copy(pairs)
+        return
+    pairs.sort(key=lambda pair: -pair[0].nbytes)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(copy, [pairs[first::threads] for first in range(threads)]))
+
+
+def _copy_beside(
+    buffer: torch.Tensor, value: torch.Tensor, streams: dict[torch.device, torch.cuda.Stream]
+) -> None:
+    stream = streams.get(value.device)
+    if stream is None:
+        stream = streams[value.device] = torch.cuda.Stream(value.device)
+        stream.wait_stream(torch.cuda.current_stream(value.device))
+    with torch.cuda.stream(stream):
+        buffer.copy_(value, non_blocking=True)
+    value.record_stream(stream)

@@ -1,0 +1,113 @@
+"""Nests of values as JSON and named tensors, and back: what files hold instead of pickles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from ..distributed import json_values
+from ..distributed.json_values import TAG, Json, Path, decode, encode
+from ..engine.placement import Placement
+from ..engine.sbp import Sbp, parse
+from ..engine.tensor import Tensor
+from ..errors import CheckpointError, OnefoldTypeError
+
+Leaf: TypeAlias = Tensor | torch.Tensor | np.ndarray
+
+
+class Description:
+    """A nest as JSON, and its tensors by name; a tensor that occurs twice has one name.
+
+    Raises OnefoldTypeError, with the path, for a value of another type than those of state dicts.
+
+    >>> Description([1, np.ones(2)]).tree
+    [1, {'$': 'array', 'name': '1'}]
+    """
+
+    def __init__(self, value: object) -> None:
+        self.tensors: dict[str, Leaf] = {}
+        self._names: dict[int, str] = {}
+        self.tree = encode(value, self._other)
+
+    def _other(self, value: object, path: Path) -> Json:
+        if isinstance(value, (Tensor, torch.Tensor, np.ndarray)):
+            return self._tensor(value, path)
+        if isinstance(value, np.generic):
+            return {TAG: "numpy", "value": [value.dtype.name, encode(value.item())]}
+        if isinstance(value, Sbp):
+            return {TAG: "sbp", "value": value.short}
+        if isinstance(value, Placement):
+            return {TAG: "placement", "value": [value.type, value.ranks.tolist()]}
+        for kind in (bool, int, float, str):
+            if isinstance(value, kind):  # a subclass, such as a scale
+                return encode(kind(value))
+        raise OnefoldTypeError(
+            f"cannot save {'.'.join(path) or 'the object'}, a {type(value).__name__}: files hold "
+            "tensors, numbers, strings and dicts, lists, tuples and sets of them. Save its "
+            "state_dict() instead, or what it is made from"
+        )
+
+    def _tensor(self, value: Leaf, path: Path) -> Json:
+        name = self._names.get(id(value))
+        if name is None:
+            stem = name = ".".join(path) or "value"
+            number = 1
+            while name in self.tensors or name == "__metadata__":
+                number += 1
+                name = f"{stem}#{number}"
+            self._names[id(value)] = name
+            self.tensors[name] = value
+        if isinstance(value, np.ndarray):
+            return {TAG: "array", "name": name}
+        kind = "tensor" if isinstance(value, Tensor) else "torch"
+        found = {TAG: kind, "name": name, "dtype": str(value.dtype).removeprefix("torch.")}
+        return {**found, "requires_grad": True} if value.requires_grad else found
+
+
+def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
+    """The value that a tree describes; `tensor` gives the value of a tensor's entry.
+
+    Raises CheckpointError for what no `Description` writes.
+    """
+
+    def other(entry: Json) -> object:
+        if entry[TAG] in ("tensor", "torch", "array"):
+            return tensor(entry)
+        return _READ[entry[TAG]](entry["value"])
+
+    try:
+        return decode(tree, other)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"the description of the values is damaged: {error}") from error
+
+
+def entries(tree: Json) -> list[Json]:
+    """The tensors' entries of a tree, in order."""
+    found: list[Json] = []
+    restored(tree, found.append)
+    return found
+
+
+def read_dtype(name: str) -> torch.dtype:
+    """The dtype of this name. Raises CheckpointError for another word."""
+    try:
+        return json_values.read_dtype(name)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _numpy(value: Any) -> object:
+    name, number = value
+    return np.dtype(name).type(decode(number))
+
+
+_READ: dict[str, Callable[[Any], object]] = {
+    "numpy": _numpy,
+    "sbp": lambda text: parse(text)[0],
+    "placement": lambda value: Placement(value[0], value[1]),
+}

@@ -1,0 +1,47 @@
+"""ThreadStack: the blocks that a thread is in, of which each thread knows its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ThreadStack(Generic[T]):
+    """What the blocks that this thread is in have pushed, the innermost last.
+
+    >>> stack = ThreadStack[int]("depths")
+    >>> stack.push(1); stack.push(2); stack.pop()
+    >>> stack.items()
+    (1,)
+    """
+
+    def __init__(self, name: str) -> None:
+        self._items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
+        self._items.set(())  # what was set is found sooner than a default
+        self.items = self._items.get
+
+    def push(self, item: T) -> None:
+        self._items.set((*self.items(), item))
+
+    def pop(self) -> None:
+        self._items.set(self.items()[:-1])
+
+    @contextmanager
+    def emptied(self) -> Iterator[None]:
+        """The block in which nothing was pushed."""
+        before = self.items()
+        self._items.set(())
+        try:
+            yield
+        finally:
+            self._items.set(before)
+
+    @property
+    def last(self) -> T | None:
+        """What the innermost block pushed; None outside of all."""
+        items = self.items()
+        return items[-1] if items else None

@@ -1,0 +1,149 @@
+"""Function capture: a function as a program, with a tape that ends at what comes from outside.
+
+While it lasts, tensors from outside stand for values of the program, and their places on the tape
+are leaves or empty nodes. So the tape of the function can be replayed at any time later, whatever
+has become of these tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import NoReturn, TypeVar
+
+from ..engine.autograd_tape import Edge, Leaf, Node
+from ..engine.op import Needs
+from ..engine.tensor import Tensor
+from ..errors import OnefoldRuntimeError, user_line
+from .capture import Capture
+from .captured_values import Content
+from .ir import Program, Value, Variable, captured
+
+R = TypeVar("R")
+
+
+# One thread captures at a time, since tensors from outside then stand for values.
+CAPTURES = RLock()
+
+
+class _Outside:
+    """What made a tensor from outside, as the tape of the function sees it."""
+
+    name = "outside"
+
+    def vjp(self, needs: Needs, *args: object) -> NoReturn:
+        raise AssertionError("no gradient goes past the inputs of a captured function")
+
+
+_OUTSIDE = _Outside()
+
+
+class FunctionCapture(Capture):
+    """Writes down what a function does, and later what its gradients do."""
+
+    def __init__(self, named: Mapping[str, Tensor], paths: Mapping[int, str]) -> None:
+        # Those that were called, by their identities, and their attributes before.
+        self.modules: dict[int, tuple[object, dict[str, object]]] = {}
+        self.outside: dict[int, Tensor] = {}  # those met, by their identities
+        self.values: dict[int, Value] = {}  # that these are when the function begins
+        self.argument_nodes: list[Edge | None] = []  # where the arguments are on the tape
+        self._edges: dict[Edge, Edge] = {}  # what stands for the places of tensors from outside
+        self._end: dict[int, Content] = {}
+        super().__init__(named, paths, {})
+
+    def placeholder(self, tensor: Tensor, name: str) -> Tensor:
+        """A captured tensor for an argument of the function."""
+        made = self.input(tensor.meta, name)
+        if tensor.node is not None:
+            made.node = _end_of_tape(made, tensor.node)
+        self.argument_nodes.append(made.node)
+        return made
+
+    def _variable(self, tensor: Tensor) -> Variable:
+        found = super()._variable(tensor)
+        self.outside[id(tensor)] = tensor
+        self.values[id(tensor)] = found.value
+        self.mutations.note(tensor)
+        tensor.shards = captured(found.value).shards
+        edge = tensor.node
+        if edge is not None:
+            if edge not in self._edges:
+                self._edges[edge] = _end_of_tape(tensor, edge)
+            tensor.node = self._edges[edge]
+        return found
+
+    def node_before(self, tensor: Tensor) -> Edge | None:
+        """The place that a tensor from outside has on the tape when the function begins."""
+        before = self.mutations.node_before(tensor)
+        return None if before is None else self._edges[before]
+
+    def leave(self) -> None:
+        """End the function: every tensor from outside is what it was before."""
+        self._end = self.mutations.now()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.undo()
+        self._variables.clear()  # what they are known by may be anything later
+        self._edges.clear()  # they hold all that tensors from outside were computed from
+
+    @contextmanager
+    def resumed(self) -> Iterator[Program]:
+        """The block in which everything is as at the end of the function; a program of its own.
+
+        Raises OnefoldRuntimeError when the block changes a tensor from outside.
+        """
+        program = self.program = Program()
+        for content in self._end.values():
+            self.mutations.note(content.tensor)
+        try:
+            self.mutations.put_back(self._end)
+            yield program
+            same = {id(content.shards) for content in self._end.values()}
+            same.update(id(variable.value) for variable in program.variables)
+            if any(id(tensor.shards) not in same for tensor in self.mutations.tensors()):
+                raise OnefoldRuntimeError(
+                    "the gradient of a compiled function changes a tensor in place, which only "
+                    "eager mode can do; use the function as it is"
+                )
+        finally:
+            self._forget()
+
+    # Modules.
+
+    def call_module(
+        self,
+        module: object,
+        forward: Callable[..., R],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> R:
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module, dict(vars(module))
+        return super().call_module(module, forward, args, kwargs)
+
+    # What belongs to a whole step.
+
+    def start_backward(self, gradient: Tensor) -> Tensor:
+        raise _whole_step("backward()")
+
+    def clip_gradients(
+        self, params: Sequence[Tensor], max_norm: float, norm_type: float, error_if_nonfinite: bool
+    ) -> Tensor:
+        raise _whole_step("clip_grad_norm_()")
+
+    def before_gradient(self, tensor: Tensor) -> None:
+        raise _whole_step("a change of .grad, as zero_grad() makes it,")
+
+
+def _end_of_tape(tensor: Tensor, edge: Edge) -> Edge:
+    return Leaf(tensor) if edge.is_leaf else Node(_OUTSIDE, (), (), None, tensor.meta)
+
+
+def _whole_step(what: str) -> OnefoldRuntimeError:
+    return OnefoldRuntimeError(
+        f"{what} is a part of a training step, at {user_line()}. Return the loss and do that "
+        "outside: gradients flow through a compiled function. For a whole step as one program, "
+        "write it as the build() of an nn.Graph"
+    )

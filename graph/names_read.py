@@ -1,0 +1,195 @@
+"""Names read: what a function finds by name outside, in its closure, its globals and its objects.
+
+A program keeps the tensors and numbers that these names stood for when it was captured, so it is
+valid for as long as they stand for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+
+from ..engine.meta import Meta
+from ..engine.tensor import Tensor
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum)
+_FIXED = (ModuleType, type, BuiltinFunctionType)
+_PACKAGES = frozenset({__name__.partition(".")[0], "torch", "numpy"})
+_MISSING = object()
+# What reads attributes by any name.
+_DYNAMIC = frozenset({"getattr", "vars", "__dict__"})
+
+
+class NamesRead:
+    """What names stood for before a capture; `settle` leaves those that it has not changed."""
+
+    def __init__(self) -> None:
+        self.objects: list[object] = []  # that were met, besides functions and numbers
+        self._words: set[str] = set()  # the names in the code of all functions
+        self._followed: set[tuple[type, FunctionType]] = set()
+        self._names: list[tuple[Mapping[str, object], str, object]] = []
+        self._cells: list[tuple[CellType, object]] = []
+        self._items: list[tuple[object, tuple[object, ...]]] = []
+        self._released: list[_Released] = []
+        self._seen: dict[int, object] = {}  # by identity, which nothing else has meanwhile
+
+    def add(self, value: object) -> None:
+        """Follow a function, an object or a container."""
+        if isinstance(value, (*_PLAIN, *_FIXED, Tensor)) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, MethodType):
+            self._add_all((value.__func__, value.__self__))
+        elif isinstance(value, partial):
+            self._add_all((value.func, value.args, value.keywords))
+        elif isinstance(value, FunctionType):
+            self._add_function(value)
+        elif isinstance(value, (list, tuple, dict)):
+            self._items.append((value, tuple(_items(value))))
+            self._add_all(_items(value))
+        else:
+            self.objects.append(value)
+
+    def _add_all(self, values: Iterable[object]) -> None:
+        for value in values:
+            self.add(value)
+
+    def _add_function(self, function: FunctionType) -> None:
+        if (function.__module__ or "").partition(".")[0] in _PACKAGES:
+            self.add(getattr(function, "__wrapped__", None))
+            return
+        names = set(_names_in(function.__code__))
+        self._words |= names
+        for cell in function.__closure__ or ():
+            value = _content(cell)
+            self._cells.append((cell, value))
+            self.add(value)
+        for name in sorted(names & function.__globals__.keys()):
+            value = function.__globals__[name]
+            if not isinstance(value, _FIXED):
+                self._names.append((function.__globals__, name, value))
+                self.add(value)
+        self._add_all((function.__defaults__, function.__kwdefaults__))
+
+    def add_method(self, kind: type, name: str = "forward") -> None:
+        """Follow a method of a class, and those that it calls by name."""
+        left = [name]
+        while left:
+            name = left.pop()
+            found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+            if isinstance(found, property):
+                found = found.fget
+            elif isinstance(found, (staticmethod, classmethod)):
+                found = found.__func__
+            if isinstance(found, FunctionType) and (kind, found) not in self._followed:
+                self._followed.add((kind, found))
+                names = set(_names_in(found.__code__))
+                self._words |= names
+                left += sorted(names)
+                self.add(found)
+
+    def add_attributes(
+        self, attributes: Mapping[str, object], before: Mapping[str, object]
+    ) -> None:
+        """The attributes of an object whose names stand in the code of what was added."""
+        every = not self._words.isdisjoint(_DYNAMIC)
+        for name, value in before.items():
+            if not name.startswith("_") and (every or name in self._words):
+                self._names.append((attributes, name, value))
+
+    def tensors_by_name(self) -> list[Tensor]:
+        """The tensors that names stand for."""
+        held = {id(item) for _, values in self._items for item in values}
+        values = [value for *_, value in [*self._names, *self._cells]]
+        found = {id(value): value for value in values if isinstance(value, Tensor)}
+        return [tensor for key, tensor in found.items() if key not in held]
+
+    def release(self, tensors: Sequence[Tensor]) -> None:
+        """Let the names of these tensors stand for others that are laid out like them."""
+        of = {id(tensor): _Released(tensor) for tensor in tensors}
+        for mapping, name, value in self._names:
+            if id(value) in of:
+                of[id(value)].readers.append(partial(mapping.get, name))
+        for cell, value in self._cells:
+            if id(value) in of:
+                of[id(value)].readers.append(partial(_content, cell))
+        self._names = [each for each in self._names if id(each[2]) not in of]
+        self._cells = [each for each in self._cells if id(each[1]) not in of]
+        self._released = list(of.values())
+
+    def released(self) -> list[Tensor] | None:
+        """What the names of released tensors stand for now; None if that is something else."""
+        found = [each.now() for each in self._released]
+        tensors = [tensor for tensor in found if tensor is not None]
+        return tensors if len(tensors) == len(found) else None
+
+    def settle(self) -> None:
+        """Forget what has changed since, which the captured function itself has done."""
+        self._names = [each for each in self._names if _same(each[0].get(each[1]), each[2])]
+        self._cells = [each for each in self._cells if _same(_content(each[0]), each[1])]
+        self._items = [each for each in self._items if _all_same(*each)]
+
+    def same(self) -> bool:
+        """Whether every name stands for the same tensor or object, or for an equal number."""
+        for mapping, name, value in self._names:
+            if mapping.get(name, _MISSING) is not value and not _same(mapping.get(name), value):
+                return False
+        for cell, value in self._cells:
+            if not _same(_content(cell), value):
+                return False
+        return all(_all_same(container, values) for container, values in self._items)
+
+
+class _Released:
+    """Names of one tensor, which may stand for another one of its kind."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.readers: list[Callable[[], object]] = []
+        self._kind = _kind(tensor)
+
+    def now(self) -> Tensor | None:
+        first, *others = [read() for read in self.readers]
+        if not isinstance(first, Tensor) or any(other is not first for other in others):
+            return None
+        return first if _kind(first) == self._kind else None
+
+
+def _kind(tensor: Tensor) -> tuple[Meta, bool, bool]:
+    node = tensor.node
+    return tensor.meta, node is None, node is not None and node.is_leaf
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
+
+
+def _items(container: object) -> Iterator[object]:
+    if isinstance(container, dict):
+        for pair in container.items():
+            yield from pair
+    elif isinstance(container, (list, tuple)):
+        yield from container
+
+
+def _same(now: object, before: object) -> bool:
+    if now is before:
+        return True
+    return type(now) is type(before) and isinstance(now, _PLAIN) and repr(now) == repr(before)
+
+
+def _all_same(container: object, values: tuple[object, ...]) -> bool:
+    items = tuple(_items(container))
+    return len(items) == len(values) and all(map(_same, items, values))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """The names of globals and attributes in code, and in the functions that it makes."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)

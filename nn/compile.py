@@ -1,0 +1,309 @@
+"""compile: functions and modules as programs, captured at their first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import update_wrapper
+from threading import RLock
+from types import MethodType
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+
+import torch
+
+from ..engine import interpreter
+from ..engine.autocast import Autocast
+from ..engine.global_mode import mode_now
+from ..engine.interpreter import Interpreter, Through
+from ..engine.tensor import Tensor
+from ..errors import OnefoldError, OnefoldTypeError, OnefoldValueError
+from ..graph.compiled_function import CompiledFunction
+from ..graph.ir import Program
+from ..graph.names_read import NamesRead
+from ..graph.pytree import tree_signature, tree_values
+from ..graph.setting_checks import integer
+from .graph_structure import Tables, same_tables
+from .module import Module
+
+F = TypeVar("F", bound=Callable[..., Any])
+# What runs a call, and the tensors that it is given besides the arguments.
+Ready: TypeAlias = tuple[CompiledFunction, Sequence[Tensor]]
+
+MAX_COMPILED = 10  # programs kept, the latest used
+
+_CAPTURED = (
+    "which flow.compile captures as a graph's build(): its Python code runs once, without values"
+)
+
+
+class _Entry:
+    """A program, and what it was captured for."""
+
+    def __init__(
+        self, key: object, compiled: CompiledFunction, names: NamesRead, modules: Sequence[Module]
+    ) -> None:
+        self.key = key
+        self.compiled = compiled
+        self._names = names
+        self.tables = Tables({id(m): m for top in modules for m in top.modules()}.values())
+
+    def named(self) -> list[Tensor] | None:
+        """What calls are given besides the arguments; None if the program is not valid now."""
+        if self.tables.same() and self._names.same() and self.compiled.holds():
+            return self._names.released()
+        return None
+
+
+class Compiled:
+    """A function that is captured once for each signature of its arguments; see `compile`."""
+
+    def __init__(self, function: Callable[..., Any], size: int) -> None:
+        self._function = function
+        self.size = size
+        self._entries: list[_Entry] = []  # the latest used first
+        self._lock = RLock()  # programs keep what they draw, so one runs at a time
+        self._name = getattr(function, "__name__", type(function).__name__)
+        if not isinstance(function, Module):
+            update_wrapper(self, function, updated=())
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        return self if owner is None else MethodType(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        current = interpreter.get_current()
+        if current is not None and (current.captures or not isinstance(current, Through)):
+            return self._function(*args, **kwargs)  # it is a part of that program
+        autocast = _autocast(current)
+        given = args, kwargs
+        inputs: list[Tensor] = []
+        places: dict[int, int] = {}
+
+        def found(x: Tensor) -> object:
+            place = places.get(id(x))
+            if place is None:
+                places[id(x)] = len(inputs)
+                inputs.append(x)
+                node = x.node
+                return x.meta, node is None, node is not None and node.is_leaf
+            return place
+
+        key = (
+            tree_signature(given, found),
+            interpreter.is_grad_enabled(),
+            torch.get_default_dtype(),
+            mode_now(),
+            None if autocast is None else (autocast.dtypes, autocast.caches),
+        )
+        with self._lock:
+            compiled, named = self._find(key) or self._capture(key, given, inputs, autocast)
+            inputs += named
+            if current is not autocast or autocast is None:
+                return compiled(inputs)
+            with interpreter.using(autocast.inner):
+                return compiled(inputs)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Compiled:
+        return Compiled(deepcopy(self._function, memo), self.size)
+
+    def _find(self, key: object) -> Ready | None:
+        """What is compiled for this key and valid now."""
+        for index, entry in enumerate(self._entries):
+            if entry.key == key:
+                named = entry.named()
+                if named is not None:
+                    if index:
+                        self._entries.insert(0, self._entries.pop(index))
+                    return entry.compiled, named
+        return None
+
+    def _capture(
+        self, key: object, given: Any, inputs: Sequence[Tensor], autocast: Autocast | None
+    ) -> Ready:
+        def around(capture: Interpreter) -> Interpreter:
+            if autocast is None:
+                return capture
+            return Autocast(capture, autocast.dtypes, autocast.caches)
+
+        function = self._function
+        owner = getattr(function, "__self__", function)
+        names = NamesRead()
+        names.add(function)
+        tree_values(given, names.add)
+        objects = [(each, dict(vars(each))) for each in names.objects if _has_attributes(each)]
+        tops = [each for each, _ in objects if isinstance(each, Module)]
+        named: dict[str, Tensor] = {}
+        paths: dict[int, str] = {}
+        if isinstance(owner, Module):
+            named.update([*owner.named_parameters(), *owner.named_buffers()])
+            paths.update((id(module), path) for path, module in owner.named_modules())
+        try:
+            with same_tables({str(index): top for index, top in enumerate(tops)}) as check:
+                compiled = CompiledFunction(
+                    self._name, function, given, inputs, named, paths, around, self._lock
+                )
+                check()
+        except OnefoldError as error:
+            if error.args:
+                error.args = (f"{error.args[0]} (in {self._name}, {_CAPTURED})", *error.args[1:])
+            raise
+        for module, _ in compiled.modules:
+            names.add_method(type(module))
+        for each, before in [*objects, *compiled.modules]:
+            names.add_attributes(vars(each), before)
+        names.settle()
+        called = [module for module, _ in compiled.modules if isinstance(module, Module)]
+        entry = _Entry(key, compiled, names, [*tops, *called])
+        of_modules = entry.tables.held()
+        free = compiled.finish([x for x in names.tensors_by_name() if id(x) not in of_modules])
+        names.release(free)
+        self._entries.insert(0, entry)
+        del self._entries[self.size :]
+        return compiled, free
+
+    @property
+    def program(self) -> Program | None:
+        """The forward program of the latest used signature; None before the first call."""
+        return self._entries[0].compiled.program if self._entries else None
+
+    @property
+    def backward_program(self) -> Program | None:
+        """The backward program of the latest used signature that was made last, if there is one."""
+        return self._entries[0].compiled.backward_program if self._entries else None
+
+
+def _has_attributes(value: object) -> bool:
+    return getattr(value, "__dict__", None) is not None
+
+
+def _autocast(current: Interpreter | None) -> Autocast | None:
+    """The autocast that is on, perhaps behind others that look at what passes."""
+    while isinstance(current, Through) and not isinstance(current, Autocast):
+        current = current.inner
+    return current if isinstance(current, Autocast) else None
+
+
+class CompiledModule(Module):
+    """A module whose calls are compiled; all that it has is shared with the module itself."""
+
+    __slots__ = ("_compiled", "_orig_mod")  # beside the attributes, which are the module's
+
+    _compiled: Compiled
+    _orig_mod: Module
+
+    def __init__(self, module: Module, size: int) -> None:
+        object.__setattr__(self, "__dict__", module.__dict__)
+        object.__setattr__(self, "_orig_mod", module)
+        object.__setattr__(self, "_compiled", Compiled(module, size))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled(*args, **kwargs)
+
+    forward = __call__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._orig_mod, name)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> CompiledModule:
+        return CompiledModule(deepcopy(self._orig_mod, memo), self._compiled.size)
+
+    def _get_name(self) -> str:
+        return f"Compiled{self._orig_mod._get_name()!s}"
+
+    def extra_repr(self) -> str:
+        return self._orig_mod.extra_repr()
+
+
+_BACKENDS = ("eager", "aot_eager", "inductor", "cudagraphs")  # all of which mean the same here
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class Options(TypedDict, total=False):
+    """What `compile` takes by name."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str | Callable[..., Any] | None
+    mode: str | None
+    options: Mapping[str, Any] | None
+    name: str | None
+    disable: bool
+    recompile_limit: int | None
+    isolate_recompiles: bool
+    shapes_spec: object
+
+
+@overload
+def compile(model: F, **options: Unpack[Options]) -> F: ...
+@overload
+def compile(model: None = None, **options: Unpack[Options]) -> Callable[[F], F]: ...
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: object = None,
+) -> Any:
+    """The function, or module, run as programs that are captured at its first calls.
+
+    Results and gradients are those of eager mode, bit for bit, and changes in place and random
+    draws happen at every call. There is a program for each signature: the metas of the tensors in
+    nested arguments and whether they need gradients, other arguments by value, modes of modules,
+    grad mode and autocast. Tensors from outside are read at every call. A module is returned as one
+    that shares everything with it. Inside another program the function is a part of that.
+
+    `recompile_limit` is how many programs are kept (10 by default), the latest used. With `disable`
+    the function itself is returned. All else is accepted as torch's names and changes nothing: a
+    function is always captured as a whole, for exact shapes.
+
+    Raises OnefoldRuntimeError, when called, for functions that read a value of a tensor, or that
+    contain `backward()` or an optimizer's step (see `nn.Graph`); AutogradError for gradients of
+    gradients; OnefoldValueError for a `backend` or `mode` that torch does not have.
+
+    >>> import onefold as flow
+    >>> @flow.compile
+    ... def square(x):
+    ...     return x * x
+    >>> x = flow.tensor([3.0], requires_grad=True)
+    >>> square(x).sum().backward()
+    >>> x.grad.numpy()
+    array([6.], dtype=float32)
+    >>> model = flow.compile(flow.nn.Linear(2, 3))
+    >>> list(model.state_dict())
+    ['weight', 'bias']
+    """
+    _check(backend, mode)
+    size = MAX_COMPILED
+    if recompile_limit is not None:
+        integer("compile: recompile_limit", recompile_limit, least=1)
+        size = recompile_limit
+
+    def made(function: Any) -> Any:
+        if not callable(function):
+            raise OnefoldTypeError(f"compile needs a function or a module, but got {function!r}")
+        if disable or isinstance(function, (Compiled, CompiledModule)):
+            return function
+        if isinstance(function, Module):
+            return CompiledModule(function, size)
+        return Compiled(function, size)
+
+    return made if model is None else made(model)
+
+
+def _check(backend: object, mode: object) -> None:
+    """Raise OnefoldValueError for a backend or mode that torch does not have."""
+    if backend is not None and backend not in _BACKENDS:
+        raise OnefoldValueError(
+            f"compile: there is no backend {backend!r}; programs are run by onefold itself, so "
+            f"leave it out (torch's {', '.join(_BACKENDS)} are accepted)"
+        )
+    if mode is not None and mode not in _MODES:
+        raise OnefoldValueError(
+            f"compile: mode must be one of {', '.join(_MODES)}, but got {mode!r}"
+        )
