@@ -143,6 +143,7 @@ def _differs(
     return RankMismatch(
         f"{what}: {name}, {tensor.meta!r}, is not the same on ranks {one} and {two}: {unequal} of "
         f"{a.numel()} elements differ, by up to {largest:.3g}, at {user_line()}. "
-        "Each rank must get the same numbers: look for data, a seed, an option or an order of communication that depends on "
+        "Each rank must get the same numbers: "
+        "look for data, a seed, an option or an order of communication that depends on "
         "the rank; ONEFOLD_CHECK=1 compares more often."
     )
