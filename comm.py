@@ -185,8 +185,8 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
         meta = to_text(encode(_form(input))).encode()
         length = torch.tensor([len(meta)])
         # One by one, as they are received.
-    transfer([(dst, length)], [])
-    transfer([(dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
+        transfer([(dst, length)], [])
+        transfer([(dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
     transfer([(dst, given)], [])
 
 
