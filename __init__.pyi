@@ -704,6 +704,7 @@ from .func.batching import vmap as vmap
 from .graph.stages.compile_stages import PipelineWarning as PipelineWarning
 from .nn.compile import compile as compile
 from .nn.layout_rules import LocalPartsWarning as LocalPartsWarning
+from .optim.replicas import check_replicas as check_replicas
 from .utils.visualize import visualize_layout as visualize_layout
 
 BFloat16Tensor: TensorType
@@ -888,6 +889,7 @@ __all__ = [
     "chalf",
     "channel_shuffle",
     "channels_last",
+    "check_replicas",
     "checkpoint",
     "cholesky",
     "cholesky_inverse",

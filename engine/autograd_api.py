@@ -7,6 +7,7 @@ from . import (
     grad_attributes as _leaves,  # noqa: F401  (importing it gives tensors their methods)
     saved_tensors as graph,
 )
+from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from .autograd import backward_all as backward, grad
 from .autograd_function import Function
 from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
@@ -14,11 +15,14 @@ from .grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "functional",
     "grad",
     "graph",
     "inference_mode",
+    "is_anomaly_enabled",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

@@ -16,6 +16,7 @@ from .boxing import BoxingPlan
 from .dispatch_counters import counters
 from .meta import Meta
 from .names import Function
+from .noting import noted
 from .op import Attributes, Kernel, Metas, Op, explain
 from .shard_runner import runner
 from .signature_choice import choose
@@ -127,7 +128,8 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
     plan.kernel = None
     moves = op.boxing(metas, attrs)
     if moves is not None:
-        plan.run = partial(boxing.run, moves, op=op.name)
+        moving = partial(boxing.run, moves, op=op.name)
+        plan.run = noted(moving, op, metas, (moves.dst,), described, attrs)
         plan.aliases = moves.aliases
         plan.differentiable = moves.dst.is_floating
         plan.meta = moves.dst
@@ -165,7 +167,10 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
         plan.decomposed = op.decompose(tuple(boxed), attrs)
         if plan.decomposed is not None:
             return plan
-    plan.run, plan.kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
+    run, kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
+    plan.run = noted(run, op, metas, plan.metas, described, attrs)
+    if kernel is not None:
+        plan.kernel = noted(kernel, op, metas, plan.metas, described, attrs)
     return plan
 
 
