@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import OnefoldRuntimeError, OnefoldValueError, user_line
+from ...errors import (
+    OnefoldRuntimeError,
+    OnefoldTypeError,
+    OnefoldValueError,
+    kind_of,
+    user_line,
+)
 from ...kernels import pointwise_ref as kernels
 from .. import interpreter
 from ..argument_types import Number, NumberLike
@@ -15,6 +21,7 @@ from ..meta import Meta
 from ..names import register_as
 from ..op import Gradients, Kernel, Needs, Op
 from ..out_tensors import give_to
+from ..refusal import by_itself
 from ..tensor import Tensor
 from ..view_writes import forget_output
 from ..views import FunctionStep, link
@@ -233,7 +240,10 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
     kernel = getattr(torch.Tensor, f"{name}_")
 
     def call(self: Tensor, other: Operand, **options: object) -> Tensor:
-        meta = self.meta
+        try:
+            meta = self.meta
+        except AttributeError:
+            raise OnefoldTypeError(f"{name}_ changes a Tensor, but got {kind_of(self)}") from None
         if meta.shardwise and not self.shared and interpreter.get_current() is None and not options:
             if type(other) is Tensor and other.meta is meta:
                 if self.node is None and other.node is None:
@@ -253,7 +263,7 @@ def _register_inplace(name: str, linear: Op | None = None) -> None:
                 return self
         return assign_result(self, name, other, **options)
 
-    register_as(f"{name}_", call, f"`{name}` in place; see `onefold.{name}`.")
+    register_as(f"{name}_", by_itself(call), f"`{name}` in place; see `onefold.{name}`.")
 
 
 _register_inplace("add", ADD)

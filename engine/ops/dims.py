@@ -16,6 +16,7 @@ from ..meta import Meta, Shape
 from ..names import register_function
 from ..op import Kernel, Local
 from ..out_tensors import give_to
+from ..refusal import by_itself
 from ..sbp import broadcast, split
 from ..signature import Axis, Rule, Signature
 from ..tensor import Tensor, tensor_ops
@@ -92,6 +93,7 @@ _permute = view_op(Permute())
 
 
 @register_function
+@by_itself
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Dims `dim0` and `dim1` exchanged; a split goes with its dim."""
     return _transpose(input, dim0, dim1)
