@@ -51,8 +51,8 @@ _TEMPLATE = """\
 def call({taken}):
     try:
         return core({passed})
-    except Exception as error:
-        refuse(core, error, ({places}), {named})
+    except Exception as caught:
+        refuse(core, caught, ({places}), {named})
         raise
 """
 _made: dict[Function, Function] = {}  # functions with a boundary, by those without
@@ -94,9 +94,13 @@ def refusing_classes(found: Iterable[object], base: type) -> None:
 
 def _bounded(core: types.FunctionType) -> Function:
     code = core.__code__
-    places = code.co_varnames[: code.co_argcount]
-    keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
-    rest = [*code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]]
+    counted = code.co_argcount + code.co_kwonlyargcount
+    flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    count = counted + flags.bit_count()
+    # Names by place: the text is then compiled once for all functions with parameters alike.
+    standing = tuple([f"p{index}" for index in range(count)])
+    places, keywords = standing[: code.co_argcount], standing[code.co_argcount : counted]
+    rest = [*standing[counted:]]
     taken, passed, named = [*places], [*places], [f"{each!r}: {each}" for each in keywords]
     if code.co_posonlyargcount:
         taken.insert(code.co_posonlyargcount, "/")
@@ -122,13 +126,26 @@ def _bounded(core: types.FunctionType) -> Function:
     )
     scope: dict[str, object] = {"__name__": __name__, "core": core, "refuse": refuse}
     made = cast(types.FunctionType, generated(text, "call", "boundary", scope))
-    made.__code__ = made.__code__.replace(co_name=core.__name__, co_qualname=core.__qualname__)
+    own = dict(zip(standing, code.co_varnames, strict=False))
+    made.__code__ = made.__code__.replace(
+        co_name=core.__name__,
+        co_qualname=core.__qualname__,
+        co_varnames=tuple([own.get(each, each) for each in made.__code__.co_varnames]),
+        co_consts=tuple([_renamed(each, own) for each in made.__code__.co_consts]),
+    )
     made.__defaults__, made.__kwdefaults__ = core.__defaults__, core.__kwdefaults__
     made.__module__, made.__doc__ = core.__module__, core.__doc__
     made.__name__, made.__qualname__ = core.__name__, core.__qualname__
     made.__annotations__ = core.__annotations__
     vars(made).update(vars(core), __wrapped__=core)
     return made
+
+
+def _renamed(constant: object, own: Mapping[str, str]) -> object:
+    """A constant of a code object, in which names of keywords are, with other names."""
+    if isinstance(constant, tuple):
+        return tuple([_renamed(each, own) for each in constant])
+    return own.get(constant, constant) if isinstance(constant, str) else constant
 
 
 def refuse(
