@@ -12,6 +12,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from numbers import Complex, Real
 from operator import index
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -94,51 +95,58 @@ def refusing_classes(found: Iterable[object], base: type) -> None:
 
 def _bounded(core: types.FunctionType) -> Function:
     code = core.__code__
-    counted = code.co_argcount + code.co_kwonlyargcount
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
     flags = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    count = counted + flags.bit_count()
-    # Names by place: the text is then compiled once for all functions with parameters alike.
-    standing = tuple([f"p{index}" for index in range(count)])
-    places, keywords = standing[: code.co_argcount], standing[code.co_argcount : counted]
-    rest = [*standing[counted:]]
-    taken, passed, named = [*places], [*places], [f"{each!r}: {each}" for each in keywords]
-    if code.co_posonlyargcount:
-        taken.insert(code.co_posonlyargcount, "/")
-    if code.co_flags & inspect.CO_VARARGS:
+    template = _template(*counts, flags)
+    own = dict(zip(template.co_varnames[:-1], code.co_varnames, strict=False))
+    text = template.replace(
+        co_name=core.__name__,
+        co_qualname=core.__qualname__,
+        co_varnames=(*own.values(), template.co_varnames[-1]),
+        co_consts=tuple([_renamed(each, own) for each in template.co_consts]),
+    )
+    scope: dict[str, object] = {"__name__": __name__, "core": core, "refuse": refuse}
+    made = types.FunctionType(text, scope, core.__name__, core.__defaults__)
+    made.__kwdefaults__ = core.__kwdefaults__
+    made.__module__, made.__doc__ = core.__module__, core.__doc__
+    made.__annotations__ = core.__annotations__
+    vars(made).update(vars(core), __wrapped__=core)
+    return made
+
+
+@cache
+def _template(positional: int, positional_only: int, keywords: int, flags: int) -> types.CodeType:
+    """The code for parameters of these numbers, which have names by their places.
+
+    Functions with parameters alike share it, so that importing the package compiles few.
+    """
+    names = [f"p{index}" for index in range(positional + keywords + flags.bit_count())]
+    by_keyword, rest = names[positional : positional + keywords], names[positional + keywords :]
+    taken, passed = names[:positional], names[:positional]
+    named = [f"{each!r}: {each}" for each in by_keyword]
+    if positional_only:
+        taken.insert(positional_only, "/")
+    if flags & inspect.CO_VARARGS:
         several = f"*{rest.pop(0)}"
         taken.append(several)
         passed.append(several)
     elif keywords:
         taken.append("*")
-    args = [*passed]
-    taken += keywords
-    passed += [f"{each}={each}" for each in keywords]
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        several = f"**{rest.pop(0)}"
+    places = "".join(f"{each}, " for each in passed)
+    taken += by_keyword
+    passed += [f"{each}={each}" for each in by_keyword]
+    if rest:
+        several = f"**{rest.pop()}"
         taken.append(several)
         passed.append(several)
         named.append(several)
     text = _TEMPLATE.format(
         taken=", ".join(taken),
         passed=", ".join(passed),
-        places="".join(f"{each}, " for each in args),
+        places=places,
         named=f"{{{', '.join(named)}}}",
     )
-    scope: dict[str, object] = {"__name__": __name__, "core": core, "refuse": refuse}
-    made = cast(types.FunctionType, generated(text, "call", "boundary", scope))
-    own = dict(zip(standing, code.co_varnames, strict=False))
-    made.__code__ = made.__code__.replace(
-        co_name=core.__name__,
-        co_qualname=core.__qualname__,
-        co_varnames=tuple([own.get(each, each) for each in made.__code__.co_varnames]),
-        co_consts=tuple([_renamed(each, own) for each in made.__code__.co_consts]),
-    )
-    made.__defaults__, made.__kwdefaults__ = core.__defaults__, core.__kwdefaults__
-    made.__module__, made.__doc__ = core.__module__, core.__doc__
-    made.__name__, made.__qualname__ = core.__name__, core.__qualname__
-    made.__annotations__ = core.__annotations__
-    vars(made).update(vars(core), __wrapped__=core)
-    return made
+    return generated(text, "call", "boundary", {}).__code__
 
 
 def _renamed(constant: object, own: Mapping[str, str]) -> object:
