@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from ..env import TOKEN
 from .elastic_rendezvous import ElasticRendezvous
-from .failure import STOPPED, FailureReport, ended, ending, first, found, halted
+from .failure import STOPPED, FailureReport, ended, ending, first, found, halted, lost
 from .launch_rendezvous import FixedRendezvous
 from .rank_files import RankFiles
 from .rank_state import RankStates, job_keys
@@ -84,7 +84,7 @@ class Agent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         processes = self._processes()
         codes = [process.poll() for process in processes.values()]
-        if any(codes):
+        if any(codes) or self._has_lost_one():
             self.report = self._explain(processes)
             end(processes, signal.SIGTERM, self._shutdown_timeout)
         elif None in codes:
@@ -93,6 +93,10 @@ class Agent(LocalElasticAgent):
             return RunResult(state=WorkerState.HEALTHY)
         result: RunResult = super()._monitor_workers(worker_group)
         return result
+
+    def _has_lost_one(self) -> bool:
+        meeting = self._meeting
+        return isinstance(meeting, ElasticRendezvous) and meeting.has_lost_one()
 
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         if self.report is None:
@@ -154,6 +158,10 @@ class Agent(LocalElasticAgent):
         stopped = {rank for rank in running if _is_stopped(processes[rank].pid)}
         if all(failure.secondary for failure in failures.values()):
             failures |= {rank: halted(rank, time.time()) for rank in stopped}
+        if not failures:  # nobody failed here, so another machine is lost
+            size = self._worker_group.workers[0].world_size
+            rank = next(rank for rank in range(size) if rank not in processes)
+            failures[rank] = lost(rank, time.time())
         cause = first(failures.values())
         others = {
             rank: f"failed too: {failure.summary()}"

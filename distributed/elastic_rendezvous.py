@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from .launch_rendezvous import RUN_ID, launcher_keys, wait_for_all
 
+# A machine whose ranks have failed leaves for a moment, and joins again.
+_RETURN = 5.0
 _Found = tuple[bytes, Token]
 _Set = tuple[bytes, Token, bool]  # whether it is what was to be set
 
@@ -36,6 +39,8 @@ class ElasticRendezvous(DynamicRendezvousHandler):
     store: TCPStore
     start = -1
     _timeout = 0.0
+    _size = 0  # machines of the last start
+    _seen_whole = 0.0  # when all of them were there, or others wanted to join
 
     @classmethod
     def on(
@@ -78,7 +83,18 @@ class ElasticRendezvous(DynamicRendezvousHandler):
             info.store.set("start", str(launcher_keys(self.store).add("starts", 1) - 1))
         wait_for_all(info.store, info.rank, info.world_size, self._timeout)
         self.start = int(info.store.get("start"))
+        self._size, self._seen_whole = info.world_size, time.monotonic()
         return info
+
+    def has_lost_one(self) -> bool:
+        """Whether a machine of the last start is gone: it is silent, and does not come back.
+
+        Ranks that wait for each other through the store would not notice before the timeout.
+        """
+        state = self._state_holder.state  # torch takes those out that are silent for 15 s
+        if len(state.participants) >= self._size or state.wait_list:
+            self._seen_whole = time.monotonic()
+        return time.monotonic() - self._seen_whole > _RETURN
 
 
 class _JsonBackend(C10dRendezvousBackend):

@@ -104,6 +104,11 @@ def halted(rank: int, moment: float) -> Failure:
     return Failure(rank, moment, False, f"{STOPPED}, while others waited for it", raised=False)
 
 
+def lost(rank: int, moment: float) -> Failure:
+    """The failure of a rank whose machine says nothing more."""
+    return Failure(rank, moment, False, "lost with its machine", raised=False)
+
+
 def first(failures: Iterable[Failure]) -> Failure:
     """The failure that the others follow from: the earliest that is not secondary."""
     return min(failures, key=lambda failure: (failure.secondary, failure.time))
