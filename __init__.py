@@ -143,8 +143,8 @@ __all__ = sorted(
         FallbackWarning Generator LocalPartsWarning OnefoldError PipelineWarning Size Tensor amp
         autocast autograd bfloat16 bool broadcast_shapes can_cast cdouble cfloat chalf channels_last
         check_replicas checkpoint compile complex128 complex32 complex64 contiguous_format
-        default_generator device double dtype enable_grad env errors fft finfo float float16 float32
-        float64 float8_e4m3fn
+        default_generator device
+        double dtype enable_grad env errors fft finfo float float16 float32 float64 float8_e4m3fn
         float8_e5m2 from_dlpack from_numpy from_torch func get_autocast_dtype get_default_dtype
         get_num_threads get_rng_state half iinfo inference_mode initial_seed int int16 int32 int64
         int8 is_autocast_enabled is_grad_enabled is_tensor linalg load long manual_seed nn no_grad

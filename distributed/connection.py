@@ -39,7 +39,6 @@ from ..errors import CommError, CommTimeout, OnefoldError, user_line
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .rank_state import RankStates, end_key, job_keys
-from .trail import Agreement, forget_trails
 from .watchdog import BECAUSE_OF_ANOTHER, Watchdog
 
 R = TypeVar("R")
@@ -80,9 +79,6 @@ class Connection:
         self._seats: dict[tuple[int, ...], Group] = {}
         self._groups: dict[tuple[int, ...], tuple[dist.ProcessGroup | None, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
-        self.agreements: dict[str, Agreement] = {}  # by the key of a counter
-        self.said: dict[str, str] = {}  # the keys that this process set to compare, by what for
-        forget_trails()
         self._messages: dist.ProcessGroup | None = None  # the group that messages go through
         self.store = self._open(self._serves)
         self._states = RankStates(self.store)
@@ -185,13 +181,12 @@ class Connection:
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
         return _group_named(name, counter.ranks, self._limit)
 
-    def wait_for_keys(self, keys: list[str], pending: Pending, limit: float | None = None) -> None:
+    def wait_for_keys(self, keys: list[str], pending: Pending) -> None:
         """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
 
         Notices within moments that a rank that `pending` waits for has ended or left its groups.
-        Waits for `limit` seconds, by default ONEFOLD_TIMEOUT.
         """
-        deadline = time.monotonic() + (self.timeout if limit is None else limit)
+        deadline = time.monotonic() + self.timeout
         while True:
             left = deadline - time.monotonic()
             try:
@@ -206,10 +201,6 @@ class Connection:
                     raise
             else:
                 return
-
-    def is_in_vain(self, pending: Pending) -> bool:
-        """Whether a rank that `pending` waits for has ended or left its groups."""
-        return self._ended(pending) or bool(heard(self.store, pending.counters))
 
     def _ended(self, pending: Pending) -> bool:
         """Whether a process that `pending` waits for has ended."""
@@ -247,9 +238,6 @@ class Connection:
         self._seats.clear()
         self._groups.clear()
         self._pairs.clear()
-        self.agreements.clear()
-        self.said.clear()
-        forget_trails()
         self.watch.forget_counters()
         self.epoch += 1
 

@@ -22,7 +22,6 @@ from ..errors import CommError, CommTimeout, OnefoldError, PeerLost, user_line
 from .pending import Counter, Pending
 from .rank_error import heard
 from .rank_state import RankState, RankStates
-from .trail import trim_trails
 
 _TIMED_OUT = re.compile(r"time[d]? ?out", re.IGNORECASE)
 _LOST = re.compile(r"connect|peer|socket|pipe|closed|recv", re.IGNORECASE)
@@ -116,7 +115,7 @@ class Watchdog:
         head = f"{pending.describe()}, at {at},"
         if not timed_out and not _LOST.search(cause):
             return CommError(f"{head} failed: {cause}")
-        report = self.ask(pending)
+        report = self._ask(pending)
         report.arrived[self._rank] = f"at {at}"
         if timed_out:
             return CommTimeout(
@@ -132,7 +131,7 @@ class Watchdog:
             "Look first at the error of the rank that failed or gave no answer."
         )
 
-    def ask(self, pending: Pending) -> _Report:
+    def _ask(self, pending: Pending) -> _Report:
         """Ask every rank that `pending` waits for where it is, and wait a little for answers."""
         wanted = {
             rank: counter
@@ -193,7 +192,6 @@ class Watchdog:
                     self._post(asked)
             except RuntimeError:
                 return  # the process that served the store has ended, and with it the job
-            trim_trails()
             pending, since = self._seen
             if self.pending is not pending:
                 self._seen = (self.pending, time.monotonic())
@@ -214,7 +212,7 @@ class Watchdog:
                 for counter in pending.counters
             ):
                 return
-            missing = self.ask(pending).missing
+            missing = self._ask(pending).missing
             if not missing or self.pending is not pending:
                 return
             rows = [f"  rank {rank} did not arrive: {text}\n" for rank, text in missing.items()]

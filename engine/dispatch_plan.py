@@ -16,7 +16,6 @@ from .boxing import BoxingPlan
 from .dispatch_counters import counters
 from .meta import Meta
 from .names import Function
-from .noting import noted
 from .op import Attributes, Kernel, Metas, Op, explain
 from .shard_runner import runner
 from .signature_choice import choose
@@ -128,8 +127,7 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
     plan.kernel = None
     moves = op.boxing(metas, attrs)
     if moves is not None:
-        moving = partial(boxing.run, moves, op=op.name)
-        plan.run = noted(moving, op, metas, (moves.dst,), described, attrs)
+        plan.run = partial(boxing.run, moves, op=op.name)
         plan.aliases = moves.aliases
         plan.differentiable = moves.dst.is_floating
         plan.meta = moves.dst
@@ -167,10 +165,7 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
         plan.decomposed = op.decompose(tuple(boxed), attrs)
         if plan.decomposed is not None:
             return plan
-    run, kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
-    plan.run = noted(run, op, metas, plan.metas, described, attrs)
-    if kernel is not None:
-        plan.kernel = noted(kernel, op, metas, plan.metas, described, attrs)
+    plan.run, plan.kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
     return plan
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from inspect import Parameter, Signature
 from typing import Any, TypeVar, cast
 
 import torch
 
-from ..errors import OnefoldRuntimeError, OnefoldTypeError
+from ..errors import OnefoldRuntimeError, OnefoldTypeError, warn
 from . import interpreter
 from .inplace import copy_
 from .names import names, register_function
@@ -45,11 +44,11 @@ def give_to(out: object, result: R) -> R:
     for x, y in pairs:
         if x.shape != y.shape:
             if x.meta.numel:
-                warnings.warn(
+                warn(
                     f"An output with one or more elements was resized since it had shape "
                     f"{list(x.shape)}, which does not match the required output shape "
                     f"{list(y.shape)}; resize it to zero elements first",
-                    stacklevel=3,
+                    UserWarning,
                 )
             names.resize_(x, y.shape)
         copy_(x, y)

@@ -22,7 +22,6 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build, with_gradients
-from .replica_schedule import ReplicaWatch
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -68,7 +67,6 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
         self._zero: ZeroRedundancy | None = None
-        self.replicas = ReplicaWatch()
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "
@@ -190,12 +188,10 @@ class Optimizer:
 
     def step_by(self, given: Given) -> None:
         """`step` with numbers that stay on the device, such as whether it is skipped."""
-        self.replicas.note_options(self)
         if (current := interpreter.get_current()) is None:
             self.update(given)
         else:
             current.step_optimizer(self, lambda: self.update(given))
-        self.replicas.compare(self)
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.

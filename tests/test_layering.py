@@ -70,7 +70,7 @@ ENGINE = (
     ("checkpoint", "autograd_api"),
     ("local_shards",),
     ("dispatch_counters",),
-    ("signature_choice", "shard_runner", "noting"),
+    ("signature_choice", "shard_runner"),
     ("dispatch_plan",),
     ("dispatcher",),
     ("amp_rules",),

@@ -24,7 +24,6 @@ from ..global_mode import layout_of_new
 from ..grad_attributes import set_requires_grad
 from ..meta import Box, Meta, Shape
 from ..names import register_function
-from ..noting import fingerprint, note, shared_trail
 from ..out_tensors import give_to, made_for
 from ..placed_device import PlacedDevice
 from ..placement import Placement
@@ -114,8 +113,6 @@ def make(
 
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
     x = from_shards(shards_of(meta, maker), meta)
-    if meta.placement is not None:
-        note(f"new {meta!r}", (meta,))
     x.shared = len(x.shards) > 1
     if requires_grad:
         set_requires_grad(x, True)
@@ -223,10 +220,7 @@ def _made_by(
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         return function(box[1], *values, dtype=dtype, device=device)
 
-    made = make(function.__name__, shape, dtype, maker, **placed)
-    if values and made.is_global:
-        note(f"value of {function.__name__}()", (made.meta,), *values)
-    return made
+    return make(function.__name__, shape, dtype, maker, **placed)
 
 
 # From data.
@@ -274,7 +268,7 @@ def tensor(
             part = part.narrow(dim, start, size)
         return part.contiguous().to(on)
 
-    made = make(
+    return make(
         "tensor",
         value.shape,
         value.dtype,
@@ -284,9 +278,6 @@ def tensor(
         sbp=sbp,
         requires_grad=requires_grad,
     )
-    if made.is_global and shared_trail((made.placement,)) is not None:
-        note("data of tensor()", (made.meta,), fingerprint(value))
-    return made
 
 
 # Ranges.

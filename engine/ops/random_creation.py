@@ -14,7 +14,6 @@ from ..argument_types import Dims, Layout, SizedLayout, TypedLayout
 from ..generator import Generator, default_generator
 from ..meta import Box
 from ..names import register_function
-from ..noting import note
 from ..out_tensors import give_to, made_for
 from ..tensor import Tensor
 from .creation import Size, make, read_size
@@ -45,13 +44,10 @@ def random_source(
         return part
 
     try:
-        made = make(what, shape, dtype, maker, is_random=True, **placed)
+        return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:
         source.set_state((draw.seed, draw.call))  # a bad call changes nothing
         raise
-    if made.is_global:
-        note(f"random numbers of {what}(), by seed and call", (made.meta,), draw.seed, draw.call)
-    return made
 
 
 @register_function

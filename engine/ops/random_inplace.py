@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 
 import torch
 
-from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError
+from ...errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, warn
 from ...kernels import random_ref as random_kernels
 from .. import interpreter
 from ..generator import Generator
@@ -206,10 +205,10 @@ def random_(
     drawn = _drawn(self, "random_", random_kernels.randint, generator, low=low, high=to)
     most = _most(self.dtype)
     if self.dtype.is_floating_point and not -most <= low < to <= most + 1:
-        warnings.warn(
+        warn(
             f"random_: [{low}, {to}) is not inside of [-{most}, {most}], where {self.dtype} has "
             "every integer: others are rounded",
-            stacklevel=2,
+            UserWarning,
         )
     return _taken(self, drawn, "random_")
 

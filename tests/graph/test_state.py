@@ -115,7 +115,13 @@ def test_the_keys_are_those_of_the_reference(world):
     state = graph.state_dict()
     found = [key for key in state if key.startswith("one.weight-")]
     assert found == ["one.weight-" + suffix for suffix in ("step", "m", "v", "max_v")]
-    assert state["System-Train-GradScaler-Train"] == {"scale": 4.0, "good_steps": 1}
+    assert state["System-Train-GradScaler-Train"] == {
+        "scale": 4.0,
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 2000,
+        "_growth_tracker": 1,
+    }
     assert state["System-Train-ParamGroups-Train"][0][0]["lr"] == 0.01
 
 
