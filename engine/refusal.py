@@ -56,6 +56,7 @@ def call({taken}):
         refuse(core, caught, ({places}), {named})
         raise
 """
+_OF_A_RANK = re.compile(r"(\w+: )?rank \d+")  # what another rank says of its own call
 _made: dict[Function, Function] = {}  # functions with a boundary, by those without
 
 
@@ -162,7 +163,7 @@ def refuse(
     """Raise the error of a public function for what came up in it, unless that says it already."""
     name = _name_of(core, args)
     if isinstance(error, OnefoldError):
-        if _names(name, str(error)):
+        if _names(name, str(error)) or _OF_A_RANK.match(str(error)):
             return
     elif type(error) not in _UNEXPECTED or _is_of_users(error):
         return
