@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias
 from weakref import ref
 
@@ -11,6 +12,7 @@ from .autograd_tape import Differentiable, Node, Output, saved_hooks
 from .dispatch_plan import (
     KERNEL_ERRORS,
     DispatchPlan,
+    Plans,
     bad_arguments,
     failed,
     hashable,
@@ -18,7 +20,7 @@ from .dispatch_plan import (
     ops,
     prepare,
 )
-from .entry import Form, source
+from .entry import Form, first_source, source
 from .generated import function
 from .names import Function, names
 from .op import Attributes, Op
@@ -145,10 +147,9 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
         boxing=is_boxing,
         **how,
     )
-    define = function(source(form), "define", f"entry of {', '.join(params) or 'tensors'}", _NAMES)
+    define = function(first_source(form), "define", _title(form), _NAMES)
     call: Function = define(op, new_table())
-    # Tracebacks and profilers then tell the entries of one form apart.
-    call.__code__ = call.__code__.replace(co_name=op.name, co_qualname=op.name)
+    _forms[call] = form
     call.__name__ = call.__qualname__ = op.name
     call.__doc__ = op.__doc__
     call.__annotations__ = {name.rstrip("?"): Tensor for name in params if name[-1] != "#"}
@@ -159,6 +160,25 @@ def _define(op: Takes[...], params: tuple[str, ...], **how: bool) -> Function:
     if not is_boxing:  # which has no rule
         ops.setdefault(op.name, []).append(op)
     return call
+
+
+_forms: dict[Function, Form] = {}  # of entries that were not called yet
+
+
+def _compile_entry(call: FunctionType, op: Op, plans: Plans) -> None:
+    """Give an entry its code, at its first call."""
+    form = _forms.get(call)
+    if form is None:  # another thread has done so
+        return
+    define = function(source(form), "define", _title(form), _NAMES)
+    # By the name tracebacks and profilers tell the entries of one form apart.
+    code = define(op, plans).__code__.replace(co_name=op.name, co_qualname=op.name)
+    call.__code__ = code
+    _forms.pop(call, None)
+
+
+def _title(form: Form) -> str:
+    return f"entry of {', '.join(form.params) or 'tensors'}"
 
 
 def _count(attributes: Callable[..., Attributes]) -> int | None:
@@ -249,6 +269,7 @@ _NAMES = {
     "add_view": add_view,
     "bad_arguments": bad_arguments,
     "box_inputs": box_inputs,
+    "compile_entry": _compile_entry,
     "failed": failed,
     "hashable": hashable,
     "is_grad_enabled": interpreter.is_grad_enabled,

@@ -59,6 +59,15 @@ def define(op, plans):
     return call
 """
 
+# Stands for the function until it is called: importing the package compiles no long texts.
+_FIRST_CALL = """\
+def define(op, plans):
+    def call({parameters}):
+        compile_entry(call, op, plans)
+        return call({passed})
+    return call
+"""
+
 _TO_OUT = """\
 if out is not None:
     return names.give_to(out, call({arguments}))"""
@@ -140,6 +149,19 @@ if is_grad_enabled() and plan.differentiable:
 _SHARE = """\
 if plan.aliases:
     {first}.shared = y.shared = True"""
+
+
+@cache
+def first_source(form: Form) -> str:
+    """The text of a function like that of `source`, whose entry compiles the other when called.
+
+    Entries of the two have the same parameters and closures, so the one can take the other's code.
+    """
+    texts = _named(form) if form.params else _packed(form)
+    parameters, passed = texts["arguments"], texts["arguments"]
+    if form.out:
+        parameters, passed = parameters + ", *, out=None", passed + ", out=out"
+    return _FIRST_CALL.format(parameters=parameters, passed=passed)
 
 
 @cache
