@@ -184,7 +184,9 @@ def send(input: Tensor, dst: int, send_meta: bool = True) -> None:
     if send_meta:
         meta = to_text(encode(_form(input))).encode()
         length = torch.tensor([len(meta)])
-        transfer([(dst, length), (dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
+        # One by one, as they are received.
+        transfer([(dst, length)], [])
+        transfer([(dst, torch.frombuffer(bytearray(meta), dtype=torch.uint8))], [])
     transfer([(dst, given)], [])
 
 

@@ -10,7 +10,7 @@ which name the op, the user's line, and the ranks that arrived and those that di
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -20,8 +20,8 @@ from torch import Tensor
 from ..errors import CommError
 from .connection import Connection, Group
 from .json_values import decode, encode, to_text
-from .rank_check import compare, form
-from .wait import begin, current_op, stage
+from .rank_check import Said, agree, form
+from .wait import begin, stage
 from .wire_format import from_bytes, size_in_bytes, to_bytes, to_reducible
 from .world import world
 
@@ -35,12 +35,16 @@ _all_gather: Callable[..., dist.Work] = (
 )
 
 
-def _start_collective(link: Connection, ranks: tuple[int, ...], what: Callable[[], str]) -> Group:
-    """The group of `ranks`, which begin a collective now; `what` says all that must be equal."""
+def _start_collective(
+    link: Connection, ranks: tuple[int, ...], what: Hashable, text: Callable[[], str]
+) -> Group:
+    """The group of `ranks`, which begin a collective now.
+
+    `what` is all that must be equal, and `text` says it in words.
+    """
     group = link.group(ranks)
     group.counter.seq += 1
-    if link.check:
-        compare(link, group.counter, current_op.name, what(), {}, {})
+    agree(link, group.counter, (what, ranks), lambda: Said(text(), ranks))
     return group
 
 
@@ -69,7 +73,10 @@ def begin_all_reduce(
     data, wire_op, restore = to_reducible(t, op, inplace)
     if len(ranks) == 1:
         return lambda: restore(data)
-    group = _start_collective(link, ranks, lambda: f"all_reduce {op} {form(t.shape, t.dtype)}")
+    what = "all_reduce", op, tuple(t.shape), t.dtype
+    group = _start_collective(
+        link, ranks, what, lambda: f"all_reduce {op} {form(t.shape, t.dtype)}"
+    )
     if not t.numel():
         return lambda: restore(data)
     moved = stage(link, data)
@@ -94,14 +101,24 @@ def begin_all_gather(
     t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]]
 ) -> Callable[[], list[Tensor]]:
     """Start an `all_gather`, as `begin_all_reduce` starts an all-reduce."""
+    return _gather(t, ranks, shapes, (tuple([tuple(shape) for shape in shapes]), t.dtype))
+
+
+def _gather(
+    t: Tensor, ranks: tuple[int, ...], shapes: Sequence[Sequence[int]], forms: Hashable
+) -> Callable[[], list[Tensor]]:
+    """Start an `all_gather`; `forms` are what members must agree on."""
     if len(ranks) == 1:
         return lambda: [t.detach().clone()]
     link = world().connection()
     sizes = [size_in_bytes(shape, t.dtype) for shape in shapes]
     if min(sizes) != max(sizes):
-        return _exchange(link, "all_gather", [t] * len(ranks), shapes, ranks)
+        return _exchange(link, "all_gather", [t] * len(ranks), shapes, ranks, forms)
     group = _start_collective(
-        link, ranks, lambda: f"all_gather {', '.join(form(shape, t.dtype) for shape in shapes)}"
+        link,
+        ranks,
+        ("all_gather", forms),
+        lambda: f"all_gather {', '.join(form(shape, t.dtype) for shape in shapes)}",
     )
     if not sizes[0]:
         return lambda: [t.new_empty(tuple(shape)) for shape in shapes]
@@ -121,23 +138,30 @@ def begin_all_gather(
 
 
 def exchange(
-    sends: Sequence[Tensor], recv_shapes: Sequence[Sequence[int]], ranks: tuple[int, ...]
+    sends: Sequence[Tensor],
+    recv_shapes: Sequence[Sequence[int]],
+    ranks: tuple[int, ...],
+    forms: Hashable = None,
 ) -> list[Tensor]:
     """All-to-all: `sends[i]` goes to `ranks[i]`, and what `ranks[i]` sends here comes back at i.
 
     `recv_shapes[i]` is the shape of what comes from `ranks[i]`. Shapes are free, also empty; the
-    dtype is one for all. The own piece is copied, without travelling.
+    dtype is one for all. The own piece is copied, without travelling. `forms` is what decides all
+    shapes, in the same words on every member: the members agree on it before they begin.
     """
-    return begin_exchange(sends, recv_shapes, ranks)()
+    return begin_exchange(sends, recv_shapes, ranks, forms)()
 
 
 def begin_exchange(
-    sends: Sequence[Tensor], recv_shapes: Sequence[Sequence[int]], ranks: tuple[int, ...]
+    sends: Sequence[Tensor],
+    recv_shapes: Sequence[Sequence[int]],
+    ranks: tuple[int, ...],
+    forms: Hashable = None,
 ) -> Callable[[], list[Tensor]]:
     """Start an `exchange`, as `begin_all_reduce` starts an all-reduce."""
     if len(ranks) == 1:
         return lambda: [sends[0].detach().clone()]
-    return _exchange(world().connection(), "exchange", sends, recv_shapes, ranks)
+    return _exchange(world().connection(), "exchange", sends, recv_shapes, ranks, forms)
 
 
 def _exchange(
@@ -146,14 +170,18 @@ def _exchange(
     sends: Sequence[Tensor],
     recv_shapes: Sequence[Sequence[int]],
     ranks: tuple[int, ...],
+    forms: Hashable,
 ) -> Callable[[], list[Tensor]]:
     group = link.group(ranks)
     group.counter.seq += 1
     dtype, device, me = sends[0].dtype, sends[0].device, group.me
-    if link.check:
+
+    def said() -> Said:
         outs = {rank: [form(s.shape, s.dtype)] for rank, s in zip(ranks, sends, strict=True)}
         ins = {rank: [form(s, dtype)] for rank, s in zip(ranks, recv_shapes, strict=True)}
-        compare(link, group.counter, current_op.name, kind, outs, ins)
+        return Said(kind, ranks, outs, ins)
+
+    agree(link, group.counter, (kind, dtype, forms, ranks), said)
     count = len(ranks)
     # Pieces travel in the order of the sorted group.
     seated: list[Tensor] = [sends[me]] * count
@@ -193,7 +221,12 @@ def broadcast(
     """
     assert src in ranks
     link = world().connection()
-    group = _start_collective(link, ranks, lambda: f"broadcast {form(shape, dtype)} from {src}")
+    group = _start_collective(
+        link,
+        ranks,
+        ("broadcast", tuple(shape), dtype, src),
+        lambda: f"broadcast {form(shape, dtype)} from {src}",
+    )
     size = size_in_bytes(shape, dtype)
     data = torch.empty(size, dtype=torch.uint8, device=device) if t is None else to_bytes(t)
     if size and len(ranks) > 1:
@@ -211,7 +244,8 @@ def gather_objects(obj: T, ranks: tuple[int, ...]) -> list[T]:
     """
     data = torch.frombuffer(bytearray(to_text(encode(obj)).encode()), dtype=torch.uint8)
     sizes = all_gather(torch.tensor(data.numel()), ranks, [()] * len(ranks))
-    pieces = all_gather(data, ranks, [(int(size),) for size in sizes])
+    # Members have just told the sizes.
+    pieces = _gather(data, ranks, [(int(size),) for size in sizes], "objects")()
     return [read_object(piece) for piece in pieces]
 
 
@@ -226,6 +260,6 @@ def read_object(data: Tensor) -> Any:
 def barrier(ranks: tuple[int, ...]) -> None:
     """Return when every member has called this. Devices are not waited for."""
     link = world().connection()
-    group = _start_collective(link, ranks, lambda: "barrier")
+    group = _start_collective(link, ranks, "barrier", lambda: "barrier")
     if len(ranks) > 1:
         begin(link, group, "barrier", dist.all_reduce, torch.zeros(1, dtype=torch.int32))()

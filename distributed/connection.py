@@ -79,6 +79,7 @@ class Connection:
         self._seats: dict[tuple[int, ...], Group] = {}
         self._groups: dict[tuple[int, ...], tuple[dist.ProcessGroup | None, Counter]] = {}
         self._pairs: dict[int, Counter] = {}
+        self.compared_keys: dict[str, tuple[str, ...]] = {}  # set to compare, and not yet deleted
         self._messages: dist.ProcessGroup | None = None  # the group that messages go through
         self.store = self._open(self._serves)
         self._states = RankStates(self.store)
@@ -181,12 +182,13 @@ class Connection:
         name = f"onefold_{counter.epoch}_" + "_".join(map(str, counter.ranks))
         return _group_named(name, counter.ranks, self._limit)
 
-    def wait_for_keys(self, keys: list[str], pending: Pending) -> None:
+    def wait_for_keys(self, keys: list[str], pending: Pending, limit: float | None = None) -> None:
         """Wait until the store has all keys; a RuntimeError, to `explain`, when it is in vain.
 
         Notices within moments that a rank that `pending` waits for has ended or left its groups.
+        Waits for `limit` seconds, by default ONEFOLD_TIMEOUT.
         """
-        deadline = time.monotonic() + self.timeout
+        deadline = time.monotonic() + (self.timeout if limit is None else limit)
         while True:
             left = deadline - time.monotonic()
             try:
@@ -201,6 +203,10 @@ class Connection:
                     raise
             else:
                 return
+
+    def is_in_vain(self, pending: Pending) -> bool:
+        """Whether a rank that `pending` waits for has ended or left its groups."""
+        return self._ended(pending) or bool(heard(self.store, pending.counters))
 
     def _ended(self, pending: Pending) -> bool:
         """Whether a process that `pending` waits for has ended."""
@@ -238,6 +244,7 @@ class Connection:
         self._seats.clear()
         self._groups.clear()
         self._pairs.clear()
+        self.compared_keys.clear()
         self.watch.forget_counters()
         self.epoch += 1
 

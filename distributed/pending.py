@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch.distributed import Work
+
+from .agreement import Agreement
 
 
 @dataclass(slots=True)
@@ -16,6 +18,8 @@ class Counter:
     ranks: tuple[int, ...]
     epoch: int = 0  # how many errors of ranks came before; see `rank_error`
     seq: int = 0
+    compared: int = 0  # the last of them that this process compared with the others
+    agreement: Agreement = field(default_factory=Agreement, repr=False)
 
 
 @dataclass(slots=True)

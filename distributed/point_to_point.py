@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .connection import Connection
 from .pending import Counter, Pending
-from .rank_check import compare, form
+from .rank_check import Said, agree, form
 from .wait import current_op, stage, wait_for
 from .wire_format import from_bytes, size_in_bytes, to_bytes
 from .world import world
@@ -74,9 +74,9 @@ def post(sends: Sequence[tuple[int, Tensor]], recvs: Sequence[Expected]) -> Post
     peers = sorted({to for to, _ in sends} | {expected[0] for expected in recvs})
     counters = [link.pair(peer) for peer in peers if peer != link.rank]
     for counter in counters:
+        # Not before its turn: who has begun to communicate and does not compare has gone on.
         counter.seq += 1
-    if link.check:
-        _check(link, counters, sends, recvs)
+        _agree(link, counter, sends, recvs)
     handles = {peer: link.message_group(peer) for peer in peers}
     batches: _Batches = defaultdict(list)
     buffers = _receive(link, sends, recvs, handles, batches)
@@ -116,18 +116,29 @@ def _receive(
     return buffers
 
 
-def _check(
+def _agree(
     link: Connection,
-    counters: Sequence[Counter],
+    counter: Counter,
     sends: Sequence[tuple[int, Tensor]],
     recvs: Sequence[Expected],
 ) -> None:
-    for counter in counters:
-        peer = sum(counter.ranks) - link.rank
-        outs = [f"{form(t.shape, t.dtype)} on {t.device.type}" for to, t in sends if to == peer]
-        ins = [
-            f"{form(shape, dtype)} on {device.type}"
+    """Agree with one other rank on the messages to and from it."""
+    peer = sum(counter.ranks) - link.rank
+    outs = tuple([(tuple(t.shape), t.dtype, t.device.type) for to, t in sends if to == peer])
+    ins = tuple(
+        [
+            (tuple(shape), dtype, device.type)
             for source, shape, dtype, device in recvs
             if source == peer
         ]
-        compare(link, counter, current_op.name, "transfer", {peer: outs}, {peer: ins})
+    )
+    what = ("transfer", outs, ins) if link.rank < peer else ("transfer", ins, outs)
+
+    def said() -> Said:
+        forms = [
+            [f"{form(shape, dtype)} on {device}" for shape, dtype, device in each]
+            for each in (outs, ins)
+        ]
+        return Said("transfer", sends={peer: forms[0]}, recvs={peer: forms[1]})
+
+    agree(link, counter, what, said)

@@ -1,27 +1,59 @@
-"""ONEFOLD_CHECK=1: before each collective the ranks compare what they are about to do."""
+"""Before a collective the ranks compare what they are about to do, unless all expect the same."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from itertools import combinations
-from typing import TypedDict
 
 import torch
 
 from ..errors import RankMismatch, user_line
 from .connection import Connection
 from .pending import Counter, Pending
+from .wait import current_op
+
+# How long a rank waits for others to compare before it asks where they are; then twice as long.
+_PATIENCE = 2.0
+# A key of the store counts ranks in its high bits, and adds up their numbers below.
+_NUMBER_BYTES = 4
+_COUNTED_FROM = 47
+_ADVICE = (
+    "Every rank must run the same operations in the same order; look for a branch that depends on "
+    "the rank, or on data that differs between ranks."
+)
 
 
-class _Said(TypedDict):
+@dataclass(frozen=True)
+class Said:
     """What a rank is about to do."""
 
     what: str  # the collective with all that must be equal
-    op: str
-    line: str
-    sends: dict[str, list[str]]  # by the rank that they go to
-    recvs: dict[str, list[str]]
+    ranks: tuple[int, ...] = ()  # in the order of their pieces
+    # The forms of the tensors, by the rank that they go to or come from.
+    sends: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    recvs: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    op: str = ""
+    line: str = ""
+
+    def to_json(self) -> str:
+        """The inverse of `from_json`, with the op and the user's line."""
+        return json.dumps({**asdict(self), "op": current_op.name, "line": user_line()})
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Said:
+        """The inverse of `to_json`."""
+        fields = json.loads(text)
+        for name in ("sends", "recvs"):
+            fields[name] = {int(rank): forms for rank, forms in fields[name].items()}
+        return Said(**{**fields, "ranks": tuple(fields["ranks"])})
+
+    def __str__(self) -> str:
+        of = f" of op '{self.op}'" if self.op else ""
+        return f"{self.what}{of} at {self.line}"
 
 
 def form(shape: Sequence[int], dtype: torch.dtype) -> str:
@@ -29,70 +61,136 @@ def form(shape: Sequence[int], dtype: torch.dtype) -> str:
     return f"{str(dtype).removeprefix('torch.')} {tuple(shape)}"
 
 
-def compare(
-    link: Connection,
-    counter: Counter,
-    op: str,
-    what: str,
-    sends: Mapping[int, Sequence[str]],
-    recvs: Mapping[int, Sequence[str]],
-) -> None:
+def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]) -> None:
     """Raise RankMismatch on every rank of `counter` unless all are about to do the same.
 
-    `what` is the collective with all that must be equal; `sends` and `recvs` say, by the other
-    rank, the forms of the tensors that go to it and come from it. The user's line counts too.
+    `what` is all that they must agree on, in the same words on each of them. What they expect is
+    not compared; see `Agreement`. With ONEFOLD_CHECK=1 everything is, and `said` must fit: sends
+    and receipts, the op and the user's line too.
     """
-    mine: _Said = {
-        "what": what,
-        "op": op,
-        "line": user_line(),
-        "sends": {str(rank): list(forms) for rank, forms in sends.items()},
-        "recvs": {str(rank): list(forms) for rank, forms in recvs.items()},
-    }
-    said = _exchange(link, counter, mine, Pending(f"check before {what}", op, (counter,)))
+    if len(counter.ranks) == 1:
+        return
+    if not link.check:
+        if counter.agreement.expects(what):
+            return
+        if _all_say(link, counter, what, said):
+            counter.agreement.learn(what)
+            return
+    pending = _pending(counter, said())
+    told = _exchange(link, counter, said(), pending)
     for a, b in combinations(counter.ranks, 2):
-        difference = _difference(a, said[a], b, said[b])
+        difference = _difference(a, told[a], b, told[b], link.check)
         if difference:
             raise RankMismatch(
                 f"ranks {a} and {b} met in one collective with different operations:\n"
-                f"  rank {a}: {_text(said[a])}\n  rank {b}: {_text(said[b])}\n"
-                f"They differ in {difference}. Every rank must run the same operations in the "
-                "same order; look for a branch that depends on the rank, or on data that differs "
-                "between ranks."
+                f"  rank {a}: {told[a]}\n  rank {b}: {told[b]}\n"
+                f"They differ in {difference}. {_ADVICE}"
             )
+    assert link.check, f"ranks differ in {what}, but say the same"
+
+
+def _pending(counter: Counter, said: Said) -> Pending:
+    return Pending(f"check before {said.what}", current_op.name, (counter,))
+
+
+def _all_say(
+    link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]
+) -> bool:
+    """Whether every rank says `what`; asks the store twice, however many ranks there are."""
+    digest = blake2b(repr(what).encode(), digest_size=_NUMBER_BYTES).digest()
+    number = int.from_bytes(digest, "big")
+    key, count = f"agree/{counter.key}/{counter.seq}", len(counter.ranks)
+    verdict = f"{key}/same"
+
+    def ask() -> bool:
+        counter.compared = counter.seq
+        total = link.store.add(key, (1 << _COUNTED_FROM) + number)
+        if total >> _COUNTED_FROM == count:
+            same = total - (count << _COUNTED_FROM) == count * number
+            link.store.set(verdict, str(same))
+            # All have come here, so all have read the verdict before.
+            for old in link.compared_keys.get(counter.key, ()):
+                link.store.delete_key(old)
+        else:
+            _wait(link, counter, verdict, pending)
+            same = link.store.get(verdict) == b"True"
+        link.compared_keys[counter.key] = (key, verdict)
+        return same
+
+    pending = _pending(counter, said())
+    return link.meet(pending, ask)
+
+
+def _wait(link: Connection, counter: Counter, verdict: str, pending: Pending) -> None:
+    """Wait for the verdict, unless a rank has gone on without comparing."""
+    deadline = time.monotonic() + link.timeout
+    patience = _PATIENCE
+    suspects: set[int] = set()
+    asks = f"{verdict}/asks"
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            link.wait_for_keys([verdict], pending, min(patience, left))
+        except RuntimeError:
+            if left <= patience or link.is_in_vain(pending):
+                raise
+        else:
+            link.store.delete_key(asks)
+            return
+        if link.store.compare_set(asks, "", str(link.rank)) != str(link.rank).encode():
+            continue  # one asks for all
+        report = link.watch.ask(pending)
+        gone = {
+            rank
+            for rank, compared in report.compared.items()
+            if rank in report.arrived and compared < counter.seq
+        }
+        if gone & suspects and not link.store.check([verdict]):
+            rank = min(gone & suspects)
+            error = RankMismatch(
+                f"ranks {link.rank} and {rank} are at different operations:\n"
+                f"  rank {link.rank}: {pending.describe()}, at {user_line()}\n"
+                f"  rank {rank}: {report.arrived[rank]}\n"
+                f"Rank {rank} went on as before, but rank {link.rank} did something else. {_ADVICE}"
+            )
+            link.fail(error)
+            raise error
+        suspects = gone
+        if not gone:
+            patience *= 2  # the others are late; do not ask them too often
 
 
 def _exchange(
-    link: Connection, counter: Counter, mine: _Said, pending: Pending
-) -> dict[int, _Said]:
+    link: Connection, counter: Counter, mine: Said, pending: Pending
+) -> dict[int, Said]:
+    """What every rank of the counter says, by rank."""
     keys = {rank: f"check/{counter.key}/{counter.seq}/{rank}" for rank in counter.ranks}
+    own = f"check/{counter.key}"
 
-    def exchange() -> dict[int, _Said]:
-        link.store.set(keys[link.rank], json.dumps(mine))
+    def exchange() -> dict[int, Said]:
+        link.store.set(keys[link.rank], mine.to_json())
         link.wait_for_keys(list(keys.values()), pending)
-        said = {rank: json.loads(link.store.get(key)) for rank, key in keys.items()}
+        said = {rank: Said.from_json(link.store.get(key)) for rank, key in keys.items()}
         # All have set this key, so all have read the one before.
-        link.store.delete_key(f"check/{counter.key}/{counter.seq - 1}/{link.rank}")
+        for old in link.compared_keys.get(own, ()):
+            link.store.delete_key(old)
+        link.compared_keys[own] = (keys[link.rank],)
         return said
 
     return link.meet(pending, exchange)
 
 
-def _difference(a: int, one: _Said, b: int, two: _Said) -> str:
-    if one["what"] != two["what"]:
+def _difference(a: int, one: Said, b: int, two: Said, exact: bool) -> str:
+    if one.what != two.what:
         return "the collective"
-    if one["op"] != two["op"]:
+    if exact and one.op != two.op:
         return "the op"
-    if one["line"] != two["line"]:
+    if exact and one.line != two.line:
         return "the line"
+    if one.ranks != two.ranks:
+        return f"the order of their ranks, {one.ranks} and {two.ranks}"
     for source, sender, target, receiver in ((a, one, b, two), (b, two, a, one)):
-        sent = sender["sends"].get(str(target), [])
-        expected = receiver["recvs"].get(str(source), [])
+        sent, expected = sender.sends.get(target, []), receiver.recvs.get(source, [])
         if sent != expected:
             return f"what rank {source} sends, {sent}, and rank {target} expects, {expected}"
     return ""
-
-
-def _text(said: _Said) -> str:
-    of = f" of op '{said['op']}'" if said["op"] else ""
-    return f"{said['what']}{of} at {said['line']}"

@@ -31,6 +31,7 @@ class RankState:
     asked: int
     at: str
     progress: dict[str, int]  # the values of its counters, by key
+    compared: dict[str, int]  # the last ones that it compared, by key
 
 
 class RankStates:

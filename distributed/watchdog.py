@@ -42,6 +42,7 @@ class _Report:
     arrived: dict[int, str] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
+    compared: dict[int, int] = field(default_factory=dict)  # their last collective that they compared
 
     def lines(self) -> str:
         rows = []
@@ -115,7 +116,7 @@ class Watchdog:
         head = f"{pending.describe()}, at {at},"
         if not timed_out and not _LOST.search(cause):
             return CommError(f"{head} failed: {cause}")
-        report = self._ask(pending)
+        report = self.ask(pending)
         report.arrived[self._rank] = f"at {at}"
         if timed_out:
             return CommTimeout(
@@ -131,7 +132,7 @@ class Watchdog:
             "Look first at the error of the rank that failed or gave no answer."
         )
 
-    def _ask(self, pending: Pending) -> _Report:
+    def ask(self, pending: Pending) -> _Report:
         """Ask every rank that `pending` waits for where it is, and wait a little for answers."""
         wanted = {
             rank: counter
@@ -166,6 +167,8 @@ class Watchdog:
             text = end
             if not end.startswith(BECAUSE_OF_ANOTHER):
                 report.ended[rank] = end
+        elif state is not None and state.asked >= asked:
+            report.compared[rank] = state.compared.get(counter.key, 0)
         if text:
             files = report.arrived if progress >= counter.seq else report.missing
             files[rank] = text
@@ -176,8 +179,10 @@ class Watchdog:
             line = self._main_line()
             pending = self.pending
             at = f"at {line}" if pending is None else f"in {pending.describe()}, at {line}"
-            progress = {counter.key: counter.seq for counter in list(self._counters)}
-            self._states.post(self._rank, RankState(asked, at, progress))
+            counters = list(self._counters)
+            progress = {counter.key: counter.seq for counter in counters}
+            compared = {counter.key: counter.compared for counter in counters if counter.compared}
+            self._states.post(self._rank, RankState(asked, at, progress, compared))
             self._answered = max(self._answered, asked)
 
     def _main_line(self) -> str:
@@ -212,7 +217,7 @@ class Watchdog:
                 for counter in pending.counters
             ):
                 return
-            missing = self._ask(pending).missing
+            missing = self.ask(pending).missing
             if not missing or self.pending is not pending:
                 return
             rows = [f"  rank {rank} did not arrive: {text}\n" for rank, text in missing.items()]

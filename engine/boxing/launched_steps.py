@@ -107,13 +107,14 @@ def _all_reduce(step: AllReduce, rank: int, consumes: bool) -> Begin:
     shapes = [(length,) for _, length in chunks]
     arriving = [(chunks[me][1],)] * count
     arriving[me] = (0,)
+    forms = reduction, step.held(rank)[1]
 
     def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
         flat = value.reshape(-1)
         sends = [flat.narrow(0, *chunk) for chunk in chunks]
         own, sends[me] = sends[me], flat.narrow(0, 0, 0)
-        exchanged = collectives.begin_exchange(sends, arriving, group)
+        exchanged = collectives.begin_exchange(sends, arriving, group, forms)
 
         def end() -> torch.Tensor:
             pieces = exchanged()
@@ -147,13 +148,14 @@ def _exchange(step: Exchange, rank: int) -> Begin:
     regions = [step.region(other, rank) for other in group]
     shapes = [region[1] for region in regions]
     shapes[me] = (0,)
+    forms = step.before, step.after
     layout = Layout(regions[::count], step.made(rank))
 
     def begin(shard: Shard) -> Callable[[], torch.Tensor]:
         value = _there(shard)
         sends = [take(value, cut).contiguous() for cut in cuts]
         own, sends[me] = sends[me], value.new_empty(0)
-        exchanged = collectives.begin_exchange(sends, shapes, group)
+        exchanged = collectives.begin_exchange(sends, shapes, group, forms)
 
         def end() -> torch.Tensor:
             pieces = exchanged()
