@@ -36,6 +36,7 @@ from ..env import (
     WARN_AFTER,
 )
 from ..errors import CommError, CommTimeout, OnefoldError, user_line
+from . import origins
 from .pending import Counter, Pending
 from .rank_error import RankError, close_connections, heard, tell
 from .rank_state import RankStates, end_key, job_keys
@@ -71,7 +72,7 @@ class Connection:
         self.rank = rank
         self.size = size
         self.timeout = TIMEOUT.read()
-        self.check = CHECK.read()
+        self.check = origins.state.on = CHECK.read()
         self.epoch = 0  # how many errors of ranks this process left its groups for
         self._limit = timedelta(seconds=self.timeout)
         self._foreign = dist.is_initialized()
@@ -83,6 +84,7 @@ class Connection:
         self._messages: dist.ProcessGroup | None = None  # the group that messages go through
         self.store = self._open(self._serves)
         self._states = RankStates(self.store)
+        self._states.begin(rank)
         # A clone has its own connection: the watch must not wait for a lock of the main thread.
         self.watch = Watchdog(self._open(False), rank, self.timeout, WARN_AFTER.read())
         self.staged = self._join()
@@ -210,10 +212,12 @@ class Connection:
 
     def _ended(self, pending: Pending) -> bool:
         """Whether a process that `pending` waits for has ended."""
-        if not self._states.any_ended():
-            return False
-        ranks = {rank for counter in pending.counters for rank in counter.ranks}
-        return any(self._states.ending(rank) for rank in ranks - {self.rank})
+        ranks = {rank for counter in pending.counters for rank in counter.ranks} - {self.rank}
+        if self._states.any_ended() and any(self._states.ending(rank) for rank in ranks):
+            return True
+        beside = LOCAL_WORLD_SIZE.read() or 1
+        first = self.rank - (LOCAL_RANK.read() or 0)
+        return any(self._states.was_killed(rank) for rank in ranks & {*range(first, first + beside)})
 
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:
         """The error to raise when a wait in `pending` failed with `error`.

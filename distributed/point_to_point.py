@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .connection import Connection
 from .pending import Counter, Pending
-from .rank_check import Said, agree, form
+from .rank_check import Said, agree_on_messages, form
 from .wait import current_op, stage, wait_for
 from .wire_format import from_bytes, size_in_bytes, to_bytes
 from .world import world
@@ -141,4 +141,4 @@ def _agree(
         ]
         return Said("transfer", sends={peer: forms[0]}, recvs={peer: forms[1]})
 
-    agree(link, counter, what, said)
+    agree_on_messages(link, counter, what, said)

@@ -12,6 +12,7 @@ from itertools import combinations
 import torch
 
 from ..errors import RankMismatch, user_line
+from . import origins
 from .connection import Connection
 from .pending import Counter, Pending
 from .wait import current_op
@@ -38,10 +39,12 @@ class Said:
     recvs: Mapping[int, Sequence[str]] = field(default_factory=dict)
     op: str = ""
     line: str = ""
+    origin: int = 0  # of what it communicates, see `origins`
 
     def to_json(self) -> str:
-        """The inverse of `from_json`, with the op and the user's line."""
-        return json.dumps({**asdict(self), "op": current_op.name, "line": user_line()})
+        """The inverse of `from_json`, with the op, its tensor's origin and the user's line."""
+        now = {"op": current_op.name, "line": user_line(), "origin": current_op.origin}
+        return json.dumps({**asdict(self), **now})
 
     @staticmethod
     def from_json(text: str | bytes) -> Said:
@@ -76,21 +79,51 @@ def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[],
         if _all_say(link, counter, what, said):
             counter.agreement.learn(what)
             return
-    pending = _pending(counter, said())
-    told = _exchange(link, counter, said(), pending)
-    for a, b in combinations(counter.ranks, 2):
-        difference = _difference(a, told[a], b, told[b], link.check)
-        if difference:
-            raise RankMismatch(
-                f"ranks {a} and {b} met in one collective with different operations:\n"
-                f"  rank {a}: {told[a]}\n  rank {b}: {told[b]}\n"
-                f"They differ in {difference}. {_ADVICE}"
-            )
+    mine = said()
+    pending = Pending(f"check before {mine.what}", current_op.name, (counter,))
+    told = _exchange(link, counter, "check", mine.to_json(), pending)
+    said_by = {rank: Said.from_json(text) for rank, text in told.items()}
+    error = _mismatch(counter, said_by, link.check)
+    if error is not None:
+        raise error
     assert link.check, f"ranks differ in {what}, but say the same"
+    for a, b in combinations(counter.ranks, 2):
+        one, two = said_by[a], said_by[b]
+        if one.origin != two.origin and one.origin and two.origin:
+            text = json.dumps(origins.history(current_op.origin))
+            rows = _exchange(link, counter, "origins", text, pending)
+            raise RankMismatch(
+                f"ranks {a} and {b} met in one collective with different tensors:\n"
+                f"  rank {a}: {one}\n  rank {b}: {two}\n"
+                f"What made them differs first in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
+                f"  rank {b}: {_parting(rows[b], rows[a])}\n{_ADVICE}"
+            )
 
 
-def _pending(counter: Counter, said: Said) -> Pending:
-    return Pending(f"check before {said.what}", current_op.name, (counter,))
+def agree_on_messages(
+    link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]
+) -> None:
+    """As `agree`, with the other rank of a pair, but without waiting for it.
+
+    It may begin much later. Of two ranks that do not expect what they do, the second compares, and
+    then has not begun to communicate.
+    """
+    if link.check:
+        agree(link, counter, what, said)
+        return
+    if counter.agreement.expects(what):
+        return
+    key, mine = f"agree/{counter.key}/{counter.seq}", said().to_json()
+    first = link.store.compare_set(key, "", mine).decode()
+    if first != mine:
+        link.store.delete_key(key)
+        other = sum(counter.ranks) - link.rank
+        told = {link.rank: Said.from_json(mine), other: Said.from_json(first)}
+        error = _mismatch(counter, told, False)
+        if error is not None:
+            link.fail(error)
+            raise error
+    counter.agreement.learn(what)
 
 
 def _all_say(
@@ -117,7 +150,7 @@ def _all_say(
         link.compared_keys[counter.key] = (key, verdict)
         return same
 
-    pending = _pending(counter, said())
+    pending = Pending(said().what.partition(" ")[0], current_op.name, (counter,))
     return link.meet(pending, ask)
 
 
@@ -160,17 +193,24 @@ def _wait(link: Connection, counter: Counter, verdict: str, pending: Pending) ->
             patience *= 2  # the others are late; do not ask them too often
 
 
-def _exchange(
-    link: Connection, counter: Counter, mine: Said, pending: Pending
-) -> dict[int, Said]:
-    """What every rank of the counter says, by rank."""
-    keys = {rank: f"check/{counter.key}/{counter.seq}/{rank}" for rank in counter.ranks}
-    own = f"check/{counter.key}"
+def _parting(mine: str, theirs: str) -> str:
+    """The first entry of one history that is not in the other."""
+    known = {number for number, _, _ in json.loads(theirs)}
+    rows = (f"{text}, first at {line}" for n, text, line in json.loads(mine) if n not in known)
+    return next(rows, "nothing else")
 
-    def exchange() -> dict[int, Said]:
-        link.store.set(keys[link.rank], mine.to_json())
+
+def _exchange(
+    link: Connection, counter: Counter, name: str, mine: str, pending: Pending
+) -> dict[int, str]:
+    """What every rank of the counter says, by rank."""
+    keys = {rank: f"{name}/{counter.key}/{counter.seq}/{rank}" for rank in counter.ranks}
+    own = f"{name}/{counter.key}"
+
+    def exchange() -> dict[int, str]:
+        link.store.set(keys[link.rank], mine)
         link.wait_for_keys(list(keys.values()), pending)
-        said = {rank: Said.from_json(link.store.get(key)) for rank, key in keys.items()}
+        said = {rank: link.store.get(key).decode() for rank, key in keys.items()}
         # All have set this key, so all have read the one before.
         for old in link.compared_keys.get(own, ()):
             link.store.delete_key(old)
@@ -178,6 +218,19 @@ def _exchange(
         return said
 
     return link.meet(pending, exchange)
+
+
+def _mismatch(counter: Counter, told: Mapping[int, Said], exact: bool) -> RankMismatch | None:
+    """The error for the first two ranks that said something else, if there are any."""
+    for a, b in combinations(counter.ranks, 2):
+        difference = _difference(a, told[a], b, told[b], exact)
+        if difference:
+            return RankMismatch(
+                f"ranks {a} and {b} met in one collective with different operations:\n"
+                f"  rank {a}: {told[a]}\n  rank {b}: {told[b]}\n"
+                f"They differ in {difference}. {_ADVICE}"
+            )
+    return None
 
 
 def _difference(a: int, one: Said, b: int, two: Said, exact: bool) -> str:

@@ -5,7 +5,9 @@ Ranks read it of each other when a wait fails, and the launcher when a rank has 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 
 from torch._C._distributed_c10d import PrefixStore, Store
@@ -24,6 +26,33 @@ def job_keys(store: Store, token: str, start: int) -> Store:
     return PrefixStore(f"onefold/{token}/{start}", store)
 
 
+def _stat(pid: int) -> list[str]:
+    """What Linux says of a process, from its state on."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def _machine() -> str:
+    """This machine, since it was started, and the pids that this process sees."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _was_killed(process: str) -> bool:
+    """Whether a process, as `begin` tells it, is known to be gone."""
+    pid, start, machine = process.split(maxsplit=2)
+    try:
+        if machine != _machine():
+            return False
+        os.kill(int(pid), 0)
+        state, *rest = _stat(int(pid))
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return state in "ZX" or rest[18] != start
+
+
 @dataclass(frozen=True, slots=True)
 class RankState:
     """Where a rank's main thread was when it answered the question with the number `asked`."""
@@ -39,6 +68,7 @@ class RankStates:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._processes: dict[int, str] = {}
 
     def ask(self) -> int:
         """Ask all ranks where they are; the number of the question."""
@@ -83,6 +113,20 @@ class RankStates:
         """Whether `rank` is the first to warn of this wait; the others need not."""
         first = self._store.compare_set(f"warned/{counter}/{seq}", "", str(rank))
         return first == str(rank).encode()
+
+    def begin(self, rank: int) -> None:
+        """Say which process is `rank`, where others can look after it."""
+        with contextlib.suppress(OSError):
+            self._store.set(f"process/{rank}", f"{os.getpid()} {_stat(os.getpid())[19]} {_machine()}")
+
+    def was_killed(self, rank: int) -> bool:
+        """Whether the process of `rank` is gone, as far as this machine knows."""
+        if rank not in self._processes:
+            key = f"process/{rank}"
+            there = self._store.check([key])
+            self._processes[rank] = self._store.get(key).decode() if there else ""
+        process = self._processes[rank]
+        return bool(process) and _was_killed(process)
 
     def any_ended(self) -> bool:
         """Whether any rank ended: one question, however many ranks there are."""

@@ -13,12 +13,16 @@ from .pending import Pending
 
 
 class OpSlot:
-    """The op on whose behalf collectives run. Callers set `.name` before they communicate."""
+    """The op on whose behalf collectives run. Callers set `.name` before they communicate.
 
-    __slots__ = ("name",)
+    With ONEFOLD_CHECK=1, `.origin` is that of what it communicates, if it is known.
+    """
+
+    __slots__ = ("name", "origin")
 
     def __init__(self) -> None:
         self.name = ""
+        self.origin = 0
 
 
 current_op = OpSlot()

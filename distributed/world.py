@@ -48,6 +48,11 @@ class World:
             return f"World(rank {self.rank} of {self.size})"
         return f"World(virtual, {self.size} ranks)"
 
+    @property
+    def joins(self) -> bool:
+        """Whether there are other processes, to which this one is or can be connected."""
+        return self._joins
+
     def owns(self, rank: int) -> bool:
         """Whether this process holds the shards of `rank`."""
         return self.rank is None or rank == self.rank

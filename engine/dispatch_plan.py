@@ -9,6 +9,7 @@ from typing import NoReturn, TypeAlias
 
 import torch
 
+from ..distributed import origins
 from ..distributed.world import world
 from ..errors import MixedTensorsError, OnefoldError, OnefoldTypeError, PlacementError, user_line
 from . import boxing
@@ -166,7 +167,18 @@ def _make(op: Op, metas: Metas, described: list[object], attrs: Attributes) -> D
         if plan.decomposed is not None:
             return plan
     plan.run, plan.kernel = runner(op, tuple(boxed), plan.metas, attrs, placement)
+    if origins.state.on:
+        _follow(plan, op, described)
     return plan
+
+
+def _follow(plan: DispatchPlan, op: Op, described: Sequence[object]) -> None:
+    """Let a plan's calls say what made their results, for ranks to compare."""
+    given = [repr(arg) if isinstance(arg, Meta) else type(arg).__name__ for arg in described]
+    what = origins.mark(f"{op.name}({', '.join([*given, *map(repr, plan.attrs)])})")
+    plan.run = origins.followed(plan.run, what)
+    if plan.kernel is not None:
+        plan.kernel = origins.followed(plan.kernel, what)
 
 
 def _never(*args: object) -> NoReturn:

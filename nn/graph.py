@@ -286,7 +286,8 @@ class Graph:
     def _count_step(self) -> None:
         """Let the schedules go on after a call that trained."""
         if self._optimizers:
-            for _, schedule in self._optimizers:
+            for optim, schedule in self._optimizers:
+                optim.replicas.after_step(optim)
                 if schedule is not None:
                     schedule.step()
             self.__dict__["_steps"] += 1

@@ -22,6 +22,7 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build, with_gradients
+from .replica_schedule import ReplicaSchedule
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, State] = {}
         self._zero: ZeroRedundancy | None = None
+        self.replicas = ReplicaSchedule()
         if isinstance(params, (Tensor, set)):
             raise OnefoldTypeError(
                 "params must be an ordered iterable of tensors or dicts, but got one "
@@ -192,6 +194,7 @@ class Optimizer:
             self.update(given)
         else:
             current.step_optimizer(self, lambda: self.update(given))
+        self.replicas.after_step(self)
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.

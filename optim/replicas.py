@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from ..distributed import collectives
+from ..distributed import collectives, transfer
 from ..distributed.wait import current_op
 from ..distributed.wire_format import to_bytes
 from ..distributed.world import world
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 Named = tuple[str, Tensor]
+Options = dict[str, str]  # their texts, by name
+
+# How many of the tensors that differ are looked at, where they may do so a little.
+_MOST_ROUNDED = 8
 
 
 class _Module(Protocol):
@@ -71,8 +76,13 @@ def state_of(optimizer: Optimizer, names: dict[int, str] | None = None) -> list[
     ]
 
 
-def compare_replicas(named: Iterable[Named], what: str) -> None:
-    """Raise RankMismatch for the first of the tensors whose replicas differ; all members call."""
+def compare_replicas(
+    named: Iterable[Named], what: str, options: Options | None = None, rounding: bool = False
+) -> None:
+    """Raise RankMismatch for the first of the tensors whose replicas differ; all members call.
+
+    With `rounding` they may differ a little. `options` must be the same where there are replicas.
+    """
     tables: dict[Placement, list[Named]] = {}
     for name, tensor in named:
         meta = tensor.meta
@@ -82,25 +92,59 @@ def compare_replicas(named: Iterable[Named], what: str) -> None:
     for placement, rows in tables.items():
         if here.launched and here.rank in placement.position:
             current_op.name = what
-            _compare(placement, rows, what)
+            _compare(placement, rows, what, options or {}, rounding)
         elif not here.launched:
             _compare_owned(placement, rows, what)
 
 
-def _compare(placement: Placement, rows: Sequence[Named], what: str) -> None:
+def _compare(
+    placement: Placement, rows: Sequence[Named], what: str, options: Options, rounding: bool
+) -> None:
     ranks = placement.flat_ranks
     if len(ranks) == 1:
         return
-    mine = torch.tensor([_checksum(tensor.shards[0]) for _, tensor in rows])
+    told_options = zlib.crc32(repr(options).encode())
+    mine = torch.tensor([told_options, *[_checksum(tensor.shards[0]) for _, tensor in rows]])
     told = torch.stack(collectives.all_gather(mine, ranks, [mine.shape] * len(ranks)))
-    for index, (name, tensor) in enumerate(rows):
-        column = told[:, index].tolist()
-        for one, two in _replicas(tensor):
-            if column[one] != column[two]:
-                shard = tensor.shards[0].contiguous()
-                shapes = [tensor.meta.local_shape(place) for place in range(len(ranks))]
-                held = collectives.all_gather(shard, ranks, shapes)
-                raise _differs(what, name, tensor, ranks[one], held[one], ranks[two], held[two])
+    columns = told.T.tolist()
+    if len(set(columns[0])) > 1:
+        raise _options_differ(what, ranks, collectives.gather_objects(options, ranks))
+    pairs = [
+        (name, tensor, *pair)
+        for (name, tensor), column in zip(rows, columns[1:], strict=True)
+        if (pair := _first_unequal(tensor, column)) is not None
+    ]
+    if not pairs:
+        return
+    found = ""
+    for name, tensor, one, two in pairs[: _MOST_ROUNDED if rounding else 1]:
+        here = world().rank
+        if here in (ranks[one], ranks[two]):
+            shard = tensor.shards[0].contiguous()
+            peer = ranks[one] + ranks[two] - here
+            expected = (peer, shard.shape, shard.dtype, shard.device)
+            (theirs,) = transfer([(peer, shard)], [expected])
+            a, b = (shard, theirs) if here == ranks[one] else (theirs, shard)
+            if not found and (not rounding or _apart(a, b)):
+                found = _difference(name, tensor, ranks[one], a, ranks[two], b)
+    for text in collectives.gather_objects(found, ranks):
+        if text:
+            raise _differs(what, text)
+
+
+def _first_unequal(tensor: Tensor, column: Sequence[int]) -> tuple[int, int] | None:
+    """The first positions in the mesh that must hold the same and do not."""
+    return next(((a, b) for a, b in _replicas(tensor) if column[a] != column[b]), None)
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two replicas are further apart than different orders of addition make them."""
+    if not (a.is_floating_point() or a.is_complex()):
+        return not torch.equal(a, b)
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    a, b, eps = a.to(wide), b.to(wide), torch.finfo(a.dtype).eps
+    size = torch.maximum(a.abs(), b.abs()).nan_to_num(0.0, 0.0, 0.0).max()
+    return not torch.allclose(a, b, rtol=0.0, atol=float(size) * eps**0.5, equal_nan=True)
 
 
 def _compare_owned(placement: Placement, rows: Sequence[Named], what: str) -> None:
@@ -110,7 +154,7 @@ def _compare_owned(placement: Placement, rows: Sequence[Named], what: str) -> No
         for one, two in _replicas(tensor):
             a, b = tensor.shards[one], tensor.shards[two]
             if a is not b and _checksum(a) != _checksum(b):
-                raise _differs(what, name, tensor, ranks[one], a, ranks[two], b)
+                raise _differs(what, _difference(name, tensor, ranks[one], a, ranks[two], b))
 
 
 def _replicas(tensor: Tensor) -> Iterator[tuple[int, int]]:
@@ -133,17 +177,37 @@ def _checksum(shard: torch.Tensor) -> int:
     return int(words.view(torch.int64).sum()) ^ int(data[whole:].sum()) ^ len(data)
 
 
-def _differs(
-    what: str, name: str, tensor: Tensor, one: int, a: torch.Tensor, two: int, b: torch.Tensor
-) -> RankMismatch:
+def _difference(
+    name: str, tensor: Tensor, one: int, a: torch.Tensor, two: int, b: torch.Tensor
+) -> str:
     wide = torch.complex128 if a.is_complex() else torch.float64
     apart = (a.to(wide) - b.to(wide)).abs()
     unequal = int(((a != b) & ~((a != a) & (b != b))).sum())  # noqa: PLR0124
     largest = float(apart.nan_to_num(0.0).max()) if apart.numel() else 0.0
+    return (
+        f"{name}, {tensor.meta!r}, is not the same on ranks {one} and {two}: {unequal} of "
+        f"{a.numel()} elements differ, by up to {largest:.3g}"
+    )
+
+
+def _differs(what: str, difference: str) -> RankMismatch:
     return RankMismatch(
-        f"{what}: {name}, {tensor.meta!r}, is not the same on ranks {one} and {two}: {unequal} of "
-        f"{a.numel()} elements differ, by up to {largest:.3g}, at {user_line()}. "
-        "Each rank must get the same numbers: "
+        f"{what}: {difference}, at {user_line()}. Each rank must get the same numbers: "
         "look for data, a seed, an option or an order of communication that depends on "
         "the rank; ONEFOLD_CHECK=1 compares more often."
+    )
+
+
+def _options_differ(what: str, ranks: Sequence[int], told: Sequence[Options]) -> RankMismatch:
+    first = told[0]
+    other = next(index for index, theirs in enumerate(told) if theirs != first)
+    key = next(
+        key
+        for key in [*first, *told[other]]
+        if first.get(key, "none") != told[other].get(key, "none")
+    )
+    return RankMismatch(
+        f"{what}: the optimizer's options differ: {key} is {first.get(key, 'none')} on rank "
+        f"{ranks[0]}, and {told[other].get(key, 'none')} on rank {ranks[other]}, at "
+        f"{user_line()}. Every rank must give the same options."
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
 
-from ...distributed import comm_log
+from ...distributed import comm_log, origins
 from ...distributed.wait import current_op
 from ...distributed.world import world
 from ...errors import user_line
+from ..sbp import broadcast
 from . import launched_steps, virtual_steps
 from .boxing_plan import BoxingPlan
 from .boxing_steps import BoxingStep
@@ -44,6 +46,8 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         program = plan.programs[here.rank] = made
     if here.launched:
         current_op.name = op
+        if origins.state.on:
+            program = partial(_followed, plan, program)
     return comm_log.watched(op, lambda: program(shards)) if comm_log.watchers else program(shards)
 
 
@@ -68,10 +72,39 @@ def start(
     if begin is None:
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     current_op.name = op
+    if origins.state.on:
+        current_op.origin = origins.origin(shards)
+        try:
+            finish = begin(shards)
+        finally:
+            current_op.origin = 0
+        return lambda: _arrived(plan, shards, finish())
     if not comm_log.watchers:
         return begin(shards)
     end = comm_log.watched(op, lambda: begin(shards))
     return lambda: comm_log.watched(op, end) if comm_log.watchers else end()
+
+
+def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
+    """What `program` makes, after the ranks have compared what made the shards."""
+    current_op.origin = origins.origin(shards)
+    try:
+        return _arrived(plan, shards, program(shards))
+    finally:
+        current_op.origin = 0
+
+
+def _arrived(plan: BoxingPlan, shards: Shards, made: Shards) -> Shards:
+    """The shards after a plan, with their origin: that of what is whole on all ranks is new."""
+    if all(x is not y for x in shards for y in made):
+        src, dst = plan.src, plan.dst
+        moved = dst.placement is not src.placement or broadcast not in src.nd_sbp
+        known = origins.origin(shards)
+        if moved and all(sbp is broadcast for sbp in dst.nd_sbp):
+            origins.give(made, origins.mark(f"to {dst!r}"))
+        elif known:
+            origins.give(made, origins.mark(f"{src!r} to {dst!r}"), parents=(known,))
+    return made
 
 
 def _in_two(

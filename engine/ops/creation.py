@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
+from ...distributed import origins
 from ...errors import (
     MixedTensorsError,
     OnefoldRuntimeError,
@@ -114,6 +115,9 @@ def make(
 def _run(meta: Meta, maker: Maker, requires_grad: bool) -> Tensor:
     x = from_shards(shards_of(meta, maker), meta)
     x.shared = len(x.shards) > 1
+    if origins.state.on and meta.placement is not None:
+        values = vars(maker).get("values", ())
+        origins.give(x.shards, origins.mark(f"new {meta!r}"), *values)
     if requires_grad:
         set_requires_grad(x, True)
     return x
@@ -220,6 +224,7 @@ def _made_by(
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         return function(box[1], *values, dtype=dtype, device=device)
 
+    vars(maker)["values"] = values
     return make(function.__name__, shape, dtype, maker, **placed)
 
 
@@ -268,6 +273,8 @@ def tensor(
             part = part.narrow(dim, start, size)
         return part.contiguous().to(on)
 
+    if origins.state.on and placement is not None:
+        vars(maker)["values"] = (origins.fingerprint(value),)
     return make(
         "tensor",
         value.shape,

@@ -43,6 +43,7 @@ def random_source(
         part: torch.Tensor = pick(fill, device.type)(tuple(shape), *box, **drawn, **options)
         return part
 
+    vars(maker)["values"] = draw.seed, draw.call
     try:
         return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:

@@ -1,0 +1,153 @@
+"""Origins: what made a torch tensor, as a number that ranks compare. With ONEFOLD_CHECK=1 only.
+
+An origin follows the data: it is a hash of the op, its arguments and the origins of its inputs. So
+what one rank computes on the side does not matter. Zero is the origin of what is not known, such
+as a part that each rank has read for itself, and of everything that is made from it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import user_line
+
+_NAME = "_onefold_origin"
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_MOST = 1 << 13
+_PART = 1 << 18  # bytes
+
+
+class Mark(NamedTuple):
+    """What was done: a number that is the same in every process, and its text and first line."""
+
+    number: int
+    text: str
+    line: str
+
+
+class _Row(NamedTuple):
+    mark: Mark
+    values: tuple[object, ...]
+    parents: tuple[int, ...]
+
+
+class _State:
+    """Whether origins are followed, and how the newest came about, by number."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.rows: dict[int, _Row] = {}
+
+
+state = _State()
+
+
+@lru_cache(maxsize=1 << 12)
+def mark(text: str) -> Mark:
+    """The mark of what is done, with the user's line where it was done first."""
+    text = _ADDRESS.sub("", text)
+    return Mark(_number(text), text, user_line())
+
+
+def origin(data: object) -> int:
+    """The origin of a torch tensor, or of the first of several."""
+    if isinstance(data, (tuple, list)):
+        data = data[0] if data else None
+    found: int = getattr(data, _NAME, 0)
+    return found
+
+
+def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = ()) -> None:
+    """Set the origin of tensors: what was done, with which numbers, on which others."""
+    for index, made in enumerate(_tensors(data)):
+        plain = tuple([_plain(value) for value in values])
+        number = hash((what.number, index, plain, parents)) or 1
+        setattr(made, _NAME, number)
+        state.rows[number] = _Row(what, values, parents)
+    if len(state.rows) > 2 * _MOST:
+        for old in list(state.rows)[:_MOST]:
+            del state.rows[old]
+
+
+def forget(data: object) -> None:
+    """Say that the origin of tensors is not known."""
+    for each in _tensors(data):
+        setattr(each, _NAME, 0)
+
+
+def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
+    """`run`, which also gives its results their origin; it takes and makes tensors, or tuples."""
+
+    def following(*args: object) -> Any:
+        made = run(*args)
+        inputs = [next(_tensors(arg), None) for arg in args]
+        tensors = [x for x in inputs if x is not None]
+        parents = tuple([origin(x) for x in tensors])
+        new = [y for y in _tensors(made) if not any(y is x for x in tensors)]
+        if 0 in parents:
+            forget(new)
+        else:
+            given = zip(args, inputs, strict=True)
+            values = [arg for arg, x in given if x is None and arg is not None and arg != ()]
+            give(new, what, *values, parents=parents)
+        return made
+
+    return following
+
+
+def history(number: int) -> list[tuple[int, str, str]]:
+    """How an origin came about, oldest first: numbers, what was done, and the first such lines."""
+    found: set[int] = set()
+    more = [number]
+    while more:
+        each = more.pop()
+        if each not in found and each in state.rows:
+            found.add(each)
+            more += state.rows[each].parents
+    return [
+        (each, row.mark.text + _shown(row.values), row.mark.line)
+        for each, row in state.rows.items()
+        if each in found
+    ]
+
+
+def fingerprint(data: torch.Tensor) -> int:
+    """A number that tells tensors apart by their bytes: all, or the first and last of many."""
+    if data.device.type != "cpu":
+        return 0  # would wait for the device
+    flat = data.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    if len(flat) > 2 * _PART:
+        flat = torch.cat((flat[:_PART], flat[-_PART:]))
+    return zlib.crc32(flat.numpy().tobytes())
+
+
+def _tensors(data: object) -> Iterator[torch.Tensor]:
+    if isinstance(data, torch.Tensor):
+        yield data
+    elif isinstance(data, (tuple, list)):
+        for part in data:
+            yield from _tensors(part)
+
+
+def _shown(values: Sequence[object]) -> str:
+    return f" with {', '.join(map(repr, values))}" if values else ""
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest(), "big")
+
+
+def _plain(value: object) -> object:
+    """What has one hash in all processes; texts and None have not."""
+    if isinstance(value, (int, float, complex)) and value == value:  # noqa: PLR0124
+        return value
+    if isinstance(value, tuple):
+        return tuple([_plain(part) for part in value])
+    return _number(_ADDRESS.sub("", repr(value)))
