@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ class _State:
 
     def __init__(self) -> None:
         self.on = False
+        self.program = 0  # the origin of what a graph's call communicates
         self.rows: dict[int, _Row] = {}
 
 
@@ -74,6 +76,26 @@ def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = (
     if len(state.rows) > 2 * _MOST:
         for old in list(state.rows)[:_MOST]:
             del state.rows[old]
+
+
+def of_program(text: str) -> int:
+    """The origin of what a program communicates: its lines, each after the one before."""
+    number = 0
+    for line in text.splitlines():
+        what = mark(line)
+        before, number = number, hash((what.number, number)) or 1
+        state.rows[number] = _Row(what, (), (before,))
+    return number
+
+
+@contextmanager
+def within(program: int) -> Iterator[None]:
+    """What is communicated in the block is of this program."""
+    before, state.program = state.program, program
+    try:
+        yield
+    finally:
+        state.program = before
 
 
 def forget(data: object) -> None:

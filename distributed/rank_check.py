@@ -22,6 +22,7 @@ _PATIENCE = 2.0
 # A key of the store counts ranks in its high bits, and adds up their numbers below.
 _NUMBER_BYTES = 4
 _COUNTED_FROM = 47
+_LATE = b"late"  # the verdict of a rank that waited too long
 _ADVICE = (
     "Every rank must run the same operations in the same order; look for a branch that depends on "
     "the rank, or on data that differs between ranks."
@@ -140,13 +141,17 @@ def _all_say(
         total = link.store.add(key, (1 << _COUNTED_FROM) + number)
         if total >> _COUNTED_FROM == count:
             same = total - (count << _COUNTED_FROM) == count * number
-            link.store.set(verdict, str(same))
+            if link.store.compare_set(verdict, "", str(same)) == _LATE:
+                raise RuntimeError("a peer did not wait any longer")
             # All have come here, so all have read the verdict before.
             for old in link.compared_keys.get(counter.key, ()):
                 link.store.delete_key(old)
         else:
             _wait(link, counter, verdict, pending)
-            same = link.store.get(verdict) == b"True"
+            found = link.store.get(verdict)
+            if found == _LATE:
+                raise RuntimeError("timed out")
+            same = found == b"True"
         link.compared_keys[counter.key] = (key, verdict)
         return same
 
@@ -165,7 +170,10 @@ def _wait(link: Connection, counter: Counter, verdict: str, pending: Pending) ->
         try:
             link.wait_for_keys([verdict], pending, min(patience, left))
         except RuntimeError:
-            if left <= patience or link.is_in_vain(pending):
+            if link.is_in_vain(pending):
+                raise
+            if left <= patience:
+                link.store.compare_set(verdict, "", _LATE.decode())  # then all give up at one time
                 raise
         else:
             link.store.delete_key(asks)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import torch
 
+from ..distributed import origins
 from ..engine import interpreter
 from ..engine.generator import record_draws
 from ..engine.grad_mode import enable_grad
@@ -60,6 +62,11 @@ class Compiled:
     returned: object  # the tree that build returned, of captured tensors
     captured: Program = field(repr=False)  # before any pass: with the layouts that eager takes
     memory_plans: dict[int, MemoryPlan] = field(default_factory=dict, repr=False)  # by rank
+
+    @cached_property
+    def origin(self) -> int:
+        """What ranks compare of the program with ONEFOLD_CHECK=1."""
+        return origins.of_program(str(self.program))
 
     def memory(self, rank: int) -> MemoryPlan:
         """What the rank needs for one call; planned once."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from contextlib import nullcontext
 from functools import update_wrapper, wraps
 from html import escape
 from typing import Any, TypeVar
 
+from ..distributed import origins
 from ..engine import interpreter
 from ..engine.autocast import Autocast
 from ..engine.grad_mode import no_grad
@@ -209,7 +211,8 @@ class Graph:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
-        with no_grad():
+        program = origins.within(compiled.origin) if origins.state.on else nullcontext()
+        with no_grad(), program:
             outputs = compiled.executable.run(inputs)
         self._count_step()
         return compiled.arrange(outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..distributed import origins
 from ..distributed.world import world
 from .replicas import Options, compare_replicas, parameters_of, state_of
 
@@ -35,6 +36,8 @@ class ReplicaSchedule:
             return
         self.steps += 1
         check = here.connection().check
+        if check:
+            _give_origins(optimizer, self.steps)
         every = _EVERY_CHECKED if check else _EVERY
         early = self.steps < every and not self.steps & (self.steps - 1)
         if self.steps % every and not early:
@@ -44,6 +47,13 @@ class ReplicaSchedule:
             found += state_of(optimizer)
         kind = type(optimizer).__name__
         compare_replicas(found, f"step {self.steps} of {kind}", _options(optimizer), rounding=True)
+
+
+def _give_origins(optimizer: Optimizer, steps: int) -> None:
+    """Say that a step made the parameters: optimizers write into memory, which no op sees."""
+    for name, param in parameters_of(optimizer):
+        if param.meta.placement is not None:
+            origins.give(param.shards, origins.mark(f"{name} after a step"), steps)
 
 
 def _options(optimizer: Optimizer) -> Options:

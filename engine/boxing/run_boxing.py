@@ -44,10 +44,17 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
     if program is None:
         made = _virtual(plan) if here.rank is None else _launched(plan, here.rank)
         program = plan.programs[here.rank] = made
-    if here.launched:
-        current_op.name = op
-        if origins.state.on:
-            program = partial(_followed, plan, program)
+    if not here.launched:
+        return _watched(program, shards, op)
+    current_op.name = op
+    if origins.state.on:
+        program = partial(_followed, plan, program)
+    made = _watched(program, shards, op)
+    current_op.name = ""  # who communicates next may do so with other ranks
+    return made
+
+
+def _watched(program: Callable[[Shards], Shards], shards: Shards, op: str) -> Shards:
     return comm_log.watched(op, lambda: program(shards)) if comm_log.watchers else program(shards)
 
 
@@ -73,7 +80,7 @@ def start(
         begin = plan.programs[key] = _in_two(plan, here.rank, consumes)
     current_op.name = op
     if origins.state.on:
-        current_op.origin = origins.origin(shards)
+        current_op.origin = origins.origin(shards) or origins.state.program
         try:
             finish = begin(shards)
         finally:
@@ -87,7 +94,7 @@ def start(
 
 def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
     """What `program` makes, after the ranks have compared what made the shards."""
-    current_op.origin = origins.origin(shards)
+    current_op.origin = origins.origin(shards) or origins.state.program
     try:
         return _arrived(plan, shards, program(shards))
     finally:
