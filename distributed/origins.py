@@ -104,6 +104,13 @@ def forget(data: object) -> None:
         setattr(each, _NAME, 0)
 
 
+def take(data: object, source: object) -> None:
+    """Set the origin of tensors to that of others, which have the same values."""
+    found = origin(source)
+    for each in _tensors(data):
+        setattr(each, _NAME, found)
+
+
 def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
     """`run`, which also gives its results their origin; it takes and makes tensors, or tuples."""
 
@@ -112,13 +119,13 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
         inputs = [next(_tensors(arg), None) for arg in args]
         tensors = [x for x in inputs if x is not None]
         parents = tuple([origin(x) for x in tensors])
-        new = [y for y in _tensors(made) if not any(y is x for x in tensors)]
+        made = _unlike(made, tensors)
         if 0 in parents:
-            forget(new)
+            forget(made)
         else:
             given = zip(args, inputs, strict=True)
             values = [arg for arg, x in given if x is None and arg is not None and arg != ()]
-            give(new, what, *values, parents=parents)
+            give(made, what, *values, parents=parents)
         return made
 
     return following
@@ -148,6 +155,13 @@ def fingerprint(data: torch.Tensor) -> int:
     if len(flat) > 2 * _PART:
         flat = torch.cat((flat[:_PART], flat[-_PART:]))
     return zlib.crc32(flat.numpy().tobytes())
+
+
+def _unlike(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """`data`, in which none is one of the `tensors`: only some ranks may get back what they gave."""
+    if isinstance(data, torch.Tensor):
+        return data.detach() if any(data is x for x in tensors) else data
+    return tuple([_unlike(part, tensors) for part in data])
 
 
 def _tensors(data: object) -> Iterator[torch.Tensor]:

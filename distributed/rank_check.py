@@ -109,10 +109,7 @@ def agree_on_messages(
     It may begin much later. Of two ranks that do not expect what they do, the second compares, and
     then has not begun to communicate.
     """
-    if link.check:
-        agree(link, counter, what, said)
-        return
-    if counter.agreement.expects(what):
+    if not link.check and counter.agreement.expects(what):
         return
     key, mine = f"agree/{counter.key}/{counter.seq}", said().to_json()
     first = link.store.compare_set(key, "", mine).decode()
@@ -120,11 +117,12 @@ def agree_on_messages(
         link.store.delete_key(key)
         other = sum(counter.ranks) - link.rank
         told = {link.rank: Said.from_json(mine), other: Said.from_json(first)}
-        error = _mismatch(counter, told, False)
+        error = _mismatch(counter, told, link.check)
         if error is not None:
             link.fail(error)
             raise error
-    counter.agreement.learn(what)
+    if not link.check:
+        counter.agreement.learn(what)
 
 
 def _all_say(
@@ -246,7 +244,7 @@ def _difference(a: int, one: Said, b: int, two: Said, exact: bool) -> str:
         return "the collective"
     if exact and one.op != two.op:
         return "the op"
-    if exact and one.line != two.line:
+    if exact and one.line != two.line and one.what != "transfer":
         return "the line"
     if one.ranks != two.ranks:
         return f"the order of their ranks, {one.ranks} and {two.ranks}"

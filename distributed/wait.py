@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from torch import Tensor
@@ -23,6 +24,15 @@ class OpSlot:
     def __init__(self) -> None:
         self.name = ""
         self.origin = 0
+
+    @contextmanager
+    def named(self, name: str, origin: int = 0) -> Iterator[None]:
+        """Let the block communicate on behalf of an op; who does so next may have other peers."""
+        self.name, self.origin = name, origin
+        try:
+            yield
+        finally:
+            self.name, self.origin = "", 0
 
 
 current_op = OpSlot()

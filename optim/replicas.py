@@ -91,8 +91,8 @@ def compare_replicas(
     here = world()
     for placement, rows in tables.items():
         if here.launched and here.rank in placement.position:
-            current_op.name = what
-            _compare(placement, rows, what, options or {}, rounding)
+            with current_op.named(what):
+                _compare(placement, rows, what, options or {}, rounding)
         elif not here.launched:
             _compare_owned(placement, rows, what)
 

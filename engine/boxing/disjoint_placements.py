@@ -67,20 +67,20 @@ class DisjointBoxing:
         """Start the messages of one of the source's ranks."""
         value = run(self.before, shards, op)
         log(self.route, op)
-        current_op.name = op
         (shard,) = value
-        return post(self._end(rank).outgoing(shard), [])
+        with current_op.named(op):
+            return post(self._end(rank).outgoing(shard), [])
 
     def expect(self, rank: int, op: str) -> Posted:
         """Post what one of the target's ranks will receive."""
-        current_op.name = op
-        return post([], self._end(rank).expected())
+        with current_op.named(op):
+            return post([], self._end(rank).expected())
 
     def receive(self, rank: int, posted: Posted, op: str) -> Shards:
         """Wait for what was expected; the shards for `arrive`."""
         log(self.route, op)
-        current_op.name = op
-        shard = self._end(rank).finish(None, posted.wait())
+        with current_op.named(op):
+            shard = self._end(rank).finish(None, posted.wait())
         assert shard is not None
         return (shard,)
 

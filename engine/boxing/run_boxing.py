@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 
@@ -18,6 +18,7 @@ from .boxing_plan import BoxingPlan
 from .boxing_steps import BoxingStep
 
 Shards: TypeAlias = tuple[torch.Tensor, ...]
+R = TypeVar("R")
 
 
 def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
@@ -46,15 +47,16 @@ def run(plan: BoxingPlan, shards: Shards, op: str = "boxing") -> Shards:
         program = plan.programs[here.rank] = made
     if not here.launched:
         return _watched(program, shards, op)
-    current_op.name = op
     if origins.state.on:
         program = partial(_followed, plan, program)
-    made = _watched(program, shards, op)
-    current_op.name = ""  # who communicates next may do so with other ranks
-    return made
+    current_op.name = op
+    try:
+        return _watched(program, shards, op)
+    finally:
+        current_op.name = ""  # who communicates next may do so with other ranks
 
 
-def _watched(program: Callable[[Shards], Shards], shards: Shards, op: str) -> Shards:
+def _watched(program: Callable[[Shards], R], shards: Shards, op: str) -> R:
     return comm_log.watched(op, lambda: program(shards)) if comm_log.watchers else program(shards)
 
 
@@ -81,15 +83,20 @@ def start(
     current_op.name = op
     if origins.state.on:
         current_op.origin = origins.origin(shards) or origins.state.program
+    try:
+        end = _watched(begin, shards, op)
+    finally:
+        current_op.name, current_op.origin = "", 0
+
+    def finish() -> Shards:
+        current_op.name = op
         try:
-            finish = begin(shards)
+            made = comm_log.watched(op, end) if comm_log.watchers else end()
         finally:
-            current_op.origin = 0
-        return lambda: _arrived(plan, shards, finish())
-    if not comm_log.watchers:
-        return begin(shards)
-    end = comm_log.watched(op, lambda: begin(shards))
-    return lambda: comm_log.watched(op, end) if comm_log.watchers else end()
+            current_op.name = ""
+        return _arrived(plan, shards, made) if origins.state.on else made
+
+    return finish
 
 
 def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Shards) -> Shards:
@@ -103,14 +110,12 @@ def _followed(plan: BoxingPlan, program: Callable[[Shards], Shards], shards: Sha
 
 def _arrived(plan: BoxingPlan, shards: Shards, made: Shards) -> Shards:
     """The shards after a plan, with their origin: that of what is whole on all ranks is new."""
-    if all(x is not y for x in shards for y in made):
-        src, dst = plan.src, plan.dst
-        moved = dst.placement is not src.placement or broadcast not in src.nd_sbp
-        known = origins.origin(shards)
-        if moved and all(sbp is broadcast for sbp in dst.nd_sbp):
-            origins.give(made, origins.mark(f"to {dst!r}"))
-        elif known:
-            origins.give(made, origins.mark(f"{src!r} to {dst!r}"), parents=(known,))
+    src, dst = plan.src, plan.dst
+    moved = dst.placement is not src.placement or broadcast not in src.nd_sbp
+    if moved and all(sbp is broadcast for sbp in dst.nd_sbp):
+        origins.give(made, origins.mark(f"to {dst!r}"))
+    else:  # some ranks may have the same shards as before
+        origins.take(made, shards)
     return made
 
 
