@@ -87,7 +87,7 @@ class PeerLost(CommError):
 
 
 class RankMismatch(CommError):
-    """Ranks met in one collective with different operations (found by ONEFOLD_CHECK=1)."""
+    """Ranks met in one collective with different operations (see docs/divergence.md)."""
 
 
 def kind_of(value: object) -> str:

@@ -217,7 +217,9 @@ class Connection:
             return True
         beside = LOCAL_WORLD_SIZE.read() or 1
         first = self.rank - (LOCAL_RANK.read() or 0)
-        return any(self._states.was_killed(rank) for rank in ranks & {*range(first, first + beside)})
+        return any(
+            self._states.was_killed(rank) for rank in ranks & {*range(first, first + beside)}
+        )
 
     def explain(self, pending: Pending, error: Exception) -> OnefoldError:
         """The error to raise when a wait in `pending` failed with `error`.

@@ -158,7 +158,7 @@ def fingerprint(data: torch.Tensor) -> int:
 
 
 def _unlike(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """`data`, in which none is one of the `tensors`: only some ranks may get back what they gave."""
+    """`data` without any of the `tensors`: only some ranks may have got back what they gave."""
     if isinstance(data, torch.Tensor):
         return data.detach() if any(data is x for x in tensors) else data
     return tuple([_unlike(part, tensors) for part in data])

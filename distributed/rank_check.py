@@ -125,9 +125,7 @@ def agree_on_messages(
         counter.agreement.learn(what)
 
 
-def _all_say(
-    link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]
-) -> bool:
+def _all_say(link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]) -> bool:
     """Whether every rank says `what`; asks the store twice, however many ranks there are."""
     digest = blake2b(repr(what).encode(), digest_size=_NUMBER_BYTES).digest()
     number = int.from_bytes(digest, "big")

@@ -117,7 +117,9 @@ class RankStates:
     def begin(self, rank: int) -> None:
         """Say which process is `rank`, where others can look after it."""
         with contextlib.suppress(OSError):
-            self._store.set(f"process/{rank}", f"{os.getpid()} {_stat(os.getpid())[19]} {_machine()}")
+            self._store.set(
+                f"process/{rank}", f"{os.getpid()} {_stat(os.getpid())[19]} {_machine()}"
+            )
 
     def was_killed(self, rank: int) -> bool:
         """Whether the process of `rank` is gone, as far as this machine knows."""

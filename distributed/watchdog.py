@@ -42,7 +42,9 @@ class _Report:
     arrived: dict[int, str] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
-    compared: dict[int, int] = field(default_factory=dict)  # their last collective that they compared
+    compared: dict[int, int] = field(
+        default_factory=dict
+    )  # their last collective that they compared
 
     def lines(self) -> str:
         rows = []

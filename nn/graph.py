@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import update_wrapper, wraps
 from html import escape
 from typing import Any, TypeVar

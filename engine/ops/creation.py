@@ -224,7 +224,8 @@ def _made_by(
     def maker(box: Box, device: torch.device) -> torch.Tensor:
         return function(box[1], *values, dtype=dtype, device=device)
 
-    vars(maker)["values"] = values
+    if origins.state.on:
+        vars(maker)["values"] = values
     return make(function.__name__, shape, dtype, maker, **placed)
 
 

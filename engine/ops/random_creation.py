@@ -7,6 +7,7 @@ from typing import Unpack, cast
 
 import torch
 
+from ...distributed import origins
 from ...errors import OnefoldRuntimeError, OnefoldTypeError
 from ...kernels import random_ref as random_kernels
 from ...kernels.select import pick
@@ -43,7 +44,8 @@ def random_source(
         part: torch.Tensor = pick(fill, device.type)(tuple(shape), *box, **drawn, **options)
         return part
 
-    vars(maker)["values"] = draw.seed, draw.call
+    if origins.state.on:
+        vars(maker)["values"] = draw.seed, draw.call
     try:
         return make(what, shape, dtype, maker, is_random=True, **placed)
     except Exception:

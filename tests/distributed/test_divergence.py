@@ -172,8 +172,10 @@ def test_each_divergence_is_named_on_both_ranks(env, monkeypatch):
         for case, text in texts.items():
             lines = 1 if text.startswith("step ") else 2
             assert text.count("test_divergence.py:") >= lines or case in silent, (case, text)
-            assert all(f"rank {rank}" in text for rank in "01") or "ranks 0 and 1" in text or (
-                case in silent
+            assert (
+                all(f"rank {rank}" in text for rank in "01")
+                or "ranks 0 and 1" in text
+                or (case in silent)
             ), (case, text)
 
 
@@ -214,7 +216,7 @@ def test_check_compares_the_programs_of_graphs():
     for text in run_ranks(2, program, env=CHECK):
         for rank, factor in ((0, "2.0"), (1, "3.0")):
             (row,) = [row for row in text.splitlines() if row.startswith(f"  rank {rank}: %")]
-            assert f"mul(%" in row
+            assert "mul(%" in row
             assert f", {factor})" in row
 
 
@@ -245,7 +247,9 @@ def test_equal_ranks_are_not_disturbed_and_the_store_does_not_grow(env):
         before = store.num_keys()
         for _ in range(3):
             train(steps=10)
-            transfer([(1 - this_world().rank, torch.ones(3))], [(1 - this_world().rank, (3,), *CPU)])
+            transfer(
+                [(1 - this_world().rank, torch.ones(3))], [(1 - this_world().rank, (3,), *CPU)]
+            )
         collectives.barrier((0, 1))
         return store.num_keys() - before
 
