@@ -35,7 +35,7 @@ class ReplicaSchedule:
         if not here.joins or here.size == 1:
             return
         self.steps += 1
-        check = here.connection().check
+        check = origins.state.on
         if check:
             _give_origins(optimizer, self.steps)
         every = _EVERY_CHECKED if check else _EVERY
@@ -59,11 +59,18 @@ def _give_origins(optimizer: Optimizer, steps: int) -> None:
 def _options(optimizer: Optimizer) -> Options:
     """The numbers and names in the optimizer's own options, by key and group."""
     return {
-        f"{key} of group {number}": repr(group[key])
+        f"{key} of group {number}": _text(group[key])
         for number, group in enumerate(optimizer.param_groups)
         for key in sorted(optimizer.defaults.keys() & group.keys() - _IMPLEMENTATION)
         if _is_plain(group[key])
     }
+
+
+def _text(value: object) -> str:
+    """The text of an option; machines may compute the last digits of a schedule's rate otherwise."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _is_plain(value: object) -> bool:

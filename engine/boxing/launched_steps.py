@@ -148,7 +148,7 @@ def _exchange(step: Exchange, rank: int) -> Begin:
     regions = [step.region(other, rank) for other in group]
     shapes = [region[1] for region in regions]
     shapes[me] = (0,)
-    forms = step.before, step.after
+    forms = f"{step.before!r} to {step.after!r}"
     layout = Layout(regions[::count], step.made(rank))
 
     def begin(shard: Shard) -> Callable[[], torch.Tensor]:
