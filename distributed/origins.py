@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from ..errors import user_line
 
+R = TypeVar("R")
 _NAME = "_onefold_origin"
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _MOST = 1 << 13
@@ -88,12 +88,11 @@ def of_program(text: str) -> int:
     return number
 
 
-@contextmanager
-def within(program: int) -> Iterator[None]:
-    """What is communicated in the block is of this program."""
+def within(program: int, run: Callable[..., R], *args: object) -> R:
+    """What `run(*args)` gives, which communicates what is of this program."""
     before, state.program = state.program, program
     try:
-        yield
+        return run(*args)
     finally:
         state.program = before
 

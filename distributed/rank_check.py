@@ -11,7 +11,7 @@ from itertools import combinations
 
 import torch
 
-from ..errors import RankMismatch, user_line
+from ..errors import CommTimeout, RankMismatch, user_line
 from . import origins
 from .connection import Connection
 from .pending import Counter, Pending
@@ -152,7 +152,11 @@ def _all_say(link: Connection, counter: Counter, what: Hashable, said: Callable[
         return same
 
     pending = Pending(said().what.partition(" ")[0], current_op.name, (counter,))
-    return link.meet(pending, ask)
+    try:
+        return link.meet(pending, ask)
+    except CommTimeout:
+        link.watch.pending = pending  # the others give up too, and may still ask where it was
+        raise
 
 
 def _wait(link: Connection, counter: Counter, verdict: str, pending: Pending) -> None:
