@@ -159,17 +159,17 @@ def using(interpreter: Interpreter | None) -> Iterator[None]:
         set_current(before)
 
 
-def without_grad(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function with no gradients recorded.
+def in_grad_mode(mode: bool, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function with the recording of gradients on or off.
 
     It runs in a context of its own, which is left however it ends: no line must run for that, which
     an interrupt could keep from running.
     """
-    return copy_context().run(_without_grad, partial(function, *args, **kwargs))
+    return copy_context().run(_in_grad_mode, mode, partial(function, *args, **kwargs))
 
 
-def _without_grad(function: Callable[[], R]) -> R:
-    set_grad_enabled(False)
+def _in_grad_mode(mode: bool, function: Callable[[], R]) -> R:
+    set_grad_enabled(mode)
     return function()
 
 

@@ -210,7 +210,7 @@ class Graph:
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
         last = [self._count_step] if self._optimizers else []
-        outputs = interpreter.without_grad(compiled.executable.run, inputs, last)
+        outputs = interpreter.in_grad_mode(False, compiled.executable.run, inputs, last)
         return compiled.arrange(outputs)
 
     def _check_call(self) -> None:

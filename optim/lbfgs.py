@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..engine import interpreter
 from ..engine.commit import finish
-from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import fitted, note_written, writable
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
@@ -86,7 +86,6 @@ class LBFGS(Optimizer):
         super().add_param_group(group)
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
-    @no_grad
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]
         """Take up to `max_iter` steps; returns the first loss. Needs a closure."""
         not_in_build("optimizer.step()", "call it in eager mode")
@@ -99,7 +98,8 @@ class LBFGS(Optimizer):
         state = {key: _kept(x) for key, x in self.state.get(self._params[0], {}).items()}
         try:
             try:
-                return self._step_along(enable_grad(closure))
+                run = partial(interpreter.in_grad_mode, True, closure)
+                return interpreter.in_grad_mode(False, self._step_along, run)
             except BaseException:
                 self._take_back(values, state)
                 raise

@@ -14,7 +14,7 @@ import torch
 from ..engine import interpreter
 from ..engine.commit import Change, Write, finish
 from ..engine.convert import box
-from ..engine.grad_mode import enable_grad, no_grad
+from ..engine.grad_mode import no_grad
 from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
@@ -184,8 +184,7 @@ class Optimizer:
         )
         result = None
         if closure is not None:
-            with enable_grad():
-                result = closure()
+            result = interpreter.in_grad_mode(True, closure)
         self.step_by(Given())
         return result
 
@@ -195,9 +194,11 @@ class Optimizer:
         An interrupt leaves all as it was before, or as it is after, when `last` is done too.
         """
         if (current := interpreter.get_current()) is None:
-            interpreter.without_grad(self._step, given, last)
+            interpreter.in_grad_mode(False, self._step, given, last)
         else:
-            current.step_optimizer(self, lambda: interpreter.without_grad(self._step, given, last))
+            current.step_optimizer(
+                self, lambda: interpreter.in_grad_mode(False, self._step, given, last)
+            )
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.
