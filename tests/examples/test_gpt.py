@@ -133,7 +133,9 @@ def test_checkpointing_saves_memory(text):
             optimizer = gpt.flow.optim.AdamW(model.parameters())
             graph = gpt.Training(model, optimizer, 1, None, args.checkpoint)
             where = model.layout[0].placement
-            bytes_ = gpt.flow.zeros(32, 16, dtype=gpt.flow.int64, placement=where, sbp=gpt.flow.sbp.broadcast)
+            bytes_ = gpt.flow.zeros(
+                32, 16, dtype=gpt.flow.int64, placement=where, sbp=gpt.flow.sbp.broadcast
+            )
             graph._compile(bytes_, bytes_)
             return graph.memory(0).peak
 
