@@ -199,8 +199,10 @@ def train(args: argparse.Namespace, text: np.ndarray) -> tuple[GPT, list[float]]
     return model, losses
 
 
-def generate(model: GPT, start: Sequence[int], count: int, length: int) -> list[int]:
-    """`start` and `count` tokens that the model draws after it."""
+def generate(
+    model: GPT, start: Sequence[int], count: int, length: int, temperature: float = 1.0
+) -> list[int]:
+    """`start` and `count` tokens that the model draws after it, likely ones below temperature 1."""
     first = model.layout[0]
     tokens = list(start)
     model.eval()
@@ -208,7 +210,9 @@ def generate(model: GPT, start: Sequence[int], count: int, length: int) -> list[
         for _ in range(count):
             window = torch.tensor([tokens[-length:]])
             scores = model(flow.tensor(window, placement=first.placement, sbp=first.replicated))
-            chances = flow.softmax(scores[0, -1], 0).numpy().astype(np.float64).cumsum()
+            chances = (
+                flow.softmax(scores[0, -1] / temperature, 0).numpy().astype(np.float64).cumsum()
+            )
             drawn = np.searchsorted(chances, flow.rand(()).item() * chances[-1])
             tokens.append(min(int(drawn), len(chances) - 1))
     model.train()

@@ -14,12 +14,13 @@ def save(
     title: str,
     ylabel: str = "loss (nats per byte)",
     validation: Mapping[int, float] | None = None,
+    first: int = 1,
 ) -> None:
-    """Draw the loss of every step into a PNG file, and the validation losses of some steps."""
+    """Draw the loss of every step, from step `first` on, and validation losses into a PNG file."""
     figure = Figure(figsize=(7, 4))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.plot(range(1, len(losses) + 1), losses, linewidth=1, label="training")
+    axes.plot(range(first, first + len(losses)), losses, linewidth=1, label="training")
     if validation:
         axes.plot(*zip(*validation.items(), strict=True), marker=".", label="validation")
         axes.legend()

@@ -12,6 +12,7 @@ strategy and number of ranks: on the same layout bit for bit as if it had not be
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from contextlib import nullcontext
@@ -38,6 +39,7 @@ from train_gpt_step import (
 )
 
 import onefold as flow
+from onefold.checkpoint import Saving
 from onefold.errors import CheckpointError
 from onefold.utils.data import GlobalLoader
 
@@ -70,6 +72,7 @@ class Run:
             "kept": self.kept,
         }
         self.step = self.saved = self.resume()
+        self.saving: Saving | None = None
         # Kept, since a checkpoint has the position of the iteration that runs.
         self.batches = without_end(self.loader, stages[-1])
 
@@ -98,15 +101,19 @@ class Run:
             )
         return start
 
-    def save(self, wait: bool = False) -> Path:
-        """Save a checkpoint of now, in the background unless told to wait."""
+    def save(self) -> None:
+        """Save a checkpoint of now in the background, unless there is one of this step."""
         if self.saved < self.step:
             self.saving = flow.checkpoint.save(
                 self.checkpoints, self.state, self.step, keep=self.args.keep_last, async_=True
             )
             self.saved = self.step
-            if wait:
-                self.saving.wait()
+
+    def finish(self) -> Path:
+        """Save a last checkpoint and return its folder when it is complete."""
+        self.save()
+        if self.saving is not None:
+            self.saving.wait()
         return self.checkpoints / f"step-{self.saved}"
 
     def train(self, stop: StopRequest, log: RunLog | None) -> None:
@@ -138,7 +145,7 @@ def write(run: Run, text: Text) -> str:
     """Text that the model writes."""
     args = run.args
     start = byte_pairs.encode(args.prompt.encode(), text.pairs).tolist() or [byte_pairs.END]
-    tokens = generate(run.model, start, args.sample, args.length)
+    tokens = generate(run.model, start, args.sample, args.length, args.temperature)
     return readable(byte_pairs.decode(tokens, text.pairs).strip(b"\0"))
 
 
@@ -158,11 +165,12 @@ def train(args: argparse.Namespace) -> int:
         print(f"goes on after step {run.step}")
     with StopRequest() as stop, RunLog(args.out, run.step) if first else nullcontext() as log:
         run.train(stop, log)
-        where = run.save(wait=True)
+        where = run.finish()
     if run.step < args.steps:
         if first:
-            print(f"stopped after step {run.step}; the same command goes on from {where}")
-        return 128 + stop.received
+            after = f"the same command goes on from {where}" if run.step else "nothing was saved"
+            print(f"stopped after step {run.step}; {after}")
+        return 128 + (stop.received or signal.SIGINT)
     written = write(run, text)
     if first:
         (args.out / "sample.txt").write_text(written)
@@ -177,6 +185,8 @@ def main() -> None:
         status = train(args)
     except (UsageError, CheckpointError) as error:
         status = f"train_gpt.py: {error}" if flow.env.get_rank() == 0 else 1
+    except KeyboardInterrupt:  # before the first step, or a second time
+        status = 128 + signal.SIGINT
     sys.exit(status)
 
 

@@ -75,10 +75,13 @@ def draw(log: Path, picture: Path) -> None:
     """Draw the losses of a log into a PNG file."""
     rows = read(log)
     if rows:
-        validation = {
-            int(row["step"]): float(row["validation_loss"])
-            for row in rows
-            if row["validation_loss"]
-        }
         losses = [float(row["loss"]) for row in rows]
-        gpt_curve.save(losses, str(picture), "GPT", "loss (nats per token)", validation)
+        measured = [(int(row["step"]), row["validation_loss"]) for row in rows]
+        gpt_curve.save(
+            losses,
+            str(picture),
+            "GPT",
+            "loss (nats per token)",
+            {step: float(loss) for step, loss in measured if loss},
+            first=measured[0][0],
+        )

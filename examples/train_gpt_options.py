@@ -35,16 +35,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def number(default: float, text: str = "") -> dict[str, object]:
-    """An option with a number, and its help."""
+    """An option with a number."""
     return {"type": type(default), "default": default, "help": f"{text} (default: {default})"}
 
 
 def choice(default: str, *others: str, text: str) -> dict[str, object]:
-    return {
-        "choices": (default, *others),
-        "default": default,
-        "help": f"{text}; {default} if not given",
-    }
+    """An option with one of some words."""
+    values = (default, *others)
+    return {"choices": values, "default": default, "help": f"{text} (default: {default})"}
 
 
 DEVICES = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu", "cuda")
@@ -67,11 +65,7 @@ OPTIONS: dict[str, dict[str, dict[str, object]]] = {
     "training": {
         "--steps": number(1000, "updates of the whole run"),
         "--batch": number(16, "windows of text in a step, on all ranks together"),
-        "--micro-batches": number(
-            1,
-            "parts of a batch, whose gradients are accumulated; several "
-            "keep the stages of pp with --graph busy",
-        ),
+        "--micro-batches": number(1, "parts of a batch, run in turn; in graphs, by stages at once"),
         "--lr": number(2e-3, "greatest learning rate"),
         "--min-lr": number(2e-4, "learning rate at the end of the cosine"),
         "--warmup": number(50, "steps in which the learning rate rises"),
@@ -86,7 +80,9 @@ OPTIONS: dict[str, dict[str, dict[str, object]]] = {
         "--seed": number(0),
     },
     "ranks": {
-        "--strategy": {"choices": tuple(STRATEGIES), "default": "dp", "help": "see below (dp)"},
+        "--strategy": choice(
+            "dp", *(name for name in STRATEGIES if name != "dp"), text="see below"
+        ),
         "--ranks": {"type": int, "help": "default: the launched world's, else 1"},
         "--device": choice(*DEVICES, text="where tensors are"),
         "--graph": {"action": "store_true", "help": "capture the step as a graph"},
@@ -103,6 +99,7 @@ OPTIONS: dict[str, dict[str, dict[str, object]]] = {
             "help": "go on from the newest checkpoint of --out (auto), or from this one",
         },
         "--sample": number(200, "tokens to write at the end"),
+        "--temperature": number(0.8, "of what it writes: less is more likely"),
         "--prompt": {"default": "", "help": "text that they continue"},
     },
 }
@@ -139,14 +136,15 @@ def fault(args: argparse.Namespace) -> str | None:
         value = getattr(args, name)
         if not 0 <= value < math.inf:
             return f"--{name.replace('_', '-')} must be at least 0, not {value}"
-    if not 0 < args.lr < math.inf or args.min_lr > args.lr:
-        return f"--lr must be above 0 and at least --min-lr ({args.min_lr}), not {args.lr}"
+    if args.min_lr > args.lr:
+        return f"--lr must be at least --min-lr ({args.min_lr}), not {args.lr}"
     if not 256 <= args.vocabulary <= 4096:
         return f"--vocabulary must be 256 to 4096, not {args.vocabulary}"
     if not 0 < args.validation < 1:
         return f"--validation must be between 0 and 1, not {args.validation}"
-    if not args.max_mb > 0:
-        return f"--max-mb must be above 0, not {args.max_mb}"
+    for name in ("lr", "max_mb", "temperature"):
+        if not 0 < getattr(args, name) < math.inf:
+            return f"--{name.replace('_', '-')} must be above 0, not {getattr(args, name)}"
     if args.width % args.heads:
         return f"--width {args.width} must be divisible by --heads {args.heads}"
     if args.batch % args.micro_batches:
