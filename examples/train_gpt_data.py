@@ -6,6 +6,7 @@ before, though the text may have changed, and processes map the file instead of 
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import random
@@ -124,7 +125,7 @@ def make(source: Source, folder: Path) -> None:
     partial.write_text(json.dumps({**asdict(source), "pairs": pairs}))
     os.replace(partial, folder / "source.json")  # so that it is whole or not there
     print(
-        f"{len(text) / 1e6:.1f} MB of text below {source.folder} are {len(tokens) / 1e6:.2f} "
+        f"{len(text) / 1e6:.2f} MB of text below {source.folder} are {len(tokens) / 1e6:.2f} "
         f"million tokens of {byte_pairs.BYTES + len(pairs)} kinds "
         f"({time.perf_counter() - begun:.0f} s)"
     )
@@ -148,28 +149,32 @@ def read(folder: Path, pattern: str, limit: int) -> bytes:
     random.Random(0).shuffle(files)
     found = bytearray()
     for file in files:
-        text = file.read_bytes()
-        if is_text(text):
+        if text := text_of(file, limit - len(found)):
             found += text + bytes([byte_pairs.END])
         if len(found) >= limit:
             break
     if not found:
         raise UsageError(
-            f"--data: {str(folder)!r} has {len(files)} files {pattern!r}, and none of them is text "
-            "in UTF-8; name a folder with text, or another pattern with --files"
+            f"--data: {str(folder)!r} has {len(files)} files {pattern!r}, and none of them can be "
+            "read as text in UTF-8; name a folder with text, or another pattern with --files"
         )
-    return bytes(found[:limit])
+    return bytes(found)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in SKIPPED and name[0] != "."]
-        yield from (Path(where, name) for name in names if name[0] != ".")
+        files = (Path(where, name) for name in names if name[0] != ".")
+        yield from (file for file in files if file.is_file())  # no pipes, no broken links
 
 
-def is_text(data: bytes) -> bool:
+def text_of(file: Path, limit: int) -> bytes:
+    """At most `limit` bytes of a file; none where it cannot be read or is no text in UTF-8."""
     try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(data) and byte_pairs.END not in data
+        with file.open("rb") as opened:
+            data = opened.read(limit)
+        # The limit may part the bytes of the last character.
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) < limit)
+    except (OSError, UnicodeDecodeError):
+        return b""
+    return b"" if byte_pairs.END in data else data

@@ -196,13 +196,33 @@ def test_what_cannot_go_on_is_refused(single, tmp_path):
 def test_a_folder_without_text_is_refused(tmp_path):
     (tmp_path / "image.png").write_bytes(b"\x89PNG\0\xff")
     where = ["--data", str(tmp_path)]
-    with pytest.raises(train_gpt_options.UsageError, match=r"has 1 files '\*', and none of them"):
+    with pytest.raises(
+        train_gpt_options.UsageError, match=r"has 1 files '\*', and none of them can"
+    ):
         train(tmp_path / "out", *where)
     with pytest.raises(train_gpt_options.UsageError, match="there is no folder"):
         train(tmp_path / "out", "--data", str(tmp_path / "nothing"))
     (tmp_path / "short.txt").write_text("To be, or not to be. " * 9)
     with pytest.raises(train_gpt_options.UsageError, match=r"training has .* windows of --length"):
         train(tmp_path / "out", *where)
+
+
+def test_text_files_are_found_and_cut(tmp_path):
+    (tmp_path / "a" / "__pycache__").mkdir(parents=True)
+    for name, data in (
+        ("a/one.txt", "é".encode() * 4),
+        ("two.py", b"two"),
+        ("a/__pycache__/three.py", b"three"),
+        (".four.py", b"four"),
+        ("latin.txt", b"caf\xe9"),
+        ("zeros.txt", b"a\0b"),
+    ):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nothing")
+    found = train_gpt_data.read(tmp_path, "*", 100)
+    assert sorted(found.split(b"\0")) == [b"", b"two", "é".encode() * 4]
+    assert train_gpt_data.read(tmp_path, "*.py", 100) == b"two\0"
+    assert train_gpt_data.read(tmp_path, "one*", 5) == "éé".encode() + b"\xc3\0"
 
 
 def test_the_program_ends_with_one_line(tmp_path, monkeypatch):
