@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import update_wrapper, wraps
+from functools import partial, update_wrapper, wraps
 from html import escape
 from typing import Any, TypeVar
 
 from ..distributed import origins
 from ..engine import interpreter
 from ..engine.autocast import Autocast
-from ..engine.grad_mode import no_grad
+from ..engine.commit import Change
 from ..engine.layout_view import as_html
 from ..engine.meta import Meta
 from ..engine.refusal import refusing
@@ -211,10 +210,13 @@ class Graph:
             self._check_call()
         inputs = tree_leaves((args, kwargs), "an input")
         compiled = self._find(args, kwargs, inputs)
-        program = origins.within(compiled.origin) if origins.state.on else nullcontext()
-        with no_grad(), program:
-            outputs = compiled.executable.run(inputs)
-        self._count_step()
+        last = [self._count_step] if self._optimizers else []
+        run: Callable[..., list[Tensor]] = compiled.executable.run
+        if origins.state.on:
+            run = partial(origins.within, compiled.origin, run)
+        outputs = interpreter.in_grad_mode(False, run, inputs, last)
+        for optim, _ in self._optimizers:
+            optim.replicas.after_step(optim)
         return compiled.arrange(outputs)
 
     def _check_call(self) -> None:
@@ -286,14 +288,14 @@ class Graph:
         updates = Updating(optimizers, self._scaler) if optimizers else None
         return State(tensors, paths, views, trained, updates, self.config.amp_dtype, scale, debug)
 
-    def _count_step(self) -> None:
-        """Let the schedules go on after a call that trained."""
-        if self._optimizers:
-            for optim, schedule in self._optimizers:
-                optim.replicas.after_step(optim)
-                if schedule is not None:
-                    schedule.step()
-            self.__dict__["_steps"] += 1
+    def _count_step(self) -> list[Change]:
+        """Lets the schedules go on after a call that trained."""
+        changes: list[Change] = [partial(self.__dict__.__setitem__, "_steps", self._steps + 1)]
+        for _, schedule in self._optimizers:
+            if schedule is not None:
+                own = type(schedule).step is not LRScheduler.step  # a subclass does more
+                changes += [schedule.step] if own else schedule.changes()
+        return changes
 
     # State.
 

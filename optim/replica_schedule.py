@@ -67,7 +67,7 @@ def _options(optimizer: Optimizer) -> Options:
 
 
 def _text(value: object) -> str:
-    """The text of an option; machines may compute the last digits of a schedule's rate otherwise."""
+    """The text of an option. Machines may compute the last digits of a schedule's rate apart."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))})"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
