@@ -97,6 +97,17 @@ def job_rows() -> list[str]:
     return table("devices | width | graph us | job us | job / graph", rows)
 
 
+def divergence_rows() -> list[str]:
+    """The table of benchmarks/divergence.py: steps of processes that compare what they do."""
+    rows = []
+    for case, modes in load("divergence").items():
+        for mode, row in list(modes.items())[1:]:
+            times = [f"{modes['nothing']['cpu ms']:.1f}", f"{row['cpu ms']:.1f}"]
+            ratios = [f"{row[key]:.3f}" for key in ("cpu ratio", "ratio")]
+            rows.append((case, mode, *times, *ratios))
+    return table("step | compared | CPU ms without | CPU ms | CPU ratio | wall ratio", rows)
+
+
 def graph_rows() -> list[str]:
     """The table of benchmarks/graph_step.py: eager and graph in milliseconds."""
     digits = {"eager ms": 1, "graph ms": 1, "graph/eager": 2, "compile again s": 2}
