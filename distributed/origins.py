@@ -74,8 +74,7 @@ def give(data: object, what: Mark, *values: object, parents: tuple[int, ...] = (
         setattr(made, _NAME, number)
         state.rows[number] = _Row(what, values, parents)
     if len(state.rows) > 2 * _MOST:
-        for old in list(state.rows)[:_MOST]:
-            del state.rows[old]
+        _drop_old()
 
 
 def of_program(text: str) -> int:
@@ -115,6 +114,8 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
 
     def following(*args: object) -> Any:
         made = run(*args)
+        if type(made) is torch.Tensor:
+            return _one(made, args, what)
         inputs = [next(_tensors(arg), None) for arg in args]
         tensors = [x for x in inputs if x is not None]
         parents = tuple([origin(x) for x in tensors])
@@ -128,6 +129,34 @@ def followed(run: Callable[..., Any], what: Mark) -> Callable[..., Any]:
         return made
 
     return following
+
+
+def _one(made: torch.Tensor, args: Sequence[object], what: Mark) -> torch.Tensor:
+    """What `followed` does for a kernel of tensors and numbers with one result: most calls."""
+    parents, values = [], []
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            if arg is made:
+                made = made.detach()  # as in `_unlike`
+            parents.append(getattr(arg, _NAME, 0))
+        elif arg is not None:
+            values.append(arg)
+    if 0 in parents:
+        setattr(made, _NAME, 0)
+        return made
+    plain = tuple([_plain(value) for value in values]) if values else ()
+    given = tuple(parents)
+    number = hash((what.number, 0, plain, given)) or 1
+    setattr(made, _NAME, number)
+    state.rows[number] = _Row(what, tuple(values), given)
+    if len(state.rows) > 2 * _MOST:
+        _drop_old()
+    return made
+
+
+def _drop_old() -> None:
+    for old in list(state.rows)[:_MOST]:
+        del state.rows[old]
 
 
 def history(number: int) -> list[tuple[int, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import combinations
 
@@ -22,6 +22,8 @@ _PATIENCE = 2.0
 # A key of the store counts ranks in its high bits, and adds up their numbers below.
 _NUMBER_BYTES = 4
 _COUNTED_FROM = 47
+# With ONEFOLD_CHECK=1: as many collectives of a group that were expected are compared together.
+_TOGETHER = 16
 _LATE = b"late"  # the verdict of a rank that waited too long
 _ADVICE = (
     "Every rank must run the same operations in the same order; look for a branch that depends on "
@@ -42,10 +44,13 @@ class Said:
     line: str = ""
     origin: int = 0  # of what it communicates, see `origins`
 
+    def now(self) -> Said:
+        """With the op, the origin of its tensor, and the user's line."""
+        return replace(self, op=current_op.name, line=user_line(), origin=current_op.origin)
+
     def to_json(self) -> str:
-        """The inverse of `from_json`, with the op, its tensor's origin and the user's line."""
-        now = {"op": current_op.name, "line": user_line(), "origin": current_op.origin}
-        return json.dumps({**asdict(self), **now})
+        """The inverse of `from_json`."""
+        return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str | bytes) -> Said:
@@ -74,31 +79,55 @@ def agree(link: Connection, counter: Counter, what: Hashable, said: Callable[[],
     """
     if len(counter.ranks) == 1:
         return
-    if not link.check:
-        if counter.agreement.expects(what):
-            return
-        if _all_say(link, counter, what, said):
-            counter.agreement.learn(what)
-            return
-    mine = said()
-    pending = Pending(f"check before {mine.what}", current_op.name, (counter,))
-    told = _exchange(link, counter, "check", mine.to_json(), pending)
-    said_by = {rank: Said.from_json(text) for rank, text in told.items()}
-    error = _mismatch(counter, said_by, link.check)
-    if error is not None:
-        raise error
-    assert link.check, f"ranks differ in {what}, but say the same"
-    for a, b in combinations(counter.ranks, 2):
-        one, two = said_by[a], said_by[b]
-        if one.origin != two.origin and one.origin and two.origin:
-            text = json.dumps(origins.history(current_op.origin))
-            rows = _exchange(link, counter, "origins", text, pending)
-            raise RankMismatch(
-                f"ranks {a} and {b} met in one collective with different tensors:\n"
-                f"  rank {a}: {one}\n  rank {b}: {two}\n"
-                f"What made them differs first in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
-                f"  rank {b}: {_parting(rows[b], rows[a])}\n{_ADVICE}"
-            )
+    if link.check:
+        _check(link, counter, what, said().now())
+    elif not counter.agreement.expects(what):
+        if not _all_say(link, counter, repr(what), said()):
+            _compare(link, counter, [said().now()], False)
+            raise AssertionError(f"ranks differ in {what}, but say the same")
+        counter.agreement.learn(what)
+
+
+def _check(link: Connection, counter: Counter, what: Hashable, said: Said) -> None:
+    """Compare everything: at once where it is new, and else a few collectives together."""
+    unchecked: list[Said] = counter.unchecked
+    unchecked.append(said)
+    known = what, said.op, said.line
+    expected = counter.agreement.expects(known)
+    if expected and len(unchecked) < _TOGETHER:
+        return
+    counter.unchecked = []
+    text = repr([(each.what, each.ranks, each.op, each.line, each.origin) for each in unchecked])
+    if not _all_say(link, counter, text, said) or any(each.sends for each in unchecked):
+        _compare(link, counter, unchecked, True)
+    if not expected:
+        counter.agreement.learn(known)
+
+
+def _compare(link: Connection, counter: Counter, mine: Sequence[Said], exact: bool) -> None:
+    """Raise RankMismatch for the first entry in which ranks differ."""
+    pending = Pending(f"check before {mine[-1].what}", current_op.name, (counter,))
+    text = json.dumps([each.to_json() for each in mine])
+    told = _exchange(link, counter, "check", text, pending)
+    lists = {
+        rank: [Said.from_json(each) for each in json.loads(all_)] for rank, all_ in told.items()
+    }
+    for index in range(min(map(len, lists.values()))):
+        said_by = {rank: entries[index] for rank, entries in lists.items()}
+        error = _mismatch(counter, said_by, exact)
+        if error is not None:
+            raise error
+        for a, b in combinations(counter.ranks, 2):
+            one, two = said_by[a], said_by[b]
+            if one.origin != two.origin and one.origin and two.origin:
+                history = json.dumps(origins.history(mine[index].origin))
+                rows = _exchange(link, counter, "origins", history, pending)
+                raise RankMismatch(
+                    f"ranks {a} and {b} met in one collective with different tensors:\n"
+                    f"  rank {a}: {one}\n  rank {b}: {two}\n"
+                    f"What made them differs first in:\n  rank {a}: {_parting(rows[a], rows[b])}\n"
+                    f"  rank {b}: {_parting(rows[b], rows[a])}\n{_ADVICE}"
+                )
 
 
 def agree_on_messages(
@@ -111,7 +140,7 @@ def agree_on_messages(
     """
     if not link.check and counter.agreement.expects(what):
         return
-    key, mine = f"agree/{counter.key}/{counter.seq}", said().to_json()
+    key, mine = f"agree/{counter.key}/{counter.seq}", said().now().to_json()
     first = link.store.compare_set(key, "", mine).decode()
     if first != mine:
         link.store.delete_key(key)
@@ -125,9 +154,9 @@ def agree_on_messages(
         counter.agreement.learn(what)
 
 
-def _all_say(link: Connection, counter: Counter, what: Hashable, said: Callable[[], Said]) -> bool:
-    """Whether every rank says `what`; asks the store twice, however many ranks there are."""
-    digest = blake2b(repr(what).encode(), digest_size=_NUMBER_BYTES).digest()
+def _all_say(link: Connection, counter: Counter, text: str, said: Said) -> bool:
+    """Whether every rank says `text`; asks the store twice, however many ranks there are."""
+    digest = blake2b(text.encode(), digest_size=_NUMBER_BYTES).digest()
     number = int.from_bytes(digest, "big")
     key, count = f"agree/{counter.key}/{counter.seq}", len(counter.ranks)
     verdict = f"{key}/same"
@@ -151,7 +180,7 @@ def _all_say(link: Connection, counter: Counter, what: Hashable, said: Callable[
         link.compared_keys[counter.key] = (key, verdict)
         return same
 
-    pending = Pending(said().what.partition(" ")[0], current_op.name, (counter,))
+    pending = Pending(said.what.partition(" ")[0], current_op.name, (counter,))
     try:
         return link.meet(pending, ask)
     except CommTimeout:
