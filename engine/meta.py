@@ -18,6 +18,11 @@ Shape: TypeAlias = tuple[int, ...]
 Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # (offset, size), per tensor dim
 
 
+def slices_of(box: Box) -> tuple[slice, ...]:
+    """The index that takes a box out of the whole tensor."""
+    return tuple(slice(start, start + size) for start, size in zip(*box, strict=True))
+
+
 def balanced(size: int, parts: int, index: int) -> tuple[int, int]:
     """(offset, size) of part `index` when `size` is split in `parts`: the first ones get one more.
 

@@ -9,7 +9,7 @@ from ...engine.tensor import Tensor
 from ...errors import OnefoldIndexError, OnefoldValueError
 from ..module import Module
 from .orthogonal import orthogonal
-from .parametrize import register_parametrization
+from .parametrize import register_parametrization, tensor_named
 from .spectral_norm import (
     as_matrix,
     largest_singular_value,
@@ -120,8 +120,6 @@ def spectral_norm(
     for a name that is no tensor of the module. Source: Miyato et al., "Spectral Normalization for
     Generative Adversarial Networks" (2018).
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor):
-        raise OnefoldValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    weight = tensor_named(module, name)
     made = _SpectralNorm(weight, n_power_iterations, output_dim(module, dim), eps)
     return register_parametrization(module, name, made)

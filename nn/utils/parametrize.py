@@ -211,6 +211,14 @@ class _Parametrized:
         module.parametrizations[self.name].right_inverse(value)
 
 
+def tensor_named(module: Module, name: str) -> Tensor:
+    """The parameter or buffer of this name. Raises OnefoldValueError if there is none."""
+    found = getattr(module, name, None)
+    if not isinstance(found, Tensor):
+        raise OnefoldValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    return found
+
+
 def register_parametrization(
     module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> M:

@@ -88,6 +88,11 @@ class Scheduler:
             )
         return groups
 
+    def _set_rates(self, groups: Sequence[Group], rates: list[float]) -> None:
+        self._last_lr = rates
+        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
+            self._set_rate(index, group, rate)
+
     def _set_rate(self, index: int, group: Group, rate: float) -> None:
         set_rate(group, rate)
         if self.verbose:
@@ -155,9 +160,7 @@ class LRScheduler(Scheduler):
         groups = self._param_groups()
         rates = self.rates(self.last_step + 1)
         self.last_step += 1
-        self._last_lr = rates
-        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            self._set_rate(index, group, rate)
+        self._set_rates(groups, rates)
 
 
 def _per_group(schedule: Schedule | Sequence[Schedule], groups: int) -> tuple[Schedule, ...]:

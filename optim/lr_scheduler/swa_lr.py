@@ -63,9 +63,7 @@ class SWALR(Scheduler):
             rate, target = float(group["lr"]), group["swa_lr"]
             first = target if before == 1 else (rate - before * target) / (1 - before)
             rates.append(target * now + first * (1 - now))
-        self._last_lr = rates
-        for index, (group, rate) in enumerate(zip(groups, rates, strict=True)):
-            self._set_rate(index, group, rate)
+        self._set_rates(groups, rates)
 
     def _part(self, step: int) -> float:
         """How far the annealing has come after some steps: from 0 to 1."""
