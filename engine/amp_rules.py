@@ -10,11 +10,12 @@ from .meta import Meta
 
 DTYPES = (torch.float16, torch.bfloat16)
 
-# Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs.
+# Matrix products: most of the work, and added up in float32 whatever the dtype of the inputs. And
+# prelu, as in torch.
 LOW = frozenset(
     """
     attention bmm contraction convolution linalg.multi_dot linalg.vecdot linear matmul
-    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention rows_tn
+    matmul_nt matmul_tn mm mm_nt mm_tn packed_attention prelu rows_tn
     gru lstm rnn_relu rnn_tanh
     """.split()
 )

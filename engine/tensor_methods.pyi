@@ -680,8 +680,8 @@ class TensorMethods:
         """The matrix product of two tensors, as torch.matmul: vectors, matrices, batches of them."""
     def matrix_exp(self) -> Tensor:
         """torch.matrix_exp on every shard; see torch's documentation."""
-    def matrix_power(self, n: Tensor | builtins.int) -> Tensor:
-        """torch.matrix_power on every shard; see torch's documentation."""
+    def matrix_power(self, n: builtins.int) -> Tensor:
+        """The n-th power of square matrices (batch dims in front), by repeated squaring."""
     @overload
     def max(self) -> Tensor:
         """The greatest value of all, or (values, indices) along `dim`; of two tensors, `maximum`."""
