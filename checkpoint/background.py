@@ -1,4 +1,4 @@
-"""Saving beside the step: copies of what is written, and the thread that writes them."""
+"""Saving in the background: copies of the data, and the thread that writes them."""
 
 from __future__ import annotations
 

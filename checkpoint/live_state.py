@@ -1,4 +1,4 @@
-"""Live objects of a state: what of them is saved, how their tensors are laid out, and loading."""
+"""The objects of a training state: what is saved of each, how tensors are laid out, and loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: its values, its files, and the checksum of every part of them."""
+"""The manifest of a checkpoint: its values, its files, and a checksum of every piece."""
 
 from __future__ import annotations
 

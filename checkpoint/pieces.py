@@ -1,4 +1,4 @@
-"""Pieces: the boxes in which a tensor is written, who writes them, and which of them are needed."""
+"""Pieces: the boxes of a tensor that are written, which rank writes each, and who needs them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Writes a checkpoint: each rank its own pieces into common files, and rank 0 the manifest, last.
+"""Writes a checkpoint: each rank its own pieces into common files, then rank 0 the manifest.
 
-A checkpoint is written under another name, which it loses when it is complete. Ranks meet through
-files, so that this also works beside a step that communicates.
+A checkpoint is written under a temporary name and renamed when it is complete. Ranks synchronize
+through files, so a checkpoint can be written while a training step communicates.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def save(
     """Write the state of a run into the folder `step-N` of `dir`, from any layout.
 
     `state` is a dict of modules, optimizers, schedules, scalers, graphs, loaders, generators,
-    tensors, whatever else has `state_dict` and `load_state_dict`, and numbers and strings. Every
+    tensors, any object with `state_dict` and `load_state_dict`, and numbers and strings. Every
     process of the job calls this. Each writes the parts of tensors that it is the first rank to
     hold; nothing is gathered. The tensors of each key are in files of Hugging Face's sharded
     format. The checkpoint is complete, or not there: a manifest with checksums is written last,
@@ -260,7 +260,7 @@ def _at(values: Mapping[str, Any], part: Part) -> Any:
     for key in part.path:
         if not isinstance(found, dict) or key not in found:
             raise CheckpointError(
-                f"the checkpoint has nothing for {'.'.join(part.path)}: it was saved of another "
+                f"the checkpoint has nothing for {'.'.join(part.path)}: it was saved from another "
                 "state"
             )
         found = found[key]

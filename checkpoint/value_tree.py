@@ -1,4 +1,4 @@
-"""Nests of values as JSON and named tensors, and back: what files hold instead of pickles."""
+"""Nested values as JSON and named tensors, and back. Files hold these instead of pickles."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Description:
         raise OnefoldTypeError(
             f"cannot save {'.'.join(path) or 'the object'}, a {type(value).__name__}: files hold "
             "tensors, numbers, strings and dicts, lists, tuples and sets of them. Save its "
-            "state_dict() instead, or what it is made from"
+            "state_dict() instead, or the values that it is made from"
         )
 
     def _tensor(self, value: Leaf, path: Path) -> Json:

@@ -1,4 +1,4 @@
-"""Weights in and out: torch's state dicts, safetensors files, Hugging Face's sharded format."""
+"""Loads and saves weights: torch's state dicts, safetensors files, Hugging Face's shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a plan: what was decided once for an op on inputs of given metas."""
+"""Dispatch plans: what is decided once for an op and inputs of given metas."""
 
 from __future__ import annotations
 

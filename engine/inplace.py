@@ -23,7 +23,7 @@ from .views import has_links, leave, snapshot
 
 @register_function
 def assign_result(self: Tensor, name: str, *args: object, **kwargs: object) -> Tensor:
-    """`self` takes the result of the op `name` on it; what `x.add_(y)` and its kin do.
+    """`self` takes the result of the op `name` on it; what `x.add_(y)` and the like do.
 
     Raises AutogradError for a leaf that requires grad, ShapeError or OnefoldRuntimeError when the
     result does not fit; then `self` is as it was.
@@ -110,7 +110,7 @@ def changed(tensors: Iterable[Tensor]) -> None:
 
 
 def writable(x: Tensor) -> None:
-    """Give the tensor contiguous memory of its own, if it has not."""
+    """Give the tensor contiguous memory of its own, unless it has such memory."""
     if x.shared or not all(map(torch.Tensor.is_contiguous, x.shards)):
         x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written

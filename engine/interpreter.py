@@ -1,4 +1,4 @@
-"""The interpreter that runs ops: eager when `get_current()` is None, otherwise that one."""
+"""The interpreter that runs ops. Where `get_current()` is None, ops run eagerly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is called when a leaf has its whole gradient in a backward pass, and when the pass ends."""
+"""Hooks that run when a leaf has its whole gradient in a backward pass, and when the pass ends."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ _interned: WeakValueDictionary[tuple[object, ...], Meta] = WeakValueDictionary()
 
 
 def check_nd_sbp(shape: Sequence[int], nd_sbp: Sequence[Sbp]) -> None:
-    """Raise SbpError when a split dim is none of the tensor's dims."""
+    """Raise SbpError when a split dim is not a dim of the tensor."""
     for sbp in nd_sbp:
         if sbp.kind == "S" and sbp.dim >= len(shape):
             raise SbpError(

@@ -1,9 +1,9 @@
-"""What a public function says of arguments that it cannot take: its name, and which of them.
+"""Errors for bad arguments of public functions: they name the function and the argument.
 
-Functions of many ops read their arguments where they need them, and what is wrong then shows deep
-inside: as an AttributeError, or as an error of an op that the user has not called. A public
-function therefore has a boundary. It costs a call and no more until there is an error; only then
-are the arguments compared with the types of the parameters.
+A function of many ops reads its arguments where it needs them. A bad argument would then fail deep
+inside: as an AttributeError, or as an error of an op that the user has not called. So public
+functions are wrapped. The wrapper costs one call. Only after an error are the arguments compared
+with the types of the parameters.
 """
 
 from __future__ import annotations

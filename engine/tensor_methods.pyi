@@ -1241,7 +1241,7 @@ class TensorMethods:
         check_meta: builtins.bool | None = None,
         copy: builtins.bool = False,
     ) -> Tensor:
-        """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+        """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
     def to_local(self, *, copy: builtins.bool = False) -> Tensor:
         """This process's shard as a local tensor."""
     def to_sparse(self, *args: object, **kwargs: object) -> NoReturn:

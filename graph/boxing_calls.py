@@ -1,4 +1,4 @@
-"""The calls that box a value in a program, as fields of a step, and such steps."""
+"""Boxing in programs: the functions that box a value, and the steps that call them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Captured values: what tensors stand for while a program is captured, and their changes.
 
-In-place changes of tensors from outside are noted, so that they become assigns and are undone.
+In-place changes of tensors from outside are recorded. The program assigns them at its end, and they
+are undone when the capture ends.
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ def _record_gradients(
             name = capture.name_of(tensor)
             if id(tensor) not in wanted:
                 raise OnefoldRuntimeError(
-                    f"clip_grad_norm_ inside build() was given {name}, of which no optimizer of "
-                    "the graph makes use; leave it out there, or add an optimizer of it"
+                    f"clip_grad_norm_ inside build() was given {name}, which no optimizer of "
+                    "the graph uses; leave it out there, or add an optimizer for it"
                 )
             if tensor.grad is not gradient:
                 raise OnefoldRuntimeError(

@@ -200,9 +200,8 @@ class FunctionResults:
             for other in others:
                 if other is not changed and _root(other) is _root(changed):
                     raise OnefoldRuntimeError(
-                        "a compiled function changes a tensor in place of which another argument "
-                        "is a view, or the other way round; call the function itself, or pass a "
-                        "clone()"
+                        "a compiled function changes a tensor in place that is a view of another "
+                        "argument, or its base; call the function itself, or pass a clone()"
                     )
 
     def arrange(self, inputs: Sequence[Tensor], made: Sequence[Tensor]) -> object:

@@ -1,6 +1,6 @@
-"""Unrolled calls: the calls of a program as the text of one function, a line each.
+"""Unrolled calls: the calls of a program as the source of one function, one line for each.
 
-That saves most of the time that the loop over a list of calls takes beside the calls.
+This saves most of the overhead of a loop over a list of calls.
 """
 
 from __future__ import annotations

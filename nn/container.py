@@ -217,7 +217,7 @@ class ModuleDict(Module):
         del self._modules[name]
 
     def pop(self, name: str) -> Module:
-        """Remove a module and return it. Raises KeyError if there is none of this name."""
+        """Remove a module and return it. Raises KeyError if no module has this name."""
         found: Module = self._modules.pop(name)
         return found
 

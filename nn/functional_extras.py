@@ -1,4 +1,4 @@
-"""Functions of torch.nn.functional, and of OneFlow's, that are made of others."""
+"""Functions of torch.nn.functional, and of OneFlow's, that are composed of other functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_replicas: whether the ranks that hold the same values really do."""
+"""check_replicas: compares the values that several ranks should hold alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SparseAdam: Adam that leaves alone what has no gradient."""
+"""SparseAdam: Adam that changes only the elements that have a gradient."""
 
 from __future__ import annotations
 

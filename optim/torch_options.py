@@ -1,4 +1,4 @@
-"""Options of torch's optimizers that choose among its implementations, which are one here."""
+"""Options of torch's optimizers that select one of its implementations. Here there is one only."""
 
 from __future__ import annotations
 

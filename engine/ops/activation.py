@@ -334,12 +334,13 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 @elementwise(
+    torch._prelu_kernel,
     gradient=(
         lambda dy, input, weight: where(input > 0, dy, mul(dy, weight)),
         lambda dy, input: where(input > 0, 0, mul(dy, input)),
-    )
+    ),
 )
-def _prelu(input: Tensor, weight: Tensor) -> Tensor:
+def _prelu_kernel(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0, input, weight * input)
 
 
@@ -360,4 +361,4 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         scale = weight.reshape(()) if not input.ndim else weight.reshape([1] * input.ndim)
     else:
         scale = weight.reshape([-1 if dim == 1 else 1 for dim in range(input.ndim)])
-    return _prelu(input, scale)
+    return _prelu_kernel(input, scale)

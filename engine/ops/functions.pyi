@@ -3453,7 +3453,7 @@ def to_global(
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
-    """This tensor as a global one: `local_to_global` or `global_to_global`, by what it is."""
+    """This tensor as a global one: `local_to_global` of a local tensor, else `global_to_global`."""
 
 def to_local(self: Tensor, *, copy: bool = False) -> Tensor:
     """This process's shard as a local tensor."""

@@ -1,7 +1,7 @@
 """Recurrent cells: one step of one layer, of ops that layouts split and graphs fuse.
 
-torch has a function for each. It is no op here: its gradient by torch's autograd takes longer than
-these ops and their gradients.
+torch has a function for each, but its gradient by torch's autograd takes longer than these ops and
+their gradients.
 """
 
 from __future__ import annotations

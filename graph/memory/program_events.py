@@ -36,7 +36,7 @@ def events_of(
 
     `given` (inputs) and `shared` values (variables, the same in every lane) are there before and
     are not counted, nor is what only looks at their memory. `wanted` values stay to the end. A
-    view shares the buffer of what it is a view of, which is there until the last use of either.
+    view shares the buffer of its base, which is freed after the last use of either.
     Kernels' own temporaries are not known here.
     """
     storages = Storages(rank)

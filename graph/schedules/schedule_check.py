@@ -1,7 +1,7 @@
-"""Checks a schedule: complete, in order, free of deadlock, and as good as its closed forms say.
+"""Checks a schedule: complete, in order, free of deadlock, and as good as its closed forms.
 
-The forms, of stages in a row and free transfers, are in the table of schedules. They give the
-bubble of a schedule and its number of micro-batches in flight.
+The closed forms hold for stages in a row and free transfers. They are in the table of schedules,
+and give the bubble of a schedule and its number of micro-batches in flight.
 """
 
 from __future__ import annotations
