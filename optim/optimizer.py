@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
 
@@ -10,9 +12,10 @@ import numpy as np
 import torch
 
 from ..engine import interpreter
+from ..engine.commit import Change, Write, finish
 from ..engine.convert import box
-from ..engine.grad_mode import enable_grad, no_grad
-from ..engine.inplace import changed, fill_, fitted, take, writable
+from ..engine.grad_mode import no_grad
+from ..engine.inplace import fill_, fitted, note_written, take, writable
 from ..engine.ops.cast import clone
 from ..engine.ops.like import zeros_like
 from ..engine.refusal import refusing
@@ -181,17 +184,21 @@ class Optimizer:
         )
         result = None
         if closure is not None:
-            with enable_grad():
-                result = closure()
+            result = interpreter.in_grad_mode(True, closure)
         self.step_by(Given())
         return result
 
-    def step_by(self, given: Given) -> None:
-        """`step` with numbers that stay on the device, such as whether it is skipped."""
+    def step_by(self, given: Given, last: Iterable[Write] = ()) -> None:
+        """`step` with numbers that stay on the device, such as whether it is skipped.
+
+        An interrupt leaves all as it was before, or as it is after, when `last` is done too.
+        """
         if (current := interpreter.get_current()) is None:
-            self.update(given)
+            interpreter.in_grad_mode(False, self._step, given, last)
         else:
-            current.step_optimizer(self, lambda: self.update(given))
+            current.step_optimizer(
+                self, lambda: interpreter.in_grad_mode(False, self._step, given, last)
+            )
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.
@@ -208,10 +215,9 @@ class Optimizer:
         rest = iter(laid)
         return [(params, list(islice(rest, len(params)))) for params, _ in chosen]
 
-    @no_grad
-    def update(self, given: Given) -> None:
-        """What `step` does, with numbers that stay on the device."""
+    def _step(self, given: Given, last: Iterable[Write]) -> None:
         zero = self._zero
+        writes: deque[Write] = deque()
         for group, (params, grads) in zip(self.param_groups, self.lay_gradients(), strict=True):
             if params:
                 parts = params
@@ -220,13 +226,12 @@ class Optimizer:
                 for part in parts:
                     writable(part)
                 own = Given(rate_of(group), given.scale, given.found_inf)
-                self.apply(group, params, parts, grads, own)
+                writes.extend(self.apply(group, params, parts, grads, own))
                 if zero is not None:
-                    zero.gather(params, parts)
-                now = interpreter.stamp()
-                for param in params:
-                    param.version = now
-                changed(params)
+                    writes.append(partial(zero.gather, params, parts))
+                writes.append(partial(note_written, params))
+        writes.extend(last)
+        finish(writes)
 
     def apply(
         self,
@@ -235,8 +240,8 @@ class Optimizer:
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         given: Given,
-    ) -> None:
-        """Update the parameters of a group in their memory, which is theirs alone.
+    ) -> Iterator[Write]:
+        """The update of the parameters of a group in their memory, which is theirs alone.
 
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
         themselves, or in a graph perhaps other layouts of them.
@@ -244,10 +249,14 @@ class Optimizer:
         states = [self.state.get(owner) or {} for owner in owners]
         self._lay_state(params, states)
         fresh = [index for index, state in enumerate(states) if not state]
-        self._update(Part(group, params, grads, states, given))
-        for index in fresh:
-            if states[index]:  # else the first step was skipped, or nothing is kept
-                self.state[owners[index]] = states[index]
+        yield from self._update(Part(group, params, grads, states, given))
+        if fresh:
+            yield partial(self._keep, [(owners[index], states[index]) for index in fresh])
+
+    def _keep(self, states: Sequence[tuple[Tensor, State]]) -> list[Change]:
+        """Keep the states of parameters that were updated for the first time."""
+        # An empty one: the first step was skipped, or nothing is kept.
+        return [partial(self.state.__setitem__, *pair) for pair in states if pair[1]]
 
     @staticmethod
     def _lay_state(params: Sequence[Tensor], states: Sequence[State]) -> None:
@@ -261,8 +270,8 @@ class Optimizer:
             if len(param.shards) > 1:
                 _match_replicas(param, state.values())
 
-    def _update(self, part: Part) -> None:
-        """Change the parameters, and the state of each."""
+    def _update(self, part: Part) -> Iterable[Write]:
+        """What changes the parameters, and the state of each; see `engine/commit.py`."""
         raise NotImplementedError(f"{type(self).__name__} needs _update(part)")
 
     # State.

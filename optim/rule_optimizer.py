@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, TypeAlias, Unpack
 
 import torch
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from ..kernels.select import pick, uses_triton
-from ..kernels.update_rule_ref import FLOATS, Numbers, Rule, update_by_rule
+from ..kernels.update_rule_ref import (
+    FLOATS,
+    Numbers,
+    Options,
+    Rule,
+    update_by_rule,
+    writes_by_rule,
+)
 from .coupled_decay import decayed_apart
 from .device_scalar import DeviceScalar, LocalStep
 from .optimizer import Group, Optimizer, Params, Part, State, unique_shards, zeros_for
 from .option_checks import check_options
+from .step_count import count, next_steps
 
 Lists: TypeAlias = Sequence[list[torch.Tensor]]  # of parameters, gradients and each state
 
@@ -27,6 +37,7 @@ class RuleOptimizer(Optimizer):
 
     rule: ClassVar[Rule]
     coupled: ClassVar[bool] = True  # whether weight decay is added to the gradients
+    counts_steps: ClassVar[bool] = False  # whether each parameter keeps their number
     linear: ClassVar[bool] = False  # whether each addend of a partial_sum can be updated alone
 
     def __init__(self, params: Params, options: Group) -> None:
@@ -44,15 +55,15 @@ class RuleOptimizer(Optimizer):
         """The numbers and flags that the rule takes by name, at a step as `_steps` counts."""
         raise NotImplementedError
 
-    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, list[int]]:
+    def _steps(self, part: Part) -> Mapping[int | DeviceScalar, Sequence[int]]:
         """Which of the parameters are at each step, where that matters to the rule."""
-        return {0: list(range(len(part.states)))}
+        return next_steps(part) if self.counts_steps else {0: range(len(part.states))}
 
     def _beside(self, part: Part) -> list[Sequence[Tensor]]:
         """More columns of tensors for `update_lists`."""
         return []
 
-    def _update(self, part: Part) -> None:
+    def _update(self, part: Part) -> Iterator[Write]:
         apart = self.is_coupled(part.group) and not self.linear
         for own in decayed_apart(part) if apart else (part,):
             keys = self._tensor_names(own.group)
@@ -62,7 +73,11 @@ class RuleOptimizer(Optimizer):
                 kept = [[state[key] for state in some.states] for key in keys]
                 columns = (some.params, some.grads, *kept, *self._beside(some))
                 for lists in map(_of_real, unique_shards(*columns)):
-                    self.update_lists(own.group, lists, own.given.local(lists[0][0], step))
+                    yield from self.update_lists(
+                        own.group, lists, own.given.local(lists[0][0], step)
+                    )
+                if self.counts_steps:
+                    yield count(some.states, step)
 
     def _tensor_names(self, group: Group) -> list[str]:
         return [name for name in self.state_names(group) if name not in self.numbers]
@@ -70,22 +85,35 @@ class RuleOptimizer(Optimizer):
     def _begin(self, part: Part, keys: Sequence[str]) -> None:
         begin(part.params, part.states, keys)
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
-        """Update local tensors of one device and dtype."""
-        params, grads, *kept = lists
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
+        """The update of local tensors of one device and dtype."""
         keys = self._tensor_names(group)
-        update = pick(update_by_rule, params[0].device.type)
-        update(
+        return updates_by_rule(
             type(self).rule,
-            params,
-            grads,
-            dict(zip(keys, kept, strict=True)),
+            lists,
+            keys,
             self._numbers(group, at),
             weight_decay=group["weight_decay"] if self.is_coupled(group) else None,
             maximize=group.get("maximize", False),
             scale=at.scale,
             found_inf=at.found_inf,
         )
+
+
+def updates_by_rule(
+    rule: Rule,
+    lists: Lists,
+    keys: Iterable[str],
+    numbers: Numbers,
+    **options: Unpack[Options],
+) -> Iterable[Write]:
+    """The update of lists of parameters, gradients and the states that the keys name."""
+    params, grads, *kept = lists
+    states = dict(zip(keys, kept, strict=True))
+    update = pick(update_by_rule, params[0].device.type)
+    if update is update_by_rule:
+        return writes_by_rule(rule, params, grads, states, numbers, **options)
+    return [lambda: [partial(update, rule, params, grads, states, numbers, **options)]]
 
 
 def _of_real(lists: Lists) -> Lists:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from ..engine.commit import Write
 from ..engine.tensor import Tensor
 from ..errors import OnefoldValueError
 from ..kernels import optim_ref, update_rules
@@ -75,11 +76,10 @@ class SGD(RuleOptimizer):
             del found[1]
         return found
 
-    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> None:
+    def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
         if has_triton_kernel(lists[0][0]):
-            super().update_lists(group, lists, at)
-            return
-        optim_ref.sgd(
+            return super().update_lists(group, lists, at)
+        return optim_ref.sgd(
             *lists,
             lr=at.lr,
             momentum=group["momentum"],

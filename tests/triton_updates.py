@@ -7,6 +7,7 @@ import torch
 from triton_harness import EPS
 
 import onefold as flow
+from onefold.engine.commit import finish
 from onefold.optim.device_scalar import LocalStep
 from onefold.optim.momentum import Momentum
 
@@ -40,7 +41,7 @@ def rule(name, step=0, lr=0.1, scale=None, found_inf=None, **options):
     (group,) = optimizer.param_groups
 
     def update(columns):
-        optimizer.update_lists(group, columns, LocalStep(lr, step, scale, found_inf))
+        finish(optimizer.update_lists(group, columns, LocalStep(lr, step, scale, found_inf)))
 
     return update
 
