@@ -78,7 +78,7 @@ class Header:
 
 
 def stored(dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.dtype, tuple[int, ...]]:
-    """The dtype and shape in which a tensor stands in a file.
+    """The dtype and shape that a tensor has in a file.
 
     Raises OnefoldTypeError for a dtype that the format does not have.
     """
@@ -93,7 +93,7 @@ def stored(dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.dtype, tuple
 
 
 def as_stored(value: torch.Tensor) -> torch.Tensor:
-    """The tensor on the cpu, as it stands in a file."""
+    """The tensor on the CPU, with the dtype and shape that it has in a file."""
     value = value.detach().cpu()
     return torch.view_as_real(value.resolve_conj()) if value.dtype in _PAIRS else value
 

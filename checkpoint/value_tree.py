@@ -70,7 +70,7 @@ class Description:
 def restored(tree: Json, tensor: Callable[[Json], object]) -> Any:
     """The value that a tree describes; `tensor` gives the value of a tensor's entry.
 
-    Raises CheckpointError for what no `Description` writes.
+    Raises CheckpointError for a tree that no `Description` writes.
     """
 
     def other(entry: Json) -> object:
@@ -94,7 +94,7 @@ def entries(tree: Json) -> list[Json]:
 
 
 def read_dtype(name: str) -> torch.dtype:
-    """The dtype of this name. Raises CheckpointError for another word."""
+    """The dtype of this name. Raises CheckpointError for an unknown name."""
     try:
         return json_values.read_dtype(name)
     except ValueError as error:

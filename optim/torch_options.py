@@ -12,7 +12,7 @@ def accept(
     fused: bool | None = None,
     differentiable: bool = False,
 ) -> None:
-    """Take what changes no number: updates are fused, and stay on the device, in any case.
+    """Accept options that do not change results: updates are always fused, on the device.
 
     Raises OnefoldValueError for `differentiable`, and OnefoldRuntimeError, as torch does, where
     `foreach` and `fused` are both True.
