@@ -346,5 +346,5 @@ def check_meta_consistency(self: Tensor) -> None:
 
 @register_function
 def to_consistent(self: Tensor, *args: object, **kwargs: object) -> NoReturn:
-    """Removed long ago; says so."""
+    """Removed in OneFlow; raises an error that says so."""
     raise OnefoldRuntimeError(".to_consistent has been removed, please use .to_global instead")

@@ -67,7 +67,7 @@ class LeafCalls:
 
 
 class LeafHookHandle:
-    """Takes a hook of a leaf away again."""
+    """Removes a hook of a leaf."""
 
     def __init__(self, leaf: Leaf, hook: LeafHook) -> None:
         leaf.hooks = (*leaf.hooks, hook)

@@ -47,7 +47,7 @@ class Content(NamedTuple):
 
 
 class Mutations:
-    """The tensors from outside that were changed, and what they were before the capture."""
+    """The tensors from outside that were changed, with their values before the capture."""
 
     def __init__(self) -> None:
         self._before: dict[int, Content] = {}  # by the tensors' identities
@@ -86,7 +86,7 @@ class Mutations:
 
 
 class Repeatable(Generic[R]):
-    """A function that finds, when it runs again, what it found at first, and leaves no changes."""
+    """Runs a function again from the same state as at first, and undoes its changes."""
 
     def __init__(
         self,

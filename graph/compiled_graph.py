@@ -53,7 +53,7 @@ class State:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program and the form of what it takes and returns."""
+    """A program, and the structure of its inputs and outputs."""
 
     program: Program
     executable: Executor
@@ -115,8 +115,8 @@ def compile_graph(
 ) -> Compiled:
     """Capture `build` on inputs of these metas (in the order of the tensors in `given`).
 
-    With micro-batches the program is for one of them. Whatever happens, every tensor is
-    afterwards as it was before, but for parameters that `zero` stores split.
+    With micro-batches the program is for one of them. Afterwards, also after an error, every tensor
+    is as before, except for parameters that `zero` stores split.
     """
     if zero.settings is not None and not state.trained:
         raise OnefoldRuntimeError(

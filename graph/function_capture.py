@@ -40,7 +40,7 @@ _OUTSIDE = _Outside()
 
 
 class FunctionCapture(Capture):
-    """Writes down what a function does, and later what its gradients do."""
+    """Records the ops of a function, and later those of its gradients."""
 
     def __init__(self, named: Mapping[str, Tensor], paths: Mapping[int, str]) -> None:
         # Those that were called, by their identities, and their attributes before.

@@ -14,7 +14,7 @@ _FIRST = 2  # the line of the first call
 
 
 def unrolled(calls: Sequence[tuple[Any, ...]]) -> Callable[[list[Any]], None]:
-    """What does the calls on values in their places, as `CallList.run` does.
+    """The function that runs the calls on values in their places, as `CallList.run` does.
 
     >>> run = unrolled([(lambda a, b: a + b, (0, 1), 2, None, (0, 1))])
     >>> places = [1, 2, None]

@@ -8,7 +8,7 @@ from ..errors import OnefoldRuntimeError
 
 
 class Unsupported(OnefoldRuntimeError, AttributeError):
-    """A name that a user may look for in vain; `hasattr` says False of it."""
+    """A name that is not supported; `hasattr` is False for it."""
 
 
 _LAYOUTS = (

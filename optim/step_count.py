@@ -15,7 +15,7 @@ from .optimizer import Part, State
 def next_steps(part: Part) -> dict[int | DeviceScalar, list[int]]:
     """The numbers of this step, and which of the parameters are at each.
 
-    Those that step alike share the number, so that one on the device serves them all.
+    Parameters at the same step share the number, which is on the device once.
     """
     alike: dict[int | DeviceScalar, list[int]] = {}
     for index, state in enumerate(part.states):

@@ -16,7 +16,7 @@ from .simulate import Times, simulate
 
 
 def check(schedule: Schedule, edges: Sequence[tuple[int, int]] | None = None) -> None:
-    """Raise OnefoldRuntimeError saying what is wrong with a schedule, if anything is."""
+    """Raise OnefoldRuntimeError for a schedule with an error, which it names."""
     _complete(schedule)
     advance(schedule, edges)
 
@@ -77,7 +77,7 @@ def in_flight(schedule: Schedule, rank: int, end: str = "I") -> int:
 
 
 def bubble(schedule: Schedule, times: Times) -> float | None:
-    """The time in which the busiest rank has nothing to do; None where no form is known.
+    """The idle time of the busiest rank by its closed form; None where no form is known.
 
     Raises OnefoldValueError for a schedule of an unknown name, which may have any form.
 
