@@ -86,7 +86,7 @@ class Interpreter:
 
 
 class Through(Interpreter):
-    """The base of observing interpreters: passes ops to `inner`, or runs them where that is None."""
+    """The base of observing interpreters: passes ops to `inner`, or runs them if that is None."""
 
     def __init__(self, inner: Interpreter | None) -> None:
         self.hand_on_to(inner)

@@ -1227,7 +1227,7 @@ class TensorMethods:
     ) -> Tensor:
         """Another dtype, device, or both: `x.to(dtype)`, `x.to(device)`, `x.to(other)`."""
     def to_consistent(self, *args: object, **kwargs: object) -> NoReturn:
-        """Removed long ago; says so."""
+        """Removed in OneFlow; raises an error that says so."""
     def to_dense(
         self, dtype: torch.dtype | None = None, *, masked_grad: builtins.bool | None = None
     ) -> Tensor:
