@@ -232,7 +232,7 @@ class ModuleDict(Module):
 
 
 class Container(Module):
-    """Modules by name, as torch had it before modules could hold others; warns, as torch does."""
+    """Modules by name: torch's deprecated container; warns, as torch does."""
 
     def __init__(self, **kwargs: Module) -> None:
         warnings.warn(

@@ -113,7 +113,7 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> M:
-    """Parametrize a weight by another one, of which it is that divided by its spectral norm.
+    """Parametrize a weight as another weight divided by its spectral norm.
 
     The norm is estimated by power iteration, a few steps whenever the weight is read in training.
     `dim` is that of the outputs: 0, or 1 for transposed convolutions. Raises OnefoldValueError
