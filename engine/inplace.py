@@ -112,9 +112,14 @@ def note_written(tensors: Sequence[Tensor]) -> list[Change]:
     return [each(setattr, tensors, repeat("version"), repeat(interpreter.stamp()))]
 
 
+_is_contiguous = torch.Tensor.is_contiguous
+
+
 def writable(x: Tensor) -> None:
     """Give the tensor contiguous memory of its own, unless it has such memory."""
-    if x.shared or not all(map(torch.Tensor.is_contiguous, x.shards)):
+    shards = x.shards
+    lie = shards[0].is_contiguous() if len(shards) == 1 else all(map(_is_contiguous, shards))
+    if x.shared or not lie:
         x.shards = contiguous_copies(x.shards)
         x.shared = has_links(x)  # then they follow, when it is written
 

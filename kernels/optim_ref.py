@@ -6,7 +6,7 @@ change memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -45,23 +45,24 @@ def by_moments(
     multiplied first; so a captured graph can be run with other numbers. Where `found_inf`, float32
     on the device, is 1 and not 0, nothing changes.
     """
-    late = FAR if step is None else step
-    count = torch.as_tensor(late, dtype=torch.float32, device=params[0].device)
-    step_by = partial(
-        update,
-        lr=_rate(lr, params[0]),
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=max_exp_avg_sqs is not None,
-        maximize=maximize,
-        found_inf=found_inf,
-    )
+    device = params[0].device
+    if isinstance(step, torch.Tensor):
+        count = step.to(device, torch.float32)
+    else:
+        count = torch.scalar_tensor(step or FAR, dtype=torch.float32, device=device)
+    options = {
+        "lr": _rate(lr, params[0]),
+        "beta1": betas[0],
+        "beta2": betas[1],
+        "weight_decay": weight_decay,
+        "eps": eps,
+        "amsgrad": max_exp_avg_sqs is not None,
+        "maximize": maximize,
+        "found_inf": found_inf,
+    }
     columns = [params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or []]
     return [
-        partial(_write, step_by, lists, scale, [[count] * len(lists[0])])
-        for lists in _rounds(columns, scale)
+        partial(_write, update, lists, scale, options, count) for lists in _rounds(columns, scale)
     ]
 
 
@@ -84,42 +85,48 @@ def sgd(
 
     `lr`, `scale` and `found_inf` as in `by_moments`.
     """
-    step_by = partial(
-        torch._fused_sgd_,
-        weight_decay=weight_decay,
-        momentum=momentum,
-        lr=_rate(lr, params[0]),
-        dampening=dampening,
-        nesterov=nesterov,
-        maximize=maximize,
-        is_first_step=first_step,
-        found_inf=found_inf,
-    )
+    options = {
+        "weight_decay": weight_decay,
+        "momentum": momentum,
+        "lr": _rate(lr, params[0]),
+        "dampening": dampening,
+        "nesterov": nesterov,
+        "maximize": maximize,
+        "is_first_step": first_step,
+        "found_inf": found_inf,
+    }
     columns = [params, grads, momentum_buffers or []]
-    return [partial(_write, step_by, lists, scale, []) for lists in _rounds(columns, scale)]
+    fused = torch._fused_sgd_
+    return [partial(_write, fused, lists, scale, options) for lists in _rounds(columns, scale)]
 
 
 def _write(
-    step_by: Callable[..., None],
+    update: Callable[..., None],
     lists: list[Tensors],
     scale: torch.Tensor | None,
-    more: list[Tensors],
+    options: Mapping[str, object],
+    count: torch.Tensor | None = None,
 ) -> list[Callable[[], None]]:
-    """The update of lists whose second one, the gradients, is scaled first."""
-    params, grads, *kept = lists
+    """The update of lists whose second one, the gradients, is scaled first.
+
+    `count` is the number of the step, for functions that take a list of them.
+    """
     if scale is not None:
-        grads = scaled(grads, scale)
-    return [partial(step_by, params, grads, *kept, *more)]
+        lists = [lists[0], scaled(lists[1], scale), *lists[2:]]
+    if count is not None:
+        lists = [*lists, [count] * len(lists[0])]
+    return [partial(update, *lists, **options)]
 
 
-def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterator[list[Tensors]]:
+def _rounds(columns: list[Tensors], scale: torch.Tensor | None) -> Iterable[list[Tensors]]:
     """The lists, or on the CPU a few of their elements at a time, if gradients are scaled.
 
     There what a round scales is still in the cache when it is used, and its memory is used again.
     """
-    if scale is None:
-        yield columns
-        return
+    return (columns,) if scale is None else _parts(columns)
+
+
+def _parts(columns: list[Tensors]) -> Iterator[list[Tensors]]:
     sizes = [0, *accumulate(param.numel() for param in columns[0])]
     begin = 0
     for end in range(1, len(sizes)):

@@ -13,7 +13,7 @@ from ..kernels.optim_ref import by_moments
 from ..kernels.update_rule_ref import Numbers
 from .device_scalar import LocalStep
 from .optimizer import Group, Params
-from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .rule_optimizer import Lists, RuleOptimizer
 from .torch_options import accept
 
 
@@ -68,7 +68,7 @@ class AdamW(RuleOptimizer):
         return ("step", "exp_avg", "exp_avg_sq", *largest)
 
     def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
-        if has_triton_kernel(lists[0][0]):
+        if self.has_triton_kernel(lists[0][0]):
             return super().update_lists(group, lists, at)
         return by_moments(
             torch._fused_adam_ if self.is_coupled(group) else torch._fused_adamw_,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
 
@@ -30,9 +30,10 @@ class CountedOnHost(RuleOptimizer):
         """
         raise NotImplementedError
 
-    def _update(self, part: Part) -> Iterator[Write]:
+    def _update(self, part: Part) -> list[Write]:
+        writes: list[Write] = []
         if part.given.is_skipped():
-            return
+            return writes
         names = [name for name in self.state_names(part.group) if name in self.numbers]
         alike: dict[tuple[float, ...], list[int]] = {}
         for index, state in enumerate(part.states):
@@ -44,8 +45,9 @@ class CountedOnHost(RuleOptimizer):
             used, after = self.advance(
                 part.group, float(part.given.lr), dict(zip(names, values, strict=False))
             )
-            yield from super()._update(own._replace(group={**part.group, **used}))
-            yield partial(_keep, own.states, after)
+            writes += super()._update(own._replace(group={**part.group, **used}))
+            writes.append(partial(_keep, own.states, after))
+        return writes
 
 
 def _keep(states: Sequence[State], numbers: Kept) -> list[Change]:

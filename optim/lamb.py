@@ -60,7 +60,7 @@ class LAMB(Optimizer):
             kept = [[state[key] for state in some.states] for key in _MOMENTS]
             for lists in unique_shards([ways[i] for i in indices], some.grads, *kept, some.params):
                 yield from self.direct(group, lists, given.local(lists[0][0], step))
-            yield count(some.states, step)
+            yield partial(count, some.states, step)
         weights = tensor_norms(params)
         lengths = cache(partial(tensor_norms, ways))  # when the ways are there
         for number, lists in enumerate(unique_shards(params, ways, weights)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, overload
@@ -24,7 +25,7 @@ from ..errors import OnefoldTypeError, OnefoldValueError
 from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
-from .gradient_layouts import aligned, not_in_build, with_gradients
+from .gradient_layouts import aligned, are_aligned, not_in_build, with_gradients
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -193,12 +194,11 @@ class Optimizer:
 
         An interrupt leaves all as it was before, or as it is after, when `last` is done too.
         """
+        step = partial(copy_context().run, self._step, given, last)
         if (current := interpreter.get_current()) is None:
-            interpreter.in_grad_mode(False, self._step, given, last)
+            step()
         else:
-            current.step_optimizer(
-                self, lambda: interpreter.in_grad_mode(False, self._step, given, last)
-            )
+            current.step_optimizer(self, step)
 
     def lay_gradients(self) -> list[tuple[list[Tensor], list[Tensor]]]:
         """The parameters of each group that have a gradient, and these, laid out as they are.
@@ -206,6 +206,8 @@ class Optimizer:
         Gradients are boxed all together, and stay so.
         """
         chosen = [with_gradients(group["params"]) for group in self.param_groups]
+        if self._zero is None and all(are_aligned(*pair) for pair in chosen):
+            return chosen
         params = [param for params, _ in chosen for param in params]
         grads = [grad for _, grads in chosen for grad in grads]
         laid = (aligned if self._zero is None else self._zero.aligned)(params, grads)
@@ -216,8 +218,11 @@ class Optimizer:
         return [(params, list(islice(rest, len(params)))) for params, _ in chosen]
 
     def _step(self, given: Given, last: Iterable[Write]) -> None:
+        """The step, in a context of its own; see `interpreter.in_grad_mode`."""
+        interpreter.set_grad_enabled(False)
         zero = self._zero
         writes: deque[Write] = deque()
+        written: list[Tensor] = []
         for group, (params, grads) in zip(self.param_groups, self.lay_gradients(), strict=True):
             if params:
                 parts = params
@@ -229,7 +234,8 @@ class Optimizer:
                 writes.extend(self.apply(group, params, parts, grads, own))
                 if zero is not None:
                     writes.append(partial(zero.gather, params, parts))
-                writes.append(partial(note_written, params))
+                written += params
+        writes.append(partial(note_written, written))
         writes.extend(last)
         finish(writes)
 
@@ -240,7 +246,7 @@ class Optimizer:
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         given: Given,
-    ) -> Iterator[Write]:
+    ) -> list[Write]:
         """The update of the parameters of a group in their memory, which is theirs alone.
 
         `params` are the values to update, laid out as `grads` are: the `owners` of the state
@@ -249,9 +255,11 @@ class Optimizer:
         states = [self.state.get(owner) or {} for owner in owners]
         self._lay_state(params, states)
         fresh = [index for index, state in enumerate(states) if not state]
-        yield from self._update(Part(group, params, grads, states, given))
+        writes = list(self._update(Part(group, params, grads, states, given)))
         if fresh:
-            yield partial(self._keep, [(owners[index], states[index]) for index in fresh])
+            pairs = [(owners[index], states[index]) for index in fresh]
+            writes.append(partial(self._keep, pairs))
+        return writes
 
     def _keep(self, states: Sequence[tuple[Tensor, State]]) -> list[Change]:
         """Keep the states of parameters that were updated for the first time."""
@@ -460,11 +468,9 @@ def unique_shards(*columns: Sequence[Tensor]) -> list[list[list[torch.Tensor]]]:
     decides what is distinct: replicas of a virtual world are updated once.
     """
     firsts = [tensor.shards[0] for tensor in columns[0] if len(tensor.shards) == 1]
-    if firsts and len(firsts) == len(columns[0]):
-        device, dtype = firsts[0].device, firsts[0].dtype
-        if all(part.dtype is dtype and part.device == device for part in firsts):
-            rest = [[tensor.shards[0] for tensor in column] for column in columns[1:]]
-            return [[firsts, [part.contiguous() for part in rest[0]], *rest[1:]]]
+    if len(firsts) == len(columns[0]) and len({(p.dtype, p.get_device()) for p in firsts}) == 1:
+        grads = [tensor.shards[0].contiguous() for tensor in columns[1]]
+        return [[firsts, grads, *[[x.shards[0] for x in column] for column in columns[2:]]]]
     alike: dict[object, list[list[torch.Tensor]]] = {}
     for row in zip(*columns, strict=True):
         seen: set[int] = set()

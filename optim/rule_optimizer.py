@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, TypeAlias, Unpack
 
@@ -42,6 +42,7 @@ class RuleOptimizer(Optimizer):
 
     def __init__(self, params: Params, options: Group) -> None:
         check_options(type(self).__name__, options)
+        self._uses_triton: dict[bool, bool] = {}  # on cuda, and on the CPU; asked once
         super().__init__(params, options)
 
     def state_names(self, group: Group) -> tuple[str, ...]:
@@ -63,21 +64,32 @@ class RuleOptimizer(Optimizer):
         """More columns of tensors for `update_lists`."""
         return []
 
-    def _update(self, part: Part) -> Iterator[Write]:
+    def _update(self, part: Part) -> list[Write]:
+        writes: list[Write] = []
         apart = self.is_coupled(part.group) and not self.linear
         for own in decayed_apart(part) if apart else (part,):
             keys = self._tensor_names(own.group)
             for step, indices in self._steps(own).items():
                 some = own.only(indices)
+                states = some.states
                 self._begin(some, keys)
-                kept = [[state[key] for state in some.states] for key in keys]
+                kept = [[state[key] for state in states] for key in keys]
                 columns = (some.params, some.grads, *kept, *self._beside(some))
-                for lists in map(_of_real, unique_shards(*columns)):
-                    yield from self.update_lists(
-                        own.group, lists, own.given.local(lists[0][0], step)
-                    )
+                for lists in unique_shards(*columns):
+                    first = lists[0][0]
+                    at = own.given.local(first, step)
+                    lists = _of_real(lists) if first.is_complex() else lists
+                    writes += self.update_lists(own.group, lists, at)
                 if self.counts_steps:
-                    yield count(some.states, step)
+                    writes.append(partial(count, states, step))
+        return writes
+
+    def has_triton_kernel(self, like: torch.Tensor) -> bool:
+        """Whether a rule is a Triton kernel for such tensors; torch may have a function for it."""
+        found = self._uses_triton.get(like.is_cuda)
+        if found is None:
+            found = self._uses_triton[like.is_cuda] = uses_triton(like.device.type)
+        return found and like.dtype in FLOATS
 
     def _tensor_names(self, group: Group) -> list[str]:
         return [name for name in self.state_names(group) if name not in self.numbers]
@@ -116,10 +128,8 @@ def updates_by_rule(
     return [lambda: [partial(update, rule, params, grads, states, numbers, **options)]]
 
 
-def _of_real(lists: Lists) -> Lists:
+def _of_real(lists: Lists) -> list[list[torch.Tensor]]:
     """Lists of tensors, complex ones as their real and imaginary parts, as torch updates them."""
-    if not any(column and column[0].is_complex() for column in lists):
-        return lists
     return [[torch.view_as_real(x) if x.is_complex() else x for x in column] for column in lists]
 
 
@@ -129,8 +139,3 @@ def begin(params: Sequence[Tensor], states: Sequence[State], keys: Sequence[str]
         for key in keys:
             if key not in state:
                 state[key] = zeros_for(param)
-
-
-def has_triton_kernel(like: torch.Tensor) -> bool:
-    """Whether a rule is a Triton kernel for tensors like this one; torch may have a function."""
-    return uses_triton(like.device.type) and like.dtype in FLOATS

@@ -11,7 +11,7 @@ from ..kernels import optim_ref, update_rules
 from ..kernels.update_rule_ref import Numbers
 from .device_scalar import DeviceScalar, LocalStep
 from .optimizer import Group, Params, Part
-from .rule_optimizer import Lists, RuleOptimizer, has_triton_kernel
+from .rule_optimizer import Lists, RuleOptimizer
 from .torch_options import accept
 
 
@@ -77,7 +77,7 @@ class SGD(RuleOptimizer):
         return found
 
     def update_lists(self, group: Group, lists: Lists, at: LocalStep) -> Iterable[Write]:
-        if has_triton_kernel(lists[0][0]):
+        if self.has_triton_kernel(lists[0][0]):
             return super().update_lists(group, lists, at)
         return optim_ref.sgd(
             *lists,
