@@ -14,8 +14,8 @@ from weakref import WeakSet
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..engine import interpreter
-from ..engine.autograd import grad as backward
 from ..engine.autograd_tape import Edge, Leaf, Node, Output
+from ..engine.functional_autograd import gradients_or_zeros
 from ..engine.grad_mode import enable_grad
 from ..engine.tensor import Tensor, tensor_ops
 from ..errors import OnefoldRuntimeError, OnefoldTypeError, OnefoldValueError, kind_of
@@ -131,7 +131,7 @@ def jvp(
             raise OnefoldRuntimeError("jvp: an output does not depend on any primal (strict=True)")
         seeds = [tensor_ops.zeros_like(y).requires_grad_() for y in outputs]
         linear = own.gradients(outputs, seeds)
-        products = _gradients(linear, seeds, tree_flatten(tuple(tangents))[0])
+        products = gradients_or_zeros(linear, seeds, tree_flatten(tuple(tangents))[0], True)
         own.leaves += seeds
     results = (output, tree_unflatten(products, form), *([aux] if has_aux else []))
     return own.outside(results)
@@ -235,8 +235,10 @@ class _Transform:
             return tensor_ops.clone(x)
         return tensor_ops.detach(x).requires_grad_()
 
-    def gradients(self, outputs: Sequence[Tensor], seeds: Sequence[Tensor | None]) -> list[Tensor]:
-        return _gradients(outputs, self.leaves, seeds)
+    def gradients(
+        self, outputs: Sequence[Tensor], seeds: Sequence[Tensor | None]
+    ) -> tuple[Tensor, ...]:
+        return gradients_or_zeros(outputs, self.leaves, seeds, True)
 
     def nested(self, leaves: Sequence[Tensor]) -> Any:
         """What was computed for each leaf, in the nest of the arguments."""
@@ -286,27 +288,6 @@ def _check_outputs(what: str, outputs: Sequence[object]) -> None:
             raise OnefoldTypeError(
                 f"{what}: the function must return onefold Tensors, but got {kind_of(y)}"
             )
-
-
-def _gradients(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], seeds: Sequence[Tensor | None]
-) -> list[Tensor]:
-    """Differentiable gradients of the outputs together; zeros where there is no dependence."""
-    found: Sequence[Tensor | None] = [None] * len(inputs)
-    pairs = [(y, seed) for y, seed in zip(outputs, seeds, strict=True) if y.requires_grad]
-    if pairs:
-        found = backward(
-            [y for y, _ in pairs],
-            inputs,
-            [seed for _, seed in pairs],
-            retain_graph=True,
-            create_graph=True,
-            allow_unused=True,
-        )
-    return [
-        tensor_ops.zeros_like(x) if gradient is None else gradient
-        for gradient, x in zip(found, inputs, strict=True)
-    ]
 
 
 def _edges(x: Tensor) -> set[Edge]:

@@ -190,7 +190,7 @@ def random_(
 
     Without bounds they are those of the dtype's numbers from 0 on, of a floating dtype those up to
     which it has every integer; bounds beyond those warn. `low` may be given as `from=`. Raises
-    OnefoldRuntimeError unless low < to, OnefoldValueError for numbers that the dtype has not.
+    OnefoldRuntimeError unless low < to, OnefoldValueError for numbers out of the dtype's range.
     """
     if start or to is not None:
         low = int(_number_of_from(start, low or 0, "random_"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from launched import run_ranks
+from small_graphs import SquareMean
 from strategy_runs import Run, assert_same
 
 import onefold as flow
@@ -73,22 +74,10 @@ def test_what_trains(world, way, strategy):
     assert_same(twin.values(), run.values())
 
 
-class Whole(flow.nn.Graph):
-    def __init__(self, model, optimizer):
-        super().__init__()
-        self.model = model
-        self.add_optimizer(optimizer)
-
-    def build(self, x):
-        loss = self.model(x).square().mean()
-        loss.backward()
-        return loss
-
-
 @pytest.mark.parametrize("way", [copy.deepcopy], ids=lambda way: way.__name__)
 def test_graphs(world, way):
     model = flow.nn.Linear(3, 2)
-    graph = Whole(model, flow.optim.Adam(model.parameters(), lr=0.1))
+    graph = SquareMean(model, flow.optim.Adam(model.parameters(), lr=0.1))
     x = flow.ones(2, 3)
     graph(x)
     twin = way(graph)
