@@ -27,7 +27,7 @@ _ended: WeakSet[Leaf] = WeakSet()
 
 
 def grad(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """The function that gives the gradients of `func`, whose result is a tensor without dims.
 
@@ -41,7 +41,7 @@ def grad(
     with_value = grad_and_value(func, argnums, has_aux)
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         gradients, value = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
@@ -49,7 +49,7 @@ def grad(
 
 
 def grad_and_value(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
+    func: Callable[..., object], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """`grad` with the result of the function: (gradients, result), or (gradients, (result, other)).
 
@@ -59,7 +59,7 @@ def grad_and_value(
     """
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             value, aux = _with_aux(result, has_aux)
@@ -75,7 +75,7 @@ def grad_and_value(
     return call
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def vjp(func: Callable[..., object], *primals: object, has_aux: bool = False) -> Any:
     """func(*primals), and a function from cotangents to the gradients of the primals.
 
     With `has_aux` the function returns (result, other), and other is the third result.
@@ -90,7 +90,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         outputs, form = tree_flatten(output)
         _check_outputs("vjp", outputs)
 
-    def pull(*cotangents: Any) -> Any:
+    def pull(*cotangents: object) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         seeds, shape = tree_flatten(given)
         if shape != form:
@@ -105,9 +105,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(
-    func: Callable[..., Any],
-    primals: Sequence[Any],
-    tangents: Sequence[Any],
+    func: Callable[..., object],
+    primals: Sequence[object],
+    tangents: Sequence[object],
     *,
     strict: bool = False,
     has_aux: bool = False,
@@ -138,7 +138,7 @@ def jvp(
 
 
 def jacrev(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     argnums: ArgNums = 0,
     *,
     has_aux: bool = False,
@@ -156,7 +156,7 @@ def jacrev(
     """
 
     @wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         with _Transform() as own:
             result = func(*own.given(args, argnums), **kwargs)
             output, aux = _with_aux(result, has_aux)
@@ -168,7 +168,7 @@ def jacrev(
 
 
 def jacfwd(
-    func: Callable[..., Any],
+    func: Callable[..., object],
     argnums: ArgNums = 0,
     has_aux: bool = False,
     *,
@@ -178,7 +178,7 @@ def jacfwd(
     return jacrev(func, argnums, has_aux=has_aux)
 
 
-def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+def hessian(func: Callable[..., object], argnums: ArgNums = 0) -> Callable[..., Any]:
     """The second derivatives of a function of tensors.
 
     >>> import onefold as flow
@@ -207,7 +207,7 @@ class _Transform:
     def __exit__(self, *exc: object) -> None:
         self._mode.__exit__(*exc)
 
-    def given(self, args: Sequence[Any], argnums: ArgNums) -> list[Any]:
+    def given(self, args: Sequence[object], argnums: ArgNums) -> list[Any]:
         """The arguments, with those that are differentiated as tensors of this transform."""
         many = argnums if isinstance(argnums, tuple) else (argnums,)
         if not all(isinstance(index, int) for index in many):
@@ -225,7 +225,7 @@ class _Transform:
         self.leaves, self.form = tree_flatten(tuple(chosen) if argnums is many else chosen[0])
         return made
 
-    def _own(self, x: Any) -> Tensor:
+    def _own(self, x: object) -> Tensor:
         if not isinstance(x, Tensor):
             raise OnefoldTypeError(
                 "each argument that is differentiated must be an onefold Tensor, but got "
@@ -258,11 +258,11 @@ class _Transform:
         ]
         return self.nested(blocks)
 
-    def outside(self, results: Any) -> Any:
+    def outside(self, results: object) -> Any:
         """Results without their place on the tape, unless they depend on other tensors too."""
         _ended.update(leaf.node for leaf in self.leaves if isinstance(leaf.node, Leaf))
 
-        def leave(x: Any) -> Any:
+        def leave(x: object) -> Any:
             if not isinstance(x, Tensor) or not x.requires_grad:
                 return x
             beyond = self.records and any(leaf not in _ended for leaf in _leaves_of(x))
@@ -271,7 +271,7 @@ class _Transform:
         return tree_map(leave, results)
 
 
-def _with_aux(result: Any, has_aux: bool) -> tuple[Any, Any]:
+def _with_aux(result: object, has_aux: bool) -> tuple[Any, Any]:
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
