@@ -961,7 +961,7 @@ class TensorMethods:
     def random_(
         self,
         low: builtins.int | None = None,
-        to: builtins.int | None = None,
+        to: builtins.int | ellipsis | None = ...,
         *,
         generator: Generator | None = None,
         **start: builtins.float,
