@@ -182,7 +182,7 @@ def bernoulli_(
 def random_(
     self: Tensor,
     low: int | None = None,
-    to: int | None | EllipsisType = ...,
+    to: int | EllipsisType | None = ...,
     *,
     generator: Generator | None = None,
     **start: float,
