@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from ..errors import (
     OnefoldError,
     OnefoldIndexError,
+    OnefoldNotImplementedError,
     OnefoldRuntimeError,
     OnefoldTypeError,
     OnefoldValueError,
@@ -39,7 +40,7 @@ _UNEXPECTED: dict[type[Exception], type[OnefoldError]] = {
     AttributeError: OnefoldTypeError,
     IndexError: OnefoldIndexError,
     KeyError: OnefoldValueError,
-    NotImplementedError: OnefoldRuntimeError,
+    NotImplementedError: OnefoldNotImplementedError,
     OverflowError: OnefoldValueError,
     RecursionError: OnefoldTypeError,
     RuntimeError: OnefoldRuntimeError,
@@ -78,20 +79,6 @@ def refusing(core: F) -> F:
         found = _made[core] = _bounded(core)
         _made[found] = found
     return cast(F, found)
-
-
-def refusing_classes(found: Iterable[object], base: type) -> None:
-    """Give the constructors of the classes derived from `base` the boundary, and their subclasses.
-
-    What a class of users raises itself passes.
-    """
-    for each in found:
-        if not isinstance(each, type) or not issubclass(each, base):
-            continue
-        for kind in each.__mro__:
-            if "__init__" in vars(kind) and issubclass(kind, base):
-                made = refusing(vars(kind)["__init__"])
-                setattr(kind, "__init__", made)  # noqa: B010  (it may not be assigned to, for mypy)
 
 
 def _bounded(core: types.FunctionType) -> Function:
@@ -248,6 +235,24 @@ def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]
             if each is not parameter.default and not fits(each, kind):
                 return f"argument '{what}' must be {describe(kind)}, but got {_word(each)}"
     return None
+
+
+def check_types(who: str, core: Function, given: Mapping[str, object]) -> None:
+    """Raise OnefoldTypeError for a value that the parameter of its name would not take."""
+    for name, parameter in _parameters(core).items():
+        value = given.get(name, parameter.default)
+        if value is not parameter.default and not fits(value, parameter.annotation):
+            raise OnefoldTypeError(
+                f"{who}: {name!r} must be {describe(parameter.annotation)}, but got {_word(value)}"
+            )
+
+
+@cache
+def _parameters(core: Function) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(core, eval_str=True).parameters
+    except (TypeError, ValueError, NameError):  # types that are imported for type checkers only
+        return {}
 
 
 def _of_keywords(given: Mapping[str, object], allowed: object) -> list[tuple[str, object, object]]:

@@ -10,6 +10,7 @@ import torch
 from ..engine import interpreter
 from ..engine.grad_mode import enable_grad, no_grad
 from ..engine.inplace import changed, fitted, writable
+from ..engine.refusal import refusing
 from ..engine.tensor import Tensor
 from ..engine.values import from_torch, whole
 from ..errors import OnefoldTypeError, OnefoldValueError
@@ -85,6 +86,7 @@ class LBFGS(Optimizer):
         super().add_param_group(group)
         self._params: list[Tensor] = self.param_groups[0]["params"]
 
+    @refusing
     @no_grad
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor:  # type: ignore[override]
         """Take up to `max_iter` steps; returns the first loss. Needs a closure."""
