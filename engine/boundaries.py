@@ -10,10 +10,11 @@ from .refusal import refusing
 
 def refusing_functions(names: dict[str, object]) -> None:
     """Give the public functions of a module or package the boundary; `names` are its globals()."""
+    package = str(names["__package__"])  # what it has from elsewhere stays
     for name, value in list(names.items()):
-        if isinstance(value, types.FunctionType) and not name.startswith("_"):
-            if value.__module__.startswith(str(names["__name__"])):
-                names[name] = refusing(value)
+        public = isinstance(value, types.FunctionType) and not name.startswith("_")
+        if public and value.__module__.startswith(package):
+            names[name] = refusing(value)
 
 
 def refusing_classes(found: Iterable[object], base: type) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -154,6 +155,8 @@ def refuse(
             return
     elif type(error) not in _UNEXPECTED or _is_of_users(error):
         return
+    elif isinstance(error, RecursionError) and _is_inner(core):
+        return  # where the calls are nested so deeply, nothing can be said
     wrong = _misfit(core, args, kwargs)
     if isinstance(error, OnefoldError):  # of what was called inside; its words stay
         error.args = (f"{name}: {error}" if wrong is None else f"{name}: {wrong}. {error}",)
@@ -161,6 +164,16 @@ def refuse(
     if wrong is not None:
         raise OnefoldTypeError(f"{name}: {wrong}. Called at {user_line()}") from error
     raise _UNEXPECTED[type(error)](_text(name, error, args, kwargs)) from error
+
+
+def _is_inner(core: Function) -> bool:
+    """Whether the boundary that caught an error is in another call of the same function."""
+    frame = sys._getframe(2).f_back
+    while frame is not None:
+        if frame.f_globals.get("core") is core:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def refuse_in_call(
@@ -240,11 +253,21 @@ def _misfit(core: Function, args: Sequence[object], kwargs: Mapping[str, object]
 def check_types(who: str, core: Function, given: Mapping[str, object]) -> None:
     """Raise OnefoldTypeError for a value that the parameter of its name would not take."""
     for name, parameter in _parameters(core).items():
-        value = given.get(name, parameter.default)
-        if value is not parameter.default and not fits(value, parameter.annotation):
+        value, kind = given.get(name, parameter.default), parameter.annotation
+        if value is parameter.default:
+            continue
+        if not fits(value, kind) or (_is_tensor(value) and not _names_type_of(value, kind)):
             raise OnefoldTypeError(
-                f"{who}: {name!r} must be {describe(parameter.annotation)}, but got {_word(value)}"
+                f"{who}: {name!r} must be {describe(kind)}, but got {_word(value)}"
             )
+
+
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, (Real, Complex))
+
+
+def _names_type_of(value: object, kind: object) -> bool:
+    return any(isinstance(each, type) and isinstance(value, each) for each in get_args(kind))
 
 
 @cache
@@ -276,6 +299,8 @@ def fits(value: object, kind: object) -> bool:
         (True, False)
     """
     origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any or kind is inspect.Parameter.empty:
+        return True
     if kind is None or kind is types.NoneType:
         return value is None
     if origin in (Union, types.UnionType):
@@ -294,8 +319,6 @@ def fits(value: object, kind: object) -> bool:
         return isinstance(value, bool) or (_is_index(value) and not hasattr(value, "shape"))
     if kind in _NUMBERS:
         return isinstance(value, _NUMBERS[kind]) or _is_index(value) or _is_one_number(value)
-    if kind is inspect.Parameter.empty:
-        return True
     if origin is None and isinstance(kind, type) and not getattr(kind, "_is_protocol", False):
         return isinstance(value, kind)
     return True

@@ -132,8 +132,9 @@ class Tree:
                 f"register_buffer({name!r}): expected Tensor or None, but got "
                 f"{type(tensor).__name__}"
             )
+        transient = not persistent
         self._buffers[name] = tensor
-        if not persistent:
+        if transient:
             self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Tree | None) -> None:

@@ -9,7 +9,7 @@ from ..engine.tensor import Tensor, from_shards
 from ..errors import OnefoldValueError
 from ..kernels.guarded_update import gradient
 from .device_scalar import beside
-from .optimizer import Optimizer, Params, Part, State, loaded_as
+from .optimizer import Group, Optimizer, Params, Part, State, loaded_as
 from .option_checks import check_options
 from .tensor_norms import tensor_norms
 from .torch_options import accept
@@ -46,13 +46,18 @@ class Adafactor(Optimizer):
         accept("Adafactor", foreach=foreach)
         check_options("Adafactor", {"lr": lr, "weight_decay": weight_decay})
         check_options("Adafactor", {"eps[0]": eps[0], "eps[1]": eps[1]})
-        if beta2_decay > 0:
-            raise OnefoldValueError(f"Adafactor: beta2_decay must be <= 0, but got {beta2_decay}")
         if d < 1:
             raise OnefoldValueError(f"Adafactor: d must be >= 1, but got {d}")
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d}
         more = {"weight_decay": weight_decay, "foreach": foreach, "maximize": maximize}
         super().__init__(params, {**options, **more})
+
+    def _check_options(self, options: Group) -> None:
+        super()._check_options(options)
+        if options.get("beta2_decay", 0) > 0:
+            raise OnefoldValueError(
+                f"Adafactor: beta2_decay must be <= 0, but got {options['beta2_decay']}"
+            )
 
     @staticmethod
     def _lay_state(params: object, states: object) -> None:
@@ -91,7 +96,7 @@ class Adafactor(Optimizer):
         ways = {}
         for device, g in grads.items():
             own = [values[device] for values in kept]
-            ways[device] = _direction(g, own, state["step"] ** group["beta2_decay"], eps1)
+            ways[device] = _direction(g, own, float(state["step"]) ** group["beta2_decay"], eps1)
             length = float(ways[device].norm(2)) / (max(1, g.numel()) ** 0.5 * group["d"])
             ways[device].mul_(-alpha / max(1.0, length))
         for p, way in distinct(param, spread(ways, param)):

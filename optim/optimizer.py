@@ -22,6 +22,7 @@ from ..graph.setting_checks import integer, switch
 from .clip import clip_gradients
 from .device_scalar import DeviceScalar, Given
 from .gradient_layouts import aligned, not_in_build, with_gradients
+from .option_checks import check_options
 from .zero_redundancy import ZeroRedundancy
 
 T = TypeVar("T")
@@ -117,6 +118,8 @@ class Optimizer:
     def _check_options(self, options: Group) -> None:
         own = {key: value for key, value in options.items() if key != "params"}
         check_types(type(self).__name__, type(self).__init__, own)
+        if "betas" in own:
+            check_options(type(self).__name__, {"betas": own["betas"]})
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2, shard_min_size: int = 1024) -> Self:
         """Split what eager training keeps of broadcast parameters over their ranks; returns itself.

@@ -56,7 +56,7 @@ MODULES = {
     "Hardsigmoid": ((), (ROWS,)),
     "Identity": ((), (ROWS,)),
     "LazyLinear": ((3,), (ROWS,)),
-    "MaxUnpool2d": ((2,), (IMAGE[:, :, :2, :2], torch.arange(16).reshape(1, 4, 2, 2).repeat(2, 1, 1, 1))),
+    "MaxUnpool2d": ((2,), (IMAGE[0, :, :2, :2], torch.arange(16).reshape(4, 2, 2))),
     "PairwiseDistance": ((2.0,), (ROWS, ROWS)),
     "PixelShuffle": ((2,), (IMAGE,)),
     "PixelUnshuffle": ((2,), (IMAGE,)),
@@ -152,7 +152,7 @@ def methods_of_modules():
 
             call.__name__ = name
             call.__signature__ = without_first(method)
-            yield Call(f"Module.{name}", call, *given)
+            yield Call(f"Module.{name}", call, *given, names=[method.__name__])
 
 
 class Changed(Exception):
@@ -193,24 +193,18 @@ def optimizer_calls(placement):
         return
     for name, kind in optimizers():
         yield Call(
-            f"optim.{name}", calling(lambda *args, kind=kind, **kwargs: trained(kind(*args, **kwargs)), kind, name),
-            (Made(weights),), {},
+            f"optim.{name}",
+            calling(lambda *args, kind=kind, **kwargs: trained(kind(*args, **kwargs)), kind, name),
+            (Made(weights),), names=["step"],
         )  # fmt: skip
         options = dict(kind(weights()).param_groups[0])
         del options["params"]
 
-        def of_groups(kind=kind, **group):
-            return trained(kind([group]))
-
-        def added(kind=kind, **group):
-            made = kind(weights())
-            unchanged(made.state_dict, made.add_param_group, group)
-            return trained(made)
-
         if kind is not optim.LBFGS:
             given = {"params": Made(weights), **options}
-            yield Call(f"a group of {name}", of_groups, (), given, names=[name])
-            yield Call(f"{name}.add_param_group", added, (), given, names=[name])
+            words = [name, "add_param_group", "step"]
+            yield Call(f"a group of {name}", of_groups(kind), (), given, names=words)
+            yield Call(f"{name}.add_param_group", adding(kind), (), given, names=words)
         yield from loads(name, kind)
         for method in ("step", "zero_grad", "state_dict"):
             made = kind(weights())
@@ -218,10 +212,23 @@ def optimizer_calls(placement):
             yield Call(f"{name}.{method}", call, (), {}, names=[name])
 
 
+def of_groups(kind):
+    return lambda **group: trained(kind([group]))
+
+
+def adding(kind):
+    def call(**group):
+        made = kind(weights())
+        unchanged(made.state_dict, made.add_param_group, group)
+        return trained(made)
+
+    return call
+
+
 def trained(made):
     """The optimizer, after two steps."""
     for _ in range(2):
-        made.step(lambda: made.param_groups[0]["params"][0].sum())
+        made.step(made.param_groups[0]["params"][0].sum)
     return made
 
 
@@ -237,7 +244,7 @@ def loads(name, kind):
 
     full = before.state_dict()
     group, slots = dict(full["param_groups"][0]), dict(full["state"].get(0, {}))
-    more = {"names": [name]}
+    more = {"names": [name, "load_state_dict", "step"]}
     yield Call(f"{name}.load_state_dict", load, (Made(lambda: full),), {}, **more)
     parts = {"state": Made(lambda: full["state"]), "param_groups": Made(lambda: [group])}
     yield Call(f"{name}.load_state_dict", lambda **parts: load(parts), (), parts, **more)
@@ -289,21 +296,12 @@ def schedule_calls(placement):
     for name, args in SCHEDULES.items():
         kind = getattr(LR, name)
 
-        def stepped(optimizer, *args, kind=kind, **kwargs):
-            made = kind(optimizer, *args, **kwargs)
-            for _ in range(3):
-                made.step(*([1.0] * (kind is LR.ReduceLROnPlateau)))
-            return made
-
-        call = calling(stepped, kind, name)
-        yield Call(f"lr_scheduler.{name}", call, (Made(sgd), *args))
-        made = stepped(sgd(), *args)
+        call = calling(stepping(kind), kind, name)
+        yield Call(f"lr_scheduler.{name}", call, (Made(sgd), *args), names=["step"])
+        made = stepping(kind)(sgd(), *args)
         state = made.state_dict()
-
-        def load(made=made, **state):
-            unchanged(made.state_dict, made.load_state_dict, state)
-
-        yield Call(f"{name}.load_state_dict", load, (), state, names=[name])
+        words = [name, "load_state_dict"]
+        yield Call(f"{name}.load_state_dict", loading(made), (), state, names=words)
         yield Call(
             f"{name}.load_state_dict", calling(made.load_state_dict, made.load_state_dict),
             (Made(lambda state=state: state),), names=["load_state_dict", name],
@@ -312,15 +310,25 @@ def schedule_calls(placement):
             f"{name}.step", calling(made.step, made.step, "step"),
             [1.0] * (kind is LR.ReduceLROnPlateau), names=[name],
         )  # fmt: skip
-    both = Made(lambda: [LR.StepLR(sgd(), 2)])
-    yield Call("lr_scheduler.ChainedScheduler", LR.ChainedScheduler, (both,))
+    one = Made(lambda: [LR.StepLR(sgd(), 2)])
+    yield Call("lr_scheduler.ChainedScheduler", LR.ChainedScheduler, (one,))
+    shared = sgd()
+    pair = Made(lambda: [LR.StepLR(shared, 2), LR.ConstantLR(shared)])
+    yield Call("lr_scheduler.SequentialLR", LR.SequentialLR, (Made(lambda: shared), pair, [2]))
 
-    def sequence(schedulers, milestones, optimizer=None, **kwargs):
-        optimizer = optimizer or schedulers[0].optimizer
-        return LR.SequentialLR(optimizer, schedulers, milestones, **kwargs)
 
-    pair = Made(lambda made=sgd: (lambda each: [LR.StepLR(each, 2), LR.ConstantLR(each)])(made()))
-    yield Call("lr_scheduler.SequentialLR", sequence, (pair, [2]), names=["SequentialLR"])
+def stepping(kind):
+    def call(optimizer, *args, **kwargs):
+        made = kind(optimizer, *args, **kwargs)
+        for _ in range(3):
+            made.step(*([1.0] * (kind is LR.ReduceLROnPlateau)))
+        return made
+
+    return call
+
+
+def loading(made):
+    return lambda **state: unchanged(made.state_dict, made.load_state_dict, state)
 
 
 # Distributions.
