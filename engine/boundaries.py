@@ -12,8 +12,9 @@ def refusing_functions(names: dict[str, object]) -> None:
     """Give the public functions of a module or package the boundary; `names` are its globals()."""
     package = str(names["__package__"])  # what it has from elsewhere stays
     for name, value in list(names.items()):
-        public = isinstance(value, types.FunctionType) and not name.startswith("_")
-        if public and value.__module__.startswith(package):
+        if not isinstance(value, types.FunctionType) or name.startswith("_"):
+            continue
+        if value.__module__.startswith(package):
             names[name] = refusing(value)
 
 
